@@ -1,0 +1,53 @@
+# Everything runs in .venv, which the first target that needs it creates.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check-style check-types check-tables tables new-rule bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv and install everything
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "unstuck needs Python 3.11 or newer; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch]' --group dev
+	@touch $(READY)
+
+demo: $(READY) ## diagnose a training script that does not learn
+	@$(BIN)/python -m unstuck.dev demo
+
+test: $(READY) check-style check-types check-tables ## style, types, generated tables and the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY) check-style check-types check-tables ## the tests and the long matrices
+	$(BIN)/python -m pytest
+
+check-style: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check-types: $(READY)
+	$(BIN)/mypy
+
+check-tables: $(READY)
+	$(BIN)/python -m unstuck.dev tables --check
+
+tables: $(READY) ## rewrite the generated tables in README and docs
+	$(BIN)/python -m unstuck.dev tables
+
+new-rule: $(READY) ## write a rule pair: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence
+	$(BIN)/python -m unstuck.dev new-rule $(CODE) $(NAME) $(FAMILY)
+
+bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
+	$(BIN)/python bench/start.py
+	$(BIN)/python bench/lint.py
+	$(BIN)/python bench/overhead.py
+
+clean: ## remove everything that was generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

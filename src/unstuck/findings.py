@@ -1,0 +1,211 @@
+"""What the product says: findings, merged into diagnoses and ranked, cause before symptom."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from unstuck.events import Place
+
+FORMAT_VERSION = 1
+"""Version of the JSON form described in docs/json.md."""
+
+
+class Severity(enum.Enum):
+    """How loud a finding speaks: the run is wrong, probably worse than it should be, or a habit to change."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    ADVICE = "advice"
+
+    @property
+    def rank(self) -> int:
+        """0 for the loudest."""
+        return list(Severity).index(self)
+
+    def at_least(self, other: Severity) -> bool:
+        """Is this as loud as `other`, or louder?"""
+        return self.rank <= other.rank
+
+
+class Confidence(enum.Enum):
+    """`certain`: it follows from what was seen. `likely`: a legitimate reading exists but is rare."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+
+
+class Witness(enum.Enum):
+    """Who saw it: the text of the script, the live objects before training, or the run itself."""
+
+    SOURCE = "source"
+    SETUP = "setup"
+    RUN = "run"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What a finding is about. `kind`: parameter, module, call, optimizer, loss or loop."""
+
+    kind: str
+    name: str
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One measured or quoted fact, with its unit and the threshold it is held against."""
+
+    name: str
+    value: bool | int | float | str | list[str]
+    unit: str = ""
+    threshold: float | str | None = None
+    place: Place | None = None
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """Replace the text between two positions (columns from 1, end exclusive)."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+class Fix(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to change. `safety`: `safe` (same meaning, bug aside), `unsafe` (look first) or `manual` (no edits)."""
+
+    text: str
+    edits: tuple[Edit, ...] = ()
+    safety: str = "manual"
+
+
+class Verify(msgspec.Struct, frozen=True):
+    """A command that shows whether the fix worked, and what it should show."""
+
+    command: str
+    expect: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, seen by one witness at one place."""
+
+    code: str
+    name: str
+    severity: Severity
+    confidence: Confidence
+    witness: Witness
+    message: str
+    """What is true, in the user's own numbers."""
+    cause: str
+    """Why that keeps the run from learning."""
+    subject: Subject
+    place: Place | None = None
+    related: tuple[Place, ...] = ()
+    """Other lines that belong to the same mistake, such as the loss call fed by a softmax."""
+    evidence: tuple[Evidence, ...] = ()
+    fix: Fix
+    verify: Verify | None = None
+    docs: str = ""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The guilty line first, then the related ones."""
+        return ((self.place,) if self.place else ()) + self.related
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings of one rule about one subject, as one statement with all its witnesses."""
+
+    lead: Finding
+    findings: tuple[Finding, ...]
+    explains: tuple[str, ...] = ()
+    """Codes of other diagnoses in the same result that this one is the cause of."""
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """Every witness once, in the order source, setup, run."""
+        seen = {finding.witness for finding in self.findings}
+        return tuple(witness for witness in Witness if witness in seen)
+
+    @property
+    def severity(self) -> Severity:
+        """The loudest of its findings."""
+        return min((finding.severity for finding in self.findings), key=lambda severity: severity.rank)
+
+    @property
+    def confidence(self) -> Confidence:
+        """Certain as soon as one witness is."""
+        certain = any(finding.confidence is Confidence.CERTAIN for finding in self.findings)
+        return Confidence.CERTAIN if certain else Confidence.LIKELY
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What all witnesses quote, each fact once."""
+        facts = {(item.name, str(item.value)): item for finding in self.findings for item in finding.evidence}
+        return tuple(facts.values())
+
+
+def merge(findings: Iterable[Finding]) -> list[Diagnosis]:
+    """Unite findings of one rule that share a subject or a place, whichever witness saw them."""
+    groups: list[list[Finding]] = []
+    for finding in findings:
+        matching = [group for group in groups if any(_same_matter(finding, other) for other in group)]
+        for group in matching:
+            groups.remove(group)
+        groups.append([*(item for group in matching for item in group), finding])
+    return [_diagnosis(group) for group in groups]
+
+
+def _same_matter(one: Finding, other: Finding) -> bool:
+    if one.code != other.code:
+        return False
+    if one.witness is other.witness:
+        return one.place == other.place and one.subject == other.subject
+    shared_lines = {place.key for place in one.places} & {place.key for place in other.places}
+    return bool(shared_lines) or one.subject == other.subject
+
+
+def _diagnosis(group: Sequence[Finding]) -> Diagnosis:
+    unique = list(dict.fromkeys((f.witness, f.message) for f in group))
+    kept = [next(f for f in group if (f.witness, f.message) == key) for key in unique]
+    # Numbers of the user's own run convince more than text, so the run leads and the source sharpens its place.
+    lead = min(kept, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
+    source = next((f for f in kept if f.witness is Witness.SOURCE and f.place), None)
+    if source and lead is not source:
+        fix = source.fix if source.fix.edits else lead.fix
+        related = tuple(p for p in (*lead.places, *source.related) if source.place and p.key != source.place.key)
+        lead = msgspec.structs.replace(lead, place=source.place, related=tuple(dict.fromkeys(related)), fix=fix)
+    return Diagnosis(lead=lead, findings=tuple(kept))
+
+
+def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> list[Diagnosis]:
+    """Order by what the user should fix first: causes above the symptoms they explain, then by severity.
+
+    `causes` maps a rule's code to the codes it explains.
+    """
+    known = list(diagnoses)
+    present = {diagnosis.lead.code for diagnosis in known}
+    explained = [
+        msgspec.structs.replace(d, explains=tuple(sorted(causes.get(d.lead.code, frozenset()) & present - {d.lead.code})))
+        for d in known
+    ]
+    symptoms = {code for diagnosis in explained for code in diagnosis.explains}
+    return sorted(explained, key=lambda d: _priority(d, symptoms))
+
+
+def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:
+    lead = diagnosis.lead
+    place = lead.place or Place(path="", line=0)
+    return (
+        lead.code in symptoms and not diagnosis.explains,
+        diagnosis.severity.rank,
+        diagnosis.confidence is not Confidence.CERTAIN,
+        lead.code in symptoms,
+        -len(diagnosis.witnesses),
+        place.path,
+        place.line,
+        place.column,
+        lead.code,
+    )

@@ -1,0 +1,135 @@
+"""What a rule is, and how rules are found.
+
+A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` is its page.
+Adding a rule adds two files and edits none.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstuck.events import Place, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+SourceWitness = Callable[["Script"], Iterable[Finding]]
+SetupWitness = Callable[[Setup], Iterable[Finding]]
+RunWitness = Callable[["Record"], Iterable[Finding]]
+
+
+@dataclass(eq=False)
+class Rule:
+    """One pitfall: its identity and up to three witnesses, each a function from what it reads to findings."""
+
+    code: str
+    name: str
+    title: str
+    """The pitfall in half a sentence, for tables."""
+    severity: Severity
+    explains: Sequence[str] = ()
+    """Codes of the rules whose findings are symptoms of this one."""
+    source: SourceWitness | None = field(default=None, init=False)
+    setup: SetupWitness | None = field(default=None, init=False)
+    run: RunWitness | None = field(default=None, init=False)
+    page: Path = field(default=Path(), init=False)
+    family: str = field(default="", init=False)
+
+    def in_source(self, witness: SourceWitness) -> SourceWitness:
+        """Decorator: this function sees the rule in a script's text."""
+        self.source = witness
+        return witness
+
+    def in_setup(self, witness: SetupWitness) -> SetupWitness:
+        """Decorator: this function sees the rule in live objects before training."""
+        self.setup = witness
+        return witness
+
+    def in_run(self, witness: RunWitness) -> RunWitness:
+        """Decorator: this function sees the rule in the record of a run."""
+        self.run = witness
+        return witness
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """Which witnesses it has."""
+        pairs = ((Witness.SOURCE, self.source), (Witness.SETUP, self.setup), (Witness.RUN, self.run))
+        return tuple(witness for witness, function in pairs if function)
+
+    @property
+    def docs(self) -> str:
+        """How to read its page."""
+        return f"unstuck explain {self.code}"
+
+    def finding(
+        self,
+        witness: Witness,
+        message: str,
+        *,
+        cause: str,
+        fix: str | Fix,
+        subject: Subject,
+        place: Place | None = None,
+        related: Iterable[Place | None] = (),
+        evidence: Iterable[Evidence] = (),
+        severity: Severity | None = None,
+        confidence: Confidence = Confidence.CERTAIN,
+        verify: Verify | None = None,
+    ) -> Finding:
+        """A finding of this rule. `fix` is a sentence, or a `Fix` where there are edits."""
+        others = tuple(dict.fromkeys(spot for spot in related if spot is not None and spot != place))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.severity,
+            confidence=confidence,
+            witness=witness,
+            message=message,
+            cause=cause,
+            subject=subject,
+            place=place,
+            related=others,
+            evidence=tuple(evidence),
+            fix=Fix(fix) if isinstance(fix, str) else fix,
+            verify=verify,
+            docs=self.docs,
+        )
+
+
+@functools.cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule under `unstuck.rules`, by code."""
+    package = importlib.import_module("unstuck.rules")
+    found = []
+    for info in pkgutil.walk_packages(package.__path__, "unstuck.rules."):
+        module = importlib.import_module(info.name)
+        rule = getattr(module, "rule", None)
+        if isinstance(rule, Rule) and module.__file__:
+            rule.page = Path(module.__file__).with_suffix(".md")
+            rule.family = info.name.split(".")[2]
+            found.append(rule)
+    return tuple(sorted(found, key=lambda rule: rule.code))
+
+
+def find_rule(word: str) -> Rule | None:
+    """The rule with this code or name, whatever the case."""
+    wanted = word.strip().lower().replace("_", "-")
+    return next((rule for rule in all_rules() if wanted in (rule.code.lower(), rule.name)), None)
+
+
+def nearest(word: str) -> str | None:
+    """The code or name the user probably meant."""
+    import difflib
+
+    names = [name for rule in all_rules() for name in (rule.code, rule.name)]
+    close = difflib.get_close_matches(word.strip().upper(), names, 1, 0.5)
+    close = close or difflib.get_close_matches(word.strip().lower().replace("_", "-"), names, 1, 0.4)
+    return close[0] if close else None
