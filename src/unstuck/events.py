@@ -173,6 +173,8 @@ class Backward(Event, tag="backward"):
     """It has no history: `requires_grad_(True)` was set by hand on a detached value."""
     value: float | None = None
     failed: bool = False
+    carried: float | None = None
+    """Norm of the gradients that an earlier step had already used and that were still there, where it was measured."""
 
 
 class ZeroGrad(Event, tag="zero-grad"):
@@ -232,6 +234,8 @@ class UntrainedGradients(Event, tag="untrained-gradients"):
 
     parameters: tuple[ParameterFact, ...] = ()
     norms: tuple[float, ...] = ()
+    unregistered: bool = False
+    """They belong to layers that ran inside a model without being part of it; `place` is where those were called."""
 
 
 class NonFinite(Event, tag="non-finite"):

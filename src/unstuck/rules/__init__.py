@@ -1,0 +1,1 @@
+"""The catalogue: one pitfall, one pair of files."""

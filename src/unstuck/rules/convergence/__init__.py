@@ -1,0 +1,1 @@
+"""It runs, but does not learn."""

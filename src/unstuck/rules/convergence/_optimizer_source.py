@@ -1,0 +1,219 @@
+"""How O02 reads a script: what was given to optimizers, and what happened to the modules around that moment."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, OptimizerStep, Place
+from unstuck.rules.order import modules_behind, owners, root
+from unstuck.source import knowledge
+from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
+from unstuck.source.trace import events_in
+from unstuck.source.values import Group, Instance, Parameters, Value, alternatives, members
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """One thing in the script that no optimizer will train, and how we know."""
+
+    message: str
+    cause: str
+    fix: str
+    name: str
+    place: Place | None
+    related: tuple[Place, ...] = ()
+    certain: bool = True
+
+
+def find(script: Script) -> Iterator[Untrained]:
+    """Everything that is certain, and what is likely."""
+    facts = script.facts
+    yield from _in_plain_lists(script, facts)
+    yield from _made_in_forward(facts)
+    if not facts.backwards:
+        return
+    for made in facts.optimizers:
+        yield from _replaced_later(facts, made)
+        yield from _nothing_left(facts, made)
+        yield from _unfrozen_later(facts, made)
+    yield from _never_given(script)
+
+
+def _replaced_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
+    whole = _given(made.parameters)
+    for change in facts.replaced:
+        if change.time < made.time or id(root(change.owner)) not in {id(module) for module in whole}:
+            continue
+        if _cared_for_later(facts, change, made):
+            continue
+        name = f"{_label(change.owner)}.{change.name}"
+        yield Untrained(
+            f"{name} is replaced after {_label(made.optimizer)} was built on the old parameters.",
+            "The optimizer still holds the tensors that were replaced, so the new ones keep their initial values.",
+            "Replace the module before the optimizer is built, or add its parameters with optimizer.add_param_group().",
+            name,
+            change.place,
+            (made.place,),
+        )
+
+
+def _cared_for_later(facts: Facts, change: ChildReplaced, made: OptimizerMade) -> bool:
+    later = [other for other in facts.optimizers if other.time > change.time]
+    added = any(time > change.time for _, time in facts.groups_added)
+    return bool(later) or added or id(made.optimizer) in facts.escaped or id(root(change.owner)) in facts.escaped
+
+
+def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
+    for module in _given(made.parameters):
+        states = [frozen for frozen in facts.frozen if _concerns(frozen, module)]
+        everything = [frozen for frozen in states if frozen.owner is module and not frozen.trainable and not frozen.partly]
+        if not everything or not knowledge.is_module(module):
+            continue
+        last = everything[-1]
+        unknown = [frozen for frozen in facts.frozen if not isinstance(frozen.owner, Instance)]
+        thawed = any(frozen.trainable for frozen in (*states, *unknown))
+        renewed = any(change.time > last.time and root(change.owner) is module for change in facts.replaced)
+        if not thawed and not renewed and id(module) not in facts.escaped:
+            yield Untrained(
+                f"Every parameter of {_label(module)} is frozen and {_label(made.optimizer)} is given nothing else to train.",
+                "With requires_grad=False everywhere there is no gradient to compute and nothing to update.",
+                "Leave the part that should learn unfrozen, for example the new head.",
+                _label(module),
+                last.place,
+                (made.place,),
+            )
+
+
+def _concerns(frozen: Frozen, module: Instance) -> bool:
+    return isinstance(frozen.owner, Instance) and (frozen.owner is module or root(frozen.owner) is module)
+
+
+def _unfrozen_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
+    filtered = [value for value in members(made.parameters) if isinstance(value, Parameters) and value.only_trainable]
+    for chosen in filtered:
+        for frozen in facts.frozen:
+            if not isinstance(chosen.owner, Instance) or not _concerns(frozen, chosen.owner) or not frozen.trainable:
+                continue
+            was_frozen = any(f.time < made.time and not f.trainable and _concerns(f, chosen.owner) for f in facts.frozen)
+            later = [other for other in facts.optimizers if other.time > made.time]
+            added = [time for _, time in facts.groups_added if time > made.time]
+            if frozen.time < made.time or not was_frozen or later or added or id(made.optimizer) in facts.escaped:
+                continue
+            assert isinstance(frozen.owner, Instance)
+            yield Untrained(
+                f"{_label(frozen.owner)} is unfrozen after {_label(made.optimizer)} was built from the trainable parameters only.",
+                "The optimizer was given only what was trainable then, so what is unfrozen later gets gradients but is never updated.",
+                "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
+                _label(frozen.owner),
+                frozen.place,
+                (made.place,),
+            )
+
+
+def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
+    for owner, name, group in facts.plain_lists:
+        if owner.cls is None or id(owner) in facts.escaped or not knowledge.contains_weights(group):
+            continue
+        if not _only_in_the_list(owner, group) or not _used_but_not_registered(script, owner, name):
+            continue
+        kind = "dict" if group.keys is not None else "list"
+        container = "nn.ModuleDict" if kind == "dict" else "nn.ModuleList"
+        yield Untrained(
+            f"self.{name} keeps layers in a plain {kind}, so {owner.last}.parameters() does not contain them.",
+            "nn.Module registers only modules that are attributes or sit in its own containers; the optimizer never gets these.",
+            f"Wrap the {kind}: self.{name} = {container}(...).",
+            f"{owner.last}.{name}",
+            group.place,
+            certain=any(knowledge.is_module(value) for value in members(group)),
+        )
+
+
+def _only_in_the_list(owner: Instance, group: Group) -> bool:
+    """The layers of the list are not registered under another name as well."""
+    registered = {id(v) for attr in owner.attrs.values() if not isinstance(attr, Group) for v in alternatives(attr)}
+    for attr in owner.attrs.values():
+        for option in alternatives(attr):
+            registered |= {id(item) for item in option.items} if isinstance(option, Instance) else set()
+    layers = [value for value in members(group) if isinstance(value, Instance) and knowledge.has_weights(value)]
+    return bool(layers) and not any(id(layer) in registered or id(layer.parent) != id(None) for layer in layers)
+
+
+def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool:
+    """`forward` reads the list, and nothing in the class registers modules or hands parameters out by other means."""
+    assert owner.cls is not None
+    text = ast.unparse(owner.cls.node)
+    if any(word in text for word in ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")):
+        return False
+    wraps = (f"ModuleList(self.{name}", f"Sequential(*self.{name}", f"ModuleDict(self.{name}", f"Sequential(self.{name}")
+    if any(word in text for word in wraps) or f".{name}:" in script.text.replace(f"self.{name}:", "") and ".parameters()" in script.text:
+        return False
+    readers = [method for key, method in owner.cls.methods.items() if key != "__init__"]
+    return any(f"self.{name}" in ast.unparse(method) for method in readers)
+
+
+def _made_in_forward(facts: Facts) -> Iterator[Untrained]:
+    for layer, place in facts.made_in_forward:
+        called = id(layer) in facts.called and place.function == "forward"
+        if called and layer.parent is None and not layer.label.startswith("self."):
+            yield Untrained(
+                f"nn.{layer.last} is created inside forward().",
+                "Each call makes a layer with new random weights that no optimizer has ever seen, so it cannot learn.",
+                "Create the layer in __init__ as an attribute, and only call it in forward().",
+                f"nn.{layer.last}",
+                place,
+            )
+
+
+def _never_given(script: Script) -> Iterator[Untrained]:
+    """A module of the user's, made here, that a training loop's loss flows through and that no optimizer holds."""
+    facts = script.facts
+    if not all(owners(made.parameters) for made in facts.optimizers) or facts.groups_added:
+        return
+    if any(_partial(made.parameters) for made in facts.optimizers):
+        return
+    held = {owner for made in facts.optimizers for owner in owners(made.parameters)}
+    for module in _trained_in_loops(script):
+        spared = id(module) in held | facts.escaped | facts.loaded
+        frozen = any(_concerns(frozen, module) for frozen in facts.frozen)
+        if not spared and not frozen and module.cls is not None and knowledge.has_weights(module) and module.label:
+            yield Untrained(
+                f"The loss flows through {_label(module)}, and no optimizer is given its parameters.",
+                "An optimizer updates only what it was given, so these weights keep their initial random values.",
+                "Give its parameters to an optimizer too; if it is meant to stay fixed, call requires_grad_(False) on it.",
+                _label(module),
+                module.place,
+                tuple(made.place for made in facts.optimizers),
+                certain=False,
+            )
+
+
+def _trained_in_loops(script: Script) -> list[Instance]:
+    """Modules behind the losses of loops all of whose optimizers are known."""
+    found: dict[int, Instance] = {}
+    for loop in script.training_loops:
+        items = list(events_in(loop.body))
+        steps = [item.subject for item in items if isinstance(item.event, OptimizerStep)]
+        if steps and all(isinstance(optimizer, Instance) for optimizer in steps):
+            values = [item.value for item in items if isinstance(item.event, Backward) and item.value is not None]
+            found.update((id(module), module) for module in modules_behind(values))
+    return list(found.values())
+
+
+def _partial(value: Value) -> bool:
+    return any(isinstance(item, Parameters) and item.partial for item in members(value))
+
+
+def _given(parameters: Value) -> list[Instance]:
+    """Modules whose whole `.parameters()` the optimizer got."""
+    values = [value for value in members(parameters) if isinstance(value, Parameters) and not value.partial]
+    return [value.owner for value in values if isinstance(value.owner, Instance)]
+
+
+def _label(instance: Instance) -> str:
+    return instance.label or instance.last

@@ -1,0 +1,168 @@
+"""O03: what is back-propagated has been cut off the graph, so no parameter gets a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from unstuck.events import Backward, Crash, Event, Forward, LossCall, ModelSeen, OptimizerStep, Place, ZeroGrad
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source.flow import History, papers_over, producers
+from unstuck.source.values import Tensor, Value
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O03",
+    name="loss-detached",
+    title="the loss is cut off the graph before backward()",
+    severity=Severity.ERROR,
+    explains=("O01", "O02", "O07", "O22", "G09", "G18"),
+)
+
+CAUSE = "behind a cut there is no path back to the parameters, so they get no gradient and cannot learn."
+FIXES = {
+    "no_grad": "Run the training forward pass outside no_grad()/inference_mode(); keep those for evaluation.",
+    "argmax": "Back-propagate the loss (for example cross_entropy on the logits); argmax and accuracy have no gradient.",
+    "a comparison": "Back-propagate the loss, not a metric: comparisons and accuracy have no gradient.",
+}
+FIX = "Back-propagate the loss tensor itself, and use {cut} only on the copy that is logged."
+EventType = TypeVar("EventType", bound=Event)
+
+NO_GRAPH = "does not require grad"
+STEADY = 3
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Every way back from the value given to backward() is cut."""
+    for call in script.facts.backwards:
+        if call.value is None:
+            continue
+        papered = _papered(call.value)
+        history = History(papered.inputs[0] if papered else call.value)
+        if history.detached:
+            yield from _cut_findings(history.cuts, call.event.place, papered)
+
+
+def _papered(value: Value) -> Tensor | None:
+    for maker in producers_until_leaf(value):
+        if isinstance(maker, Tensor) and maker.op == "requires_grad_" and papers_over(maker):
+            return maker
+    return None
+
+
+def producers_until_leaf(value: Value) -> Iterator[Value]:
+    """The value itself, then what made it."""
+    yield value
+    yield from producers(value)
+
+
+def _cut_findings(cuts: Sequence[Tensor], backward: Place | None, papered: Tensor | None) -> Iterator[Finding]:
+    cut = cuts[0]
+    under = "under no_grad()" if cut.cut == "no_grad" else f"by {cut.cut}"
+    hidden = "; requires_grad_() only hides that" if papered else ""
+    yield rule.finding(
+        Witness.SOURCE,
+        f"What backward() is called on was cut off the graph {under}{hidden}.",
+        cause=_upper(CAUSE),
+        fix=_fix(cut.cut),
+        subject=Subject("loss", f"backward at {backward}"),
+        place=cut.cut_place,
+        related=(cut.place, papered.place if papered else None, backward),
+    )
+
+
+def _fix(cut: str) -> str:
+    return FIXES.get(cut, FIX.format(cut="it" if cut == "no_grad" else cut))
+
+
+def _upper(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """backward() raised for want of a graph, or ran and gave no parameter a gradient."""
+    events = list(record.events)
+    crash = record.crash
+    if crash is not None and NO_GRAPH in crash.message and _something_trains(record):
+        yield _explained(events, crash)
+        return
+    leaves = [event for event in events if isinstance(event, Backward) and event.leaf]
+    empty = _empty_steps_after_backward(events)
+    if len(leaves) >= STEADY and empty >= STEADY:
+        yield _hand_made(events, leaves, empty)
+
+
+def _something_trains(record: Record) -> bool:
+    """Were there trainable parameters? If not, the rule about nothing to train speaks instead."""
+    models = list(record.of(ModelSeen))
+    return not models or any(fact.trainable for model in models for fact in model.parameters)
+
+
+def _explained(events: Sequence[Event], crash: Crash) -> Finding:
+    forward = _last(events, Forward)
+    loss = _last(events, LossCall)
+    message, place, cut = "backward() was called on a tensor without a graph.", crash.place, ""
+    evidence: list[Evidence] = []
+    if isinstance(forward, Forward) and not forward.grad_enabled:
+        message = f"The forward pass of {forward.model} ran with gradient recording off, so backward() has no graph."
+        place, cut = forward.place, "no_grad"
+        evidence.append(Evidence("gradient recording in the forward pass", "off", place=forward.place))
+    elif isinstance(loss, LossCall) and loss.output_requires_grad:
+        message = f"{loss.loss} returned a loss with a graph, but what backward() was called on has none."
+        evidence.append(Evidence("loss still had its graph", True, place=loss.place))
+    elif isinstance(forward, Forward) and forward.output_requires_grad:
+        message = f"{forward.model} returned an output with a graph, but what backward() was called on has none."
+        evidence.append(Evidence("model output still had its graph", True, place=forward.place))
+    related = [crash.place, forward.place if forward else None, loss.place if loss else None]
+    return rule.finding(
+        Witness.RUN,
+        message,
+        cause=_upper(CAUSE),
+        fix=_fix(cut) if cut else "Between those two lines, remove what cuts the graph: item(), detach(), .data, numpy(), float() or torch.tensor().",
+        subject=Subject("loss", f"backward at {crash.place}"),
+        place=place,
+        related=related,
+        evidence=evidence,
+    )
+
+
+def _last(events: Sequence[Event], kind: type[EventType]) -> EventType | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def _empty_steps_after_backward(events: Sequence[Event]) -> int:
+    """Steps that found no gradient although a backward had run and nothing was cleared since."""
+    count, fresh = 0, False
+    for event in events:
+        if isinstance(event, Backward):
+            fresh = True
+        elif isinstance(event, ZeroGrad):
+            fresh = False
+        elif isinstance(event, OptimizerStep):
+            count += fresh and event.with_grad == 0
+            fresh = False
+    return count
+
+
+def _hand_made(events: Sequence[Event], leaves: Sequence[Backward], empty: int) -> Finding:
+    loss = _last(events, LossCall)
+    backward = leaves[-1]
+    return rule.finding(
+        Witness.RUN,
+        "backward() is called on a tensor that has no history: requires_grad was set on it by hand.",
+        cause=_upper(CAUSE),
+        fix="Remove requires_grad_(True) and what cut the graph before it, and back-propagate the loss tensor itself.",
+        subject=Subject("loss", f"backward at {backward.place}"),
+        place=backward.place,
+        related=[loss.place if loss else None],
+        evidence=[
+            Evidence("backward() calls without a graph", len(leaves)),
+            Evidence("steps that found no gradient", empty),
+        ],
+    )

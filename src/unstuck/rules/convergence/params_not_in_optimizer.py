@@ -1,0 +1,185 @@
+"""O02: parameters that should be trained and that no optimizer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import Crash, ModelSeen, OptimizerSeen, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.convergence import _optimizer_source as source
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O02",
+    name="params-not-in-optimizer",
+    title="parameters that should be trained and that no optimizer holds",
+    severity=Severity.ERROR,
+    explains=("O01", "O03", "O07", "O22"),
+)
+
+NEVER_MOVES = "An optimizer updates only the tensors it was given, so these keep their initial values for the whole run."
+STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."
+NOTHING = "With requires_grad=False everywhere there is no gradient to compute and nothing for the optimizer to update."
+REBUILD = "Build the optimizer after the model is complete, or add the new parameters with optimizer.add_param_group()."
+FREEZE_OR_GIVE = "Give them to an optimizer; if they are meant to stay fixed, say so with requires_grad_(False)."
+EMPTY_LIST = "optimizer got an empty parameter list"
+NO_GRAPH = "does not require grad"
+NAMES_SHOWN = 4
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """What the order of the script's own statements makes certain, and modules that nothing optimises."""
+    for fact in source.find(script):
+        yield rule.finding(
+            Witness.SOURCE,
+            fact.message,
+            cause=fact.cause,
+            fix=fact.fix,
+            subject=Subject("module", fact.name),
+            place=fact.place,
+            related=fact.related,
+            severity=None if fact.certain else Severity.WARNING,
+            confidence=Confidence.CERTAIN if fact.certain else Confidence.LIKELY,
+        )
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Compare the tensors of the models with those of the optimizers."""
+    yield from _nothing_trainable(Witness.SETUP, setup.models)
+    if not setup.optimizers:
+        return
+    held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
+    missing = [fact for model in setup.models for fact in model.parameters if fact.trainable and fact.key not in held]
+    if missing:
+        stale = _stale(setup.models, setup.optimizers)
+        yield _not_held(Witness.SETUP, missing, stale, setup.models, setup.optimizers)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Parameters that got gradients and never moved, optimizers with stale tensors, nothing to train at all."""
+    setup = record.setup()
+    if record.crash is not None:
+        yield from _explained(record.crash, setup.models)
+        return
+    if _steps_find_nothing(record):
+        yield from _nothing_trainable(Witness.RUN, setup.models)
+    untrained = list(record.of(UntrainedGradients))
+    if untrained:
+        yield from _untrained(untrained[-1], setup)
+
+
+def _steps_find_nothing(record: Record) -> bool:
+    steps = list(record.of(OptimizerStep))
+    return bool(steps) and all(step.with_grad == 0 for step in steps)
+
+
+def _nothing_trainable(
+    witness: Witness, models: Sequence[ModelSeen], place: Place | None = None
+) -> Iterator[Finding]:
+    for model in models:
+        if model.parameters and not any(fact.trainable for fact in model.parameters):
+            yield rule.finding(
+                witness,
+                f"All {len(model.parameters)} parameters of {model.model} have requires_grad=False: nothing can be trained.",
+                cause=NOTHING,
+                fix="Leave the part that should learn unfrozen: call requires_grad_(True) on it before the optimizer is built.",
+                subject=Subject("module", model.model),
+                place=place or model.place,
+                related=(model.place,),
+                evidence=(Evidence("trainable parameters", f"0 of {len(model.parameters)}"),),
+            )
+
+
+def _explained(crash: Crash, models: Sequence[ModelSeen]) -> Iterator[Finding]:
+    if NO_GRAPH in crash.message:
+        yield from _nothing_trainable(Witness.RUN, models, crash.place)
+    elif EMPTY_LIST in crash.message:
+        yield rule.finding(
+            Witness.RUN,
+            "The optimizer was given no parameters at all.",
+            cause="The iterable was empty: every parameter was filtered out, the layers sit in a plain list, or it was used up before.",
+            fix="Check what you pass: list(model.parameters()) must not be empty. Layers belong in nn.ModuleList, and a generator can be read only once.",
+            subject=Subject("optimizer", f"optimizer at {crash.place}"),
+            place=crash.place,
+            evidence=(Evidence("parameters given", 0),),
+        )
+
+
+def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
+    held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
+    missing = [fact for fact in seen.parameters if fact.key not in held]
+    if not missing:
+        return
+    if seen.unregistered:
+        yield _unregistered(seen, missing)
+        return
+    norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))
+    largest = max((norms.get(fact.key, 0.0) for fact in missing), default=0.0)
+    stale = _stale(setup.models, setup.optimizers)
+    evidence = (Evidence("largest gradient norm among them", largest),)
+    yield _not_held(Witness.RUN, missing, stale, setup.models, setup.optimizers, evidence)
+
+
+def _unregistered(seen: UntrainedGradients, missing: Sequence[ParameterFact]) -> Finding:
+    names = _listed([fact.name for fact in missing])
+    return rule.finding(
+        Witness.RUN,
+        f"{len(missing)} parameters ({names}) get gradients but belong to layers that the model has not registered.",
+        cause="Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no optimizer gets them.",
+        fix="Create the layers in __init__ and keep them in nn.ModuleList, nn.ModuleDict or as attributes of the module.",
+        subject=Subject("module", names),
+        place=seen.place,
+        evidence=(Evidence("parameters not registered", len(missing)), Evidence("numbers never trained", _count(missing))),
+    )
+
+
+def _stale(models: Iterable[ModelSeen], optimizers: Iterable[OptimizerSeen]) -> list[ParameterFact]:
+    """Tensors an optimizer holds that belong to no model any more."""
+    alive = {fact.key for model in models for fact in model.parameters}
+    return [fact for optimizer in optimizers for fact in optimizer.parameters if fact.key not in alive]
+
+
+def _not_held(
+    witness: Witness,
+    missing: Sequence[ParameterFact],
+    stale: Sequence[ParameterFact],
+    models: Sequence[ModelSeen],
+    optimizers: Sequence[OptimizerSeen],
+    evidence: Sequence[Evidence] = (),
+) -> Finding:
+    trainable = sum(fact.trainable for model in models for fact in model.parameters)
+    whole = len(missing) >= trainable
+    certain = whole or bool(stale)
+    names = _listed([fact.name for fact in missing])
+    kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in optimizers))
+    tail = f"; {kinds} holds {len(stale)} tensors that the model no longer uses" if stale else ""
+    counts = [Evidence("trainable parameters in no optimizer", f"{len(missing)} of {trainable}")]
+    return rule.finding(
+        witness,
+        f"{len(missing)} of {trainable} trainable parameters are in no optimizer ({names}){tail}.",
+        cause=STALE if stale else NEVER_MOVES,
+        fix=REBUILD if stale else FREEZE_OR_GIVE,
+        subject=Subject("parameter", names),
+        place=optimizers[-1].place,
+        related=[optimizer.place for optimizer in optimizers] + [model.place for model in models],
+        evidence=[*counts, Evidence("numbers never trained", _count(missing)), *evidence],
+        severity=None if certain else Severity.WARNING,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+    )
+
+
+def _count(parameters: Iterable[ParameterFact]) -> int:
+    return sum(fact.size for fact in parameters)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"

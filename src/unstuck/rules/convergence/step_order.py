@@ -1,0 +1,221 @@
+"""O04: zero_grad, backward and step in an order that loses the gradients, or one of them missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, Event, Forward, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.source.trace import Happened, Path, events_in
+from unstuck.source.values import Instance, Value
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O04",
+    name="step-order",
+    title="zero_grad, backward and step out of order, or one of them missing",
+    severity=Severity.ERROR,
+    explains=("O01", "O03", "O07", "O22", "G08", "G10", "M14"),
+)
+
+ORDER = "The order is: zero_grad, forward, loss, backward, step."
+WIPED = "zero_grad clears the gradients that backward has just computed, so step has nothing to apply."
+EARLY = "step runs before backward, on gradients that were just cleared, so it has nothing to apply."
+MISSING = "backward computes gradients, but without step() no weight ever changes."
+PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
+STEADY = 3
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Wrong on every path through a training loop that we can read completely."""
+    for ways in order.readable_loops(script):
+        yield from _wiped_in_source(ways)
+        yield from _missing_step_in_source(script, ways)
+        yield from _never_zeroed_in_source(script, ways)
+
+
+def _wiped_in_source(ways: Sequence[Path]) -> Iterator[Finding]:
+    for place, text in order.always(ways, _wiping).items():
+        early = text == EARLY
+        message = "step() runs before backward()." if early else "zero_grad() runs between backward() and step()."
+        fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
+        yield _finding(Witness.SOURCE, message, text, f"{fix} {ORDER}", place)
+
+
+def _wiping(path: Path) -> dict[Place, str]:
+    """Clearings that come between a backward and the step that should have used it."""
+    guilty: dict[Place, str] = {}
+    turn_of = {id(item): number for number, turn in enumerate(order.turns(path)) for item in turn}
+    items = order.gradient_events(path)
+    for position, item in enumerate(items):
+        if not isinstance(item.event, OptimizerStep) or item.event.inside_closure:
+            continue
+        clearing = _cleared_before(items[:position], item)
+        if clearing is None:
+            continue
+        zero, backward = clearing
+        same_turn = turn_of.get(id(zero)) == turn_of.get(id(backward)) and items.index(backward) < items.index(zero)
+        culprit = zero if same_turn else item
+        if culprit.event.place is not None:
+            guilty[culprit.event.place] = WIPED if same_turn else EARLY
+    return guilty
+
+
+def _cleared_before(before: Sequence[Happened], step: Happened) -> tuple[Happened, Happened] | None:
+    """The zero_grad and the backward it wiped, if nothing was computed between it and the step."""
+    zero: Happened | None = None
+    for item in reversed(before):
+        if isinstance(item.event, ZeroGrad) and zero is None and order.concerns(item, step):
+            zero = item
+        elif isinstance(item.event, Backward):
+            return (zero, item) if zero is not None else None
+        elif isinstance(item.event, OptimizerStep) and order.concerns(item, step):
+            return None
+    return None
+
+
+def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    items = [item for way in ways for item in order.gradient_events(way)]
+    if any(isinstance(item.event, OptimizerStep) for item in items):
+        return
+    waiting = _never_stepped(script, items)
+    backward = next(item for item in items if isinstance(item.event, Backward))
+    if waiting:
+        message = f"{waiting}.step() is never called: the loop runs backward() and no weight changes."
+        yield _finding(Witness.SOURCE, message, MISSING, f"Call {waiting}.step() after backward(). {ORDER}", backward.event.place)
+
+
+def _never_stepped(script: Script, items: Sequence[Happened]) -> str:
+    """Name of an optimizer that this loop belongs to and that nothing in the script steps."""
+    steps = [item for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
+    if any(not isinstance(item.subject, Instance) for item in steps):
+        return ""
+    stepped = {id(item.subject) for item in steps}
+    zeroed_objects = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
+    trained = {id(module) for module in order.modules_behind(_losses(items))}
+    for made in script.facts.optimizers:
+        belongs = id(made.optimizer) in zeroed_objects or order.owners(made.parameters) & trained
+        if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
+            return made.optimizer.label or made.optimizer.last
+    zeroed = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
+    return zeroed[0] if zeroed and not steps and not script.facts.optimizers and ".step" not in script.text else ""
+
+
+def _losses(items: Sequence[Happened]) -> list[Value]:
+    return [item.value for item in items if isinstance(item.event, Backward) and item.value is not None]
+
+
+def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    relevant = [order.gradient_events(way) for way in ways]
+    stepping = [items for items in relevant if any(isinstance(item.event, OptimizerStep) for item in items)]
+    if not stepping or any(isinstance(item.event, ZeroGrad) for items in relevant for item in items):
+        return
+    step = next(item for item in stepping[0] if isinstance(item.event, OptimizerStep))
+    known = isinstance(step.subject, Instance)
+    # A step whose optimizer came from elsewhere may be cleared elsewhere too: any mention of clearing is an alibi.
+    if not known and any(word in script.text for word in ("zero_grad", ".grad = None", "reset_grad", ".grad.zero_")):
+        return
+    label = step.event.optimizer if isinstance(step.event, OptimizerStep) else ""
+    message = f"{label} steps in every turn of the loop and the gradients are never cleared."
+    yield _finding(Witness.SOURCE, message, PILED, f"Call {label}.zero_grad() before each backward(). {ORDER}", step.event.place)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The same mistakes, measured: steps without gradients, no steps, gradients carried over."""
+    events = [event for event in record.events if isinstance(event, (*order.GRADIENT_EVENTS, Forward))]
+    steps = [event for event in events if isinstance(event, OptimizerStep)]
+    if steps:
+        yield from _empty_steps(events, steps)
+        yield from _piled_up(events, steps)
+    else:
+        yield from _no_step(record, events)
+
+
+def _empty_steps(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Iterator[Finding]:
+    for optimizer in dict.fromkeys(step.optimizer for step in steps):
+        own = [step for step in steps if step.optimizer == optimizer and not step.inside_closure]
+        wiped = [pair for step in own if _is_empty(step) and (pair := _wiped_by(events, step))]
+        if len(wiped) < STEADY or len(wiped) < len(own) / 2:
+            continue
+        zero, early = wiped[-1]
+        step = own[-1]
+        counts = [Evidence("steps watched", len(own)), Evidence("steps without any gradient", len(wiped))]
+        lost = Evidence("gradients cleared before each step", zero.cleared or 0)
+        message = f"{len(wiped)} of {len(own)} steps of {optimizer} found no gradient: "
+        message += "step() runs before backward()." if early else "zero_grad() had just cleared it."
+        fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
+        guilty, other = (step.place, zero.place) if early else (zero.place, step.place)
+        yield _finding(Witness.RUN, message, EARLY if early else WIPED, f"{fix} {ORDER}", guilty, [other], [*counts, lost])
+
+
+def _is_empty(step: OptimizerStep) -> bool:
+    return step.with_grad == 0 or step.grad_norm == 0.0
+
+
+def _wiped_by(events: Sequence[Event], step: OptimizerStep) -> tuple[ZeroGrad, bool] | None:
+    """The zero_grad that emptied a step, and whether the step came before its backward."""
+    zero: ZeroGrad | None = None
+    forward_between = False
+    position = next(index for index, event in enumerate(events) if event is step)
+    for event in reversed(events[:position]):
+        if isinstance(event, ZeroGrad) and zero is None and order.same_optimizer(event, step):
+            zero = event
+        elif isinstance(event, Forward) and zero is None:
+            forward_between = True
+        elif isinstance(event, Backward):
+            return (zero, forward_between) if zero is not None else None
+        elif isinstance(event, OptimizerStep) and event.optimizer == step.optimizer:
+            return None
+    return None
+
+
+def _piled_up(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Iterator[Finding]:
+    backwards = [event for event in events if isinstance(event, Backward) and event.carried is not None]
+    carrying = [event.carried or 0.0 for event in backwards]
+    if len(backwards) < STEADY or min(carrying) <= 0.0 or any(isinstance(event, ZeroGrad) for event in events):
+        return
+    step = steps[-1]
+    evidence = [
+        Evidence("steps watched", len(steps)),
+        Evidence("zero_grad() calls", 0),
+        Evidence("gradient norm left over at the last backward", carrying[-1]),
+    ]
+    message = f"{step.optimizer} took {len(steps)} steps and its gradients were never cleared."
+    fix = f"Call zero_grad() before each backward(). {ORDER}"
+    yield _finding(Witness.RUN, message, PILED, fix, step.place, [backwards[-1].place], evidence)
+
+
+def _no_step(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
+    backwards = [event for event in events if isinstance(event, Backward) and not event.failed]
+    thrown_away = [event for event in events if isinstance(event, ZeroGrad) and event.cleared]
+    optimizers = list(record.of(OptimizerSeen))
+    skipped = any(isinstance(event, StepSkipped) for event in events)
+    finished = record.ended is not None and record.ended.status == "finished"
+    if not optimizers or skipped or len(backwards) < STEADY or not (len(thrown_away) >= STEADY or finished):
+        return
+    optimizer = optimizers[-1]
+    evidence = [Evidence("backward() calls watched", len(backwards)), Evidence("step() calls", 0)]
+    message = f"backward() ran {len(backwards)} times and {optimizer.kind}.step() never: no weight changed."
+    fix = f"Call the optimizer's step() after backward(). {ORDER}"
+    yield _finding(Witness.RUN, message, MISSING, fix, backwards[0].place, [optimizer.place], evidence)
+
+
+def _finding(
+    witness: Witness,
+    message: str,
+    cause: str,
+    fix: str,
+    place: Place | None,
+    related: Sequence[Place | None] = (),
+    evidence: Sequence[Evidence] = (),
+) -> Finding:
+    subject = Subject("loop", f"training loop at {place}")
+    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence)

@@ -1,0 +1,1 @@
+"""Gradients that are wrong, lost or out of range."""

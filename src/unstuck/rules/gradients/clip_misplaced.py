@@ -1,0 +1,119 @@
+"""G01: gradients clipped after the step, before backward, or when there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.source.trace import Happened, Path
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G01",
+    name="clip-misplaced",
+    title="gradients clipped after step(), before backward(), or when there are none",
+    severity=Severity.ERROR,
+    explains=("G08", "G10", "G05", "M14", "O22"),
+)
+
+FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."
+AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards protects nothing."
+BEFORE_BACKWARD = "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
+STEADY = 3
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Misplaced on every path on which the call occurs."""
+    for ways in order.readable_loops(script):
+        for place, cause in order.always(ways, _misplaced).items():
+            yield _finding(Witness.SOURCE, _message(cause), cause, place)
+
+
+def _misplaced(path: Path) -> dict[Place, str]:
+    items = order.gradient_events(path)
+    guilty: dict[Place, str] = {}
+    for position, item in enumerate(items):
+        if isinstance(item.event, Clip) and item.event.place is not None:
+            cause = _verdict(_before(items[:position], item), _next(items[position + 1 :]))
+            if cause:
+                guilty[item.event.place] = cause
+    return guilty
+
+
+def _before(earlier: Sequence[Happened], clip: Happened) -> Event | None:
+    """The last thing that happened to the gradients that are clipped."""
+    for item in reversed(earlier):
+        if isinstance(item.event, Backward) or (not isinstance(item.event, Clip) and order.concerns(item, clip)):
+            return item.event
+    return None
+
+
+def _next(later: Sequence[Happened]) -> Event | None:
+    return next((item.event for item in later if not isinstance(item.event, Clip)), None)
+
+
+def _verdict(before: Event | None, after: Event | None) -> str:
+    """Why a clip between these two events has no effect; empty when it has, or when that is not certain."""
+    if isinstance(after, OptimizerStep | StepSkipped) or before is None or after is None:
+        return ""
+    if isinstance(before, OptimizerStep):
+        return AFTER_STEP
+    if isinstance(before, ZeroGrad) and isinstance(after, Backward):
+        return BEFORE_BACKWARD
+    return ""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Clips that found no gradient, or gradients that a step had already used."""
+    events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
+    by_place: dict[Place | None, list[tuple[Clip, str]]] = {}
+    for position, event in enumerate(events):
+        if isinstance(event, Clip):
+            by_place.setdefault(event.place, []).append((event, _measured(events, position)))
+    for place, clips in by_place.items():
+        # The first turn has no step behind it and the last none ahead: those two may look innocent.
+        causes = [cause for _, cause in clips if cause]
+        if len(causes) >= STEADY and len(causes) >= len(clips) - 2:
+            cause = max(set(causes), key=causes.count)
+            yield _finding(Witness.RUN, _message(cause), cause, place, _numbers([clip for clip, _ in clips]))
+
+
+def _measured(events: Sequence[Event], position: int) -> str:
+    clip = events[position]
+    after = next((event for event in events[position + 1 :] if not isinstance(event, Clip)), None)
+    before = next((event for event in reversed(events[:position]) if not isinstance(event, Clip)), None)
+    if isinstance(clip, Clip) and clip.with_grad == 0 and not isinstance(before, OptimizerStep):
+        return BEFORE_BACKWARD
+    return _verdict(before, after)
+
+
+def _numbers(clips: Sequence[Clip]) -> list[Evidence]:
+    last = clips[-1]
+    evidence = [Evidence("clip calls watched", len(clips))]
+    if last.with_grad is not None and last.parameters is not None:
+        evidence.append(Evidence("parameters with a gradient when clipped", f"{last.with_grad} of {last.parameters}"))
+    norms = [clip.norm for clip in clips if clip.norm is not None]
+    if norms and last.limit is not None:
+        evidence.append(Evidence("largest norm that step() applied unclipped", max(norms), "", last.limit))
+    return evidence
+
+
+def _message(cause: str) -> str:
+    where = "after step()" if cause is AFTER_STEP else "before backward() has computed them"
+    return f"Gradients are clipped {where}; the clipping has no effect."
+
+
+def _finding(
+    witness: Witness, message: str, cause: str, place: Place | None, evidence: Sequence[Evidence] = ()
+) -> Finding:
+    subject = Subject("call", f"gradient clipping at {place}")
+    return rule.finding(witness, message, cause=cause, fix=FIX, subject=subject, place=place, evidence=evidence)

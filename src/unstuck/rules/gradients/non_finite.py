@@ -1,0 +1,88 @@
+"""G10: the first value of a run that was NaN or infinite, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import NonFinite
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G10",
+    name="non-finite",
+    title="a value became NaN or infinite; the first one is named",
+    severity=Severity.ERROR,
+)
+
+FIXES = {
+    "input": "Find and repair the bad samples: assert torch.isfinite(x).all() in the dataset, and check divisions by a standard deviation of 0.",
+    "activation": "Look at what this module computes and at its inputs: guard log, sqrt and division with a small epsilon, and keep exp in range.",
+    "loss": "Use the stable form of the loss (functions that take logits), or guard log, sqrt and division with a small epsilon.",
+    "gradient": "Guard the operation whose derivative has no finite value there: sqrt(x + eps), norm with eps, clamp before acos or division.",
+    "parameter": "Lower the learning rate or clip the gradients before step(); check the learning rate of that very step.",
+}
+CAUSE = "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned any more."
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The decision tree ends at the first non-finite value by order of execution."""
+    for event in record.of(NonFinite):
+        yield rule.finding(
+            Witness.RUN,
+            _message(event),
+            cause=CAUSE,
+            fix=_fix(event),
+            subject=Subject(_kind(event), event.name or event.what),
+            place=event.place,
+            evidence=_evidence(event),
+        )
+        return
+
+
+def _message(event: NonFinite) -> str:
+    after = f"at step {event.step + 1}"
+    word = "NaN" if event.value == "nan" else "infinite"
+    name = f"{event.name} ({event.kind})" if event.kind and event.name else event.name or event.kind
+    match event.what:
+        case "input":
+            return f"The input of {name} was already {word} {after}: the data is the origin, not the model."
+        case "activation":
+            return f"The output of {name} became {word} {after}, while its input was still finite."
+        case "gradient":
+            return f"The loss was finite {after}, but the gradient of {name} became {word}."
+        case "parameter":
+            return f"{name} became {word} through the update {after}, while its gradient was still finite."
+    return f"The loss became {word} {after}, while the outputs of all modules were still finite."
+
+
+def _fix(event: NonFinite) -> str:
+    if event.suspects and event.what in ("activation", "loss", "gradient"):
+        operations = " or ".join(_operation(name) for name in event.suspects[:3])
+        return f"Look at {operations}, which can produce it. {FIXES[event.what]}"
+    return FIXES.get(event.what, FIXES["loss"])
+
+
+def _operation(node: str) -> str:
+    """`LogBackward0` as the user wrote it: `log`."""
+    return node.removesuffix("0").removesuffix("Backward").lower()
+
+
+def _kind(event: NonFinite) -> str:
+    return {"input": "module", "activation": "module", "loss": "loss"}.get(event.what, "parameter")
+
+
+def _evidence(event: NonFinite) -> list[Evidence]:
+    evidence = [Evidence("optimizer steps before it", event.step), Evidence("first non-finite value", event.what)]
+    if event.low is not None and event.high is not None:
+        evidence.append(Evidence("range of the finite input", f"{event.low:.4g} to {event.high:.4g}"))
+    if event.suspects:
+        evidence.append(Evidence("operations that can produce it", [_operation(name) for name in event.suspects]))
+    if event.also:
+        evidence.append(Evidence("non-finite in the same step", list(event.also[:6])))
+    return evidence

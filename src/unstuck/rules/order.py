@@ -1,0 +1,119 @@
+"""Reading a sequence of events in order: shared by the rules about what must come before what.
+
+A sequence is either one path through a loop of a script or the events of a record; the rules do not care which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
+from unstuck.source.knowledge import is_optimizer
+from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
+
+
+def readable_loops(script: Script) -> Iterator[list[Path]]:
+    """All paths through each training loop, leaving out those with calls that could hide a step or a zero_grad."""
+    for loop in script.training_loops:
+        ways = list(paths(loop))
+        if ways and not any(isinstance(item, Hidden) for way in ways for item in way):
+            yield ways
+
+
+def gradient_events(path: Path) -> list[Happened]:
+    """The happenings of a path that make, change, use or clear gradients."""
+    return [item for item in path if isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS)]
+
+
+def always(ways: Sequence[Path], guilty: Callable[[Path], dict[Place, str]]) -> dict[Place, str]:
+    """Places that are guilty on every path on which they occur, with what is wrong there.
+
+    A line that is right in one configuration is not reported because it is wrong in another.
+    """
+    accused: dict[Place, str] = {}
+    cleared: set[Place] = set()
+    for way in ways:
+        wrong = guilty(way)
+        for item in gradient_events(way):
+            if item.event.place is not None and item.event.place not in wrong:
+                cleared.add(item.event.place)
+        accused.update(wrong)
+    return {place: text for place, text in accused.items() if place not in cleared}
+
+
+def turns(path: Path) -> list[list[Happened]]:
+    """The gradient events of a path, turn by turn."""
+    found: list[list[Happened]] = [[]]
+    for item in path:
+        if isinstance(item, Turn):
+            found.append([])
+        elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
+            found[-1].append(item)
+    return found[:-1]
+
+
+def concerns(clearing: Happened, step: Happened) -> bool:
+    """Does clearing or clipping touch the gradients that this optimizer is about to use? True unless known not to."""
+    event = clearing.event
+    if isinstance(event, ZeroGrad) and event.optimizer is not None and isinstance(step.event, OptimizerStep):
+        return event.optimizer == step.event.optimizer
+    one, other = owners(clearing.subject), owners(step.subject)
+    return not one or not other or bool(one & other)
+
+
+def owners(value: Value | None) -> set[int]:
+    """ids of the outermost modules whose parameters `value` stands for; empty when unknown."""
+    found: set[int] = set()
+    for option in alternatives(value) if value is not None else ():
+        if isinstance(option, Instance) and (option.args or option.kwargs) and is_optimizer(option):
+            given = option.args[0] if option.args else option.kwargs.get("params")
+            found |= owners(given)
+        elif isinstance(option, Instance):
+            found.add(id(root(option)))
+        elif isinstance(option, Parameters | Param):
+            found |= owners(option.owner)
+        elif isinstance(option, Group):
+            for item in option.items:
+                found |= owners(item)
+    return found
+
+
+def modules_behind(values: Iterable[Value]) -> list[Instance]:
+    """The outermost modules that gradients of `values` flow back through."""
+    found: dict[int, Instance] = {}
+    seen: set[int] = set()
+    waiting = list(values)
+    while waiting:
+        for option in members(waiting.pop()):
+            if isinstance(option, Tensor) and id(option) not in seen and not option.cut:
+                seen.add(id(option))
+                waiting.extend(option.inputs)
+                if option.module is not None:
+                    top = root(option.module)
+                    found[id(top)] = top
+    return list(found.values())
+
+
+def root(module: Instance) -> Instance:
+    """The outermost module it is part of."""
+    while module.parent is not None:
+        module = module.parent
+    return module
+
+
+def places(events: Iterable[Event]) -> list[Place]:
+    """Where the events came from, each once."""
+    return list(dict.fromkeys(event.place for event in events if event.place is not None))
+
+
+def same_optimizer(one: Event, other: Event) -> bool:
+    """Do a record's clearing and stepping concern the same optimizer? True unless known not to."""
+    first, second = getattr(one, "optimizer", None), getattr(other, "optimizer", None)
+    return first is None or second is None or first == second

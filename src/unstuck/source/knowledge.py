@@ -1,0 +1,141 @@
+"""What the reader of a script knows about torch: which names are layers, losses, optimizers and operations."""
+
+from __future__ import annotations
+
+from unstuck.source.values import Group, Instance, Symbol, UserClass, Value, alternatives
+
+LOSSES = {
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "KLDivLoss": "kl_div",
+}
+"""Loss modules of torch.nn and the functions behind them."""
+
+LOSS_FUNCTIONS = frozenset(LOSSES.values())
+
+LAYERS_WITH_WEIGHTS = frozenset(
+    "Linear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyLinear LazyConv1d "
+    "LazyConv2d LazyConv3d BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm Embedding "
+    "EmbeddingBag RNN LSTM GRU RNNCell LSTMCell GRUCell MultiheadAttention Transformer TransformerEncoder "
+    "TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer PReLU".split()
+)
+
+CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+
+OPTIMIZERS = frozenset(
+    "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SparseAdam Adafactor Lion Lamb LAMB "
+    "AdaBelief RAdamW Muon SophiaG".split()
+)
+
+SAME_VALUES = frozenset(
+    "view reshape flatten squeeze unsqueeze transpose permute contiguous float double half bfloat16 to cuda cpu type "
+    "clone getitem t type_as view_as reshape_as expand movedim swapaxes rearrange unflatten mT T requires_grad_".split()
+)
+"""Operations that move or cast values without changing what they are."""
+
+CUTS = {
+    "item": ".item()",
+    "detach": ".detach()",
+    "detach_": ".detach_()",
+    "numpy": ".numpy()",
+    "tolist": ".tolist()",
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "eq": "a comparison",
+    "ne": "a comparison",
+    "int": ".int()",
+    "long": ".long()",
+    "bool": ".bool()",
+    "nonzero": "nonzero",
+    "data": ".data",
+}
+"""Methods, functions and attributes behind which there is no gradient, and how to call them in a sentence."""
+
+REBUILDERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor", "Tensor", "asarray"})
+"""Functions of torch that make a new tensor out of numbers."""
+
+HARMLESS_CALLS = frozenset(
+    "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round iter "
+    "next format vars dir callable issubclass super list tuple set dict any all open input".split()
+)
+"""Builtins that never step, zero or back-propagate anything they are given."""
+
+FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
+"""Objects that take over backward and clipping but leave the loop to the user."""
+
+
+def is_optimizer(value: Value) -> bool:
+    """Does `value` certainly stand for an optimizer?"""
+    if not isinstance(value, Instance) or value.cls is not None and not _user_optimizer(value.cls):
+        return False
+    if value.kind.startswith("torch.optim.lr_scheduler"):
+        return False
+    return value.kind.startswith("torch.optim.") or value.last in OPTIMIZERS or value.cls is not None
+
+
+def _user_optimizer(cls: UserClass) -> bool:
+    return any(isinstance(base, Symbol) and base.name.startswith("torch.optim.") for base in cls.bases)
+
+
+def is_scheduler(value: Value) -> bool:
+    """Does `value` certainly stand for a learning-rate scheduler?"""
+    return isinstance(value, Instance) and (
+        value.kind.startswith("torch.optim.lr_scheduler.") or (value.cls is None and value.last.endswith("LR"))
+    )
+
+
+def is_scaler(value: Value) -> bool:
+    """Does `value` certainly stand for a GradScaler?"""
+    return isinstance(value, Instance) and value.last == "GradScaler"
+
+
+def is_module_class(cls: UserClass) -> bool:
+    """Does the class derive from nn.Module, as far as its bases are known?"""
+    for base in cls.bases:
+        for option in alternatives(base):
+            if isinstance(option, UserClass) and is_module_class(option):
+                return True
+            if isinstance(option, Symbol) and _module_name(option.name):
+                return True
+    return False
+
+
+def _module_name(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.nn.") or last in ("LightningModule", "PreTrainedModel") or last == "Module"
+
+
+def is_module(value: Value) -> bool:
+    """Does `value` certainly stand for a module (not a loss, not an optimizer)?"""
+    if not isinstance(value, Instance):
+        return False
+    if value.cls is not None:
+        return is_module_class(value.cls)
+    if value.kind == "torch.nn.Parameter":
+        return False
+    return value.kind.startswith(("torch.nn.", "torchvision.models.", "part of "))
+
+
+def has_weights(value: Value) -> bool:
+    """Does the module certainly hold parameters of its own or of its children?"""
+    if not isinstance(value, Instance):
+        return False
+    if value.last in LAYERS_WITH_WEIGHTS and value.cls is None:
+        return True
+    if value.kind == "torch.nn.Parameter" or value.kind.startswith("torchvision.models."):
+        return True
+    children = [*value.attrs.values(), *value.items] if is_module(value) else []
+    return any(has_weights(option) for child in children for option in alternatives(child) if option is not value)
+
+
+def contains_weights(group: Value) -> bool:
+    """Does a plain list or dict hold modules with weights?"""
+    return isinstance(group, Group) and any(
+        has_weights(option) or contains_weights(option) for item in group.items for option in alternatives(item)
+    )

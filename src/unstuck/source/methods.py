@@ -1,0 +1,254 @@
+"""What methods of torch objects do: `loss.backward()`, `optimizer.step()`, `model.train()`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from unstuck.events import Backward, Clip, ModeChange, OptimizerStep, SchedulerStep, Unscale, ZeroGrad
+from unstuck.source import knowledge
+from unstuck.source.base import can_train
+from unstuck.source.expressions import Expressions
+from unstuck.source.values import (
+    UNKNOWN,
+    Const,
+    Group,
+    Instance,
+    Method,
+    Param,
+    Parameters,
+    Symbol,
+    Tensor,
+    UserFunction,
+    Value,
+    alternatives,
+)
+
+OPTIMIZER_WORDS = re.compile(r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I)
+SCHEDULER_WORDS = re.compile(r"sched|warmup|lr_|_lr$", re.I)
+SCALER_WORDS = re.compile(r"scaler$", re.I)
+RETURNS_ITSELF = frozenset(
+    "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_ manual_seed".split()
+)
+HIDING_METHODS = frozenset(
+    "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
+    "optimize_parameters update_parameters manual_backward run_step".split()
+)
+
+Arguments = tuple[tuple[Value, ...], dict[str, Value]]
+
+
+class Methods(Expressions):
+    """The part of the reader that knows methods of objects it cannot look into."""
+
+    def call_method(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
+        """The result of calling a method that the user did not write."""
+        receiver, name = method.receiver, method.name
+        if name == "zero_" and ".grad" in ast.unparse(method.node):
+            self.happen(ZeroGrad(place=self.place(node)))
+            return UNKNOWN
+        if isinstance(receiver, Tensor):
+            return self._on_tensor(receiver, name, node, args)
+        if isinstance(receiver, Group):
+            return self._on_group(receiver, name, args)
+        if isinstance(receiver, Instance):
+            return self._on_instance(receiver, method, node, args, kwargs)
+        if isinstance(receiver, Parameters | Param):
+            return self._on_parameters(receiver, name, node, args)
+        return self._on_unknown(method, node, args, kwargs)
+
+    def _on_tensor(self, tensor: Tensor, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+        if name == "backward":
+            self._backward(tensor, node)
+            return Const(None)
+        return self.tensor(name, (tensor, *args), node, knowledge.CUTS.get(name, ""))
+
+    def _backward(self, value: Value, node: ast.Call) -> None:
+        self.happen(Backward(place=self.place(node)), value)
+
+    def _on_group(self, group: Group, name: str, args: tuple[Value, ...]) -> Value:
+        if name in ("append", "add", "insert") and args:
+            group.items.append(args[-1])
+            group.complete = False
+        elif name in ("extend", "update") and args:
+            for option in alternatives(args[0]):
+                group.items.extend(option.items if isinstance(option, Group) else [UNKNOWN])
+            group.complete = False
+        elif name == "items":
+            return Group([Group([UNKNOWN, item], is_tuple=True) for item in group.items], complete=False)
+        elif name == "values":
+            return Group(group.items, group.complete)
+        elif name in ("pop", "get") and group.items:
+            return self.each(Group(group.items))
+        return UNKNOWN
+
+    def _on_parameters(self, value: Parameters | Param, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+        if name == "requires_grad_" and isinstance(value, Param):
+            wanted = args[0] if args else Const(True)
+            if isinstance(wanted, Const):
+                self.freeze(value.owner, bool(wanted.value), node)
+        elif isinstance(value, Param) and name.endswith("_"):
+            self.hide(node, iter((value.owner,)))
+        return UNKNOWN if isinstance(value, Param) else value
+
+    def _on_instance(
+        self, receiver: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
+    ) -> Value:
+        for known, handle in self._by_kind:
+            if known(receiver):
+                handled: Value | None = handle(self, receiver, method, node, args, kwargs)
+                if handled is not None:
+                    return handled
+        if receiver.last in knowledge.FRAMEWORKS:
+            return self._on_framework(method, node, args)
+        return self._on_unknown(method, node, args, kwargs)
+
+    def _on_optimizer(
+        self, optimizer: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
+    ) -> Value | None:
+        label, place = optimizer.label or optimizer.last, self.place(node)
+        if method.name == "zero_grad":
+            none = kwargs.get("set_to_none", args[0] if args else Const(True))
+            to_none = not (isinstance(none, Const) and none.value is False)
+            self.happen(ZeroGrad(optimizer=label, set_to_none=to_none, place=place), subject=optimizer)
+        elif method.name in ("step", "first_step", "second_step"):
+            closure = args[0] if args else kwargs.get("closure")
+            if isinstance(closure, UserFunction):
+                self.call_function(closure, (), {})
+            closed = closure is not None and not isinstance(closure, Const)
+            self.happen(OptimizerStep(optimizer=label, inside_closure=closed, place=place), subject=optimizer)
+            return optimizer
+        elif method.name == "add_param_group":
+            self.facts.groups_added.append((optimizer, self.tick()))
+        elif method.name not in ("state_dict", "load_state_dict"):
+            return None
+        return UNKNOWN
+
+    def _on_scheduler(self, scheduler: Instance, method: Method, node: ast.Call, *_: object) -> Value | None:
+        if method.name == "step":
+            self.happen(SchedulerStep(kind=scheduler.last, place=self.place(node)), subject=scheduler)
+        return UNKNOWN
+
+    def _on_scaler(self, scaler: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], *_: object) -> Value | None:
+        return self._scaler_call(method.name, node, args)
+
+    def _scaler_call(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+        subject = args[0] if args else UNKNOWN
+        label = self._label(subject, node.args[0] if node.args else None)
+        if name == "scale":
+            return self.tensor("scale", (subject,), node)
+        if name == "unscale_":
+            self.happen(Unscale(optimizer=label, place=self.place(node)), subject=subject)
+        elif name == "step":
+            self.happen(OptimizerStep(optimizer=label, place=self.place(node)), subject=subject)
+        return UNKNOWN
+
+    def _on_module(
+        self, module: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
+    ) -> Value | None:
+        name, label = method.name, module.label or module.last
+        if name in ("parameters", "named_parameters"):
+            whole = Parameters(module)
+            return whole if name == "parameters" else Group([Group([UNKNOWN, Param(module)], is_tuple=True)], complete=False)
+        if name == "zero_grad":
+            self.happen(ZeroGrad(model=label, place=self.place(node)), subject=module)
+        elif name in ("train", "eval"):
+            flag = args[0] if args else Const(True)
+            training = name == "train" and not (isinstance(flag, Const) and flag.value is False)
+            self.happen(ModeChange(model=label, training=training, place=self.place(node)), subject=module)
+        elif name == "requires_grad_":
+            wanted = args[0] if args else Const(True)
+            if isinstance(wanted, Const):
+                self.freeze(module, bool(wanted.value), node)
+        elif name == "load_state_dict":
+            self.facts.loaded.add(id(module))
+        elif name in ("add_module", "register_module", "append", "extend", "insert"):
+            self._add_children(module, args[-1:])
+        elif name == "forward":
+            return self.call_value(module, node, args, kwargs)
+        return module if name in RETURNS_ITSELF else UNKNOWN
+
+    def _add_children(self, module: Instance, added: tuple[Value, ...]) -> None:
+        for value in added:
+            for child in value.items if isinstance(value, Group) else [value]:
+                module.items.append(child)
+                if isinstance(child, Instance) and child.parent is None:
+                    child.parent = module
+
+    def call_value(self, value: Value, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
+        """The result of calling a value."""
+        raise NotImplementedError
+
+    def _on_framework(self, method: Method, node: ast.Call, args: tuple[Value, ...]) -> Value:
+        """Accelerate and Fabric: they wrap objects and run backward, and may leave steps out on purpose."""
+        name = method.name
+        if name in ("prepare", "setup", "setup_module", "setup_dataloaders", "setup_optimizers"):
+            return args[0] if len(args) == 1 else Group(list(args), is_tuple=True)
+        if name == "backward":
+            self.happen(Backward(place=self.place(node)), args[0] if args else UNKNOWN)
+            self.hide(node, iter(args))
+        elif name.startswith(("clip_grad", "clip_gradients")):
+            self.happen(Clip(place=self.place(node)), subject=args[0] if args else UNKNOWN)
+        return UNKNOWN
+
+    def _on_unknown(
+        self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
+    ) -> Value:
+        name, text = method.name, ast.unparse(method.node.value) if isinstance(method.node, ast.Attribute) else ""
+        last = text.rpartition(".")[2]
+        place = self.place(node)
+        if name == "backward":
+            self._unknown_backward(method, node, args, last)
+        elif name == "zero_grad":
+            optimizer = text if OPTIMIZER_WORDS.search(last) else None
+            self.happen(ZeroGrad(optimizer=optimizer, place=place), subject=method.receiver)
+        elif name == "step" and SCALER_WORDS.search(last):
+            return self._scaler_call(name, node, args)
+        elif name == "step" and SCHEDULER_WORDS.search(last):
+            self.happen(SchedulerStep(kind=text, place=place))
+        elif name == "step" and OPTIMIZER_WORDS.search(last):
+            self._unknown_step(text, node, args)
+        elif name in ("scale", "unscale_") and SCALER_WORDS.search(last):
+            return self._scaler_call(name, node, args)
+        elif name in ("parameters", "named_parameters"):
+            whole: Value = Parameters(method.receiver)
+            pair = Group([Group([UNKNOWN, Param(method.receiver)], is_tuple=True)], complete=False)
+            return whole if name == "parameters" else pair
+        elif self._may_train(method, node, args, kwargs):
+            self.hide(node, iter((method.receiver, *args, *kwargs.values())))
+        elif name in RETURNS_ITSELF:
+            return method.receiver
+        return UNKNOWN
+
+    def _unknown_backward(self, method: Method, node: ast.Call, args: tuple[Value, ...], last: str) -> None:
+        # `accelerator.backward(loss)` hands the loss over; `loss.backward(gradient=...)` is the loss itself.
+        handed = bool(args) and not re.search(r"loss|err|cost|out|sum|total", last, re.I)
+        self.happen(Backward(place=self.place(node)), args[0] if handed else method.receiver)
+        if handed:
+            self.hide(node, iter(args))
+
+    def _unknown_step(self, text: str, node: ast.Call, args: tuple[Value, ...]) -> None:
+        closure = args[0] if args else None
+        if isinstance(closure, UserFunction):
+            self.call_function(closure, (), {})
+        self.happen(OptimizerStep(optimizer=text, inside_closure=closure is not None, place=self.place(node)))
+
+    def _may_train(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:
+        if method.name in HIDING_METHODS and not isinstance(method.receiver, Symbol):
+            return True
+        named = [*zip(args, node.args, strict=False), *((value, None) for value in kwargs.values())]
+        return any(can_train(value, expression) for value, expression in named)
+
+    def _label(self, value: Value, node: ast.expr | None) -> str:
+        if isinstance(value, Instance) and value.label:
+            return value.label
+        return ast.unparse(node) if node is not None else ""
+
+    _by_kind: ClassVar[tuple[tuple[Callable[[Value], bool], Callable[..., Value | None]], ...]] = (
+        (knowledge.is_optimizer, _on_optimizer),
+        (knowledge.is_scheduler, _on_scheduler),
+        (knowledge.is_scaler, _on_scaler),
+        (knowledge.is_module, _on_module),
+    )

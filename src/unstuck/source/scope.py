@@ -1,0 +1,83 @@
+"""Names and what they stand for, with imports resolved to full dotted paths."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from dataclasses import dataclass, field
+
+from unstuck.events import Place
+from unstuck.source.values import UNKNOWN, Symbol, Value
+
+BUILTINS = frozenset(dir(builtins))
+
+
+@dataclass(slots=True, eq=False)
+class SourceFile:
+    """A file of the user's, as text and lines."""
+
+    path: str
+    lines: list[str]
+
+    def place(self, node: ast.AST, function: str = "") -> Place:
+        """Where a node stands, with columns counted in characters from 1."""
+        line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 0
+        column = self._column(line, getattr(node, "col_offset", 0))
+        end_column = self._column(end, getattr(node, "end_col_offset", None) or 0) if end else 0
+        return Place(self.path, line, column, end, end_column, function)
+
+    def _column(self, line: int, offset: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        # ast counts bytes of UTF-8; people and editors count characters.
+        return (offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))) + 1
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Names of one module, class body or function call; `outer` is the scope it was written in."""
+
+    names: dict[str, Value] = field(default_factory=dict)
+    outer: Scope | None = None
+    file: SourceFile | None = None
+    """The file it was written in; None takes the outer scope's."""
+
+    def get(self, name: str) -> Value:
+        """What `name` stands for here."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return Symbol(f"builtins.{name}") if name in BUILTINS else UNKNOWN
+
+    def holder(self, name: str) -> Scope:
+        """The scope that a `nonlocal` or `global` assignment to `name` writes to."""
+        scope: Scope | None = self.outer
+        while scope is not None:
+            if name in scope.names:
+                return scope
+            scope = scope.outer
+        return self
+
+    @property
+    def source(self) -> SourceFile:
+        """The file this scope was written in."""
+        scope: Scope = self
+        while scope.file is None and scope.outer is not None:
+            scope = scope.outer
+        assert scope.file is not None
+        return scope.file
+
+
+def bind_import(node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+    """Make the names of an import statement stand for dotted paths."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            name = alias.asname or alias.name.split(".")[0]
+            scope.names[name] = Symbol(alias.name if alias.asname else name)
+        return
+    base = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name != "*":
+            dot = "" if base.endswith(".") else "."
+            scope.names[alias.asname or alias.name] = Symbol(f"{base}{dot}{alias.name}")

@@ -1,0 +1,122 @@
+"""A script as the rules see it: its events as loops and paths, and what its values came from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from unstuck.events import Backward
+from unstuck.source import knowledge
+from unstuck.source.base import Frame
+from unstuck.source.facts import Facts
+from unstuck.source.files import read_text
+from unstuck.source.project import Project, define, parse
+from unstuck.source.scope import Scope, SourceFile
+from unstuck.source.statements import Statements
+from unstuck.source.trace import Loop, events_in, loops_in
+from unstuck.source.values import Instance, UserClass, UserFunction
+
+IGNORE = re.compile(r"#\s*unstuck:\s*ignore(?:\[([^\]]*)\])?")
+TORCH_TEXT = re.compile(r"torch|backward|optimizer|nn\.Module")
+TRAINING_TEXT = re.compile(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
+
+
+class Script:
+    """One file, read. Build it with `read_script`."""
+
+    def __init__(self, path: str, text: str, tree: ast.Module, project: Project) -> None:
+        self.path = path
+        self.text = text
+        self.lines = text.split("\n")
+        self.tree = tree
+        self._project = project
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What following the script's statements, functions and classes found out."""
+        if not TORCH_TEXT.search(self.text):
+            return Facts()
+        return _Reading(self, self._project).facts
+
+    @cached_property
+    def training_loops(self) -> tuple[Loop, ...]:
+        """Loops whose own turn runs a backward pass, each once."""
+        found = {}
+        for loop in loops_in(self.facts.trace):
+            if any(isinstance(item.event, Backward) for item in events_in(loop.body, nested_loops=False)):
+                found.setdefault((loop.node, tuple(map(str, _events_of(loop)))), loop)
+        return tuple(found.values())
+
+    def ignored(self, line: int, code: str, name: str) -> bool:
+        """Does a `# unstuck: ignore` comment on this line silence the rule?"""
+        if not 0 < line <= len(self.lines):
+            return False
+        comment = IGNORE.search(self.lines[line - 1])
+        if comment is None:
+            return False
+        listed = comment.group(1)
+        words = {word.strip().lower() for word in (listed or "").split(",")}
+        return listed is None or code.lower() in words or name in words
+
+
+def _events_of(loop: Loop) -> Iterator[object]:
+    return ((type(item.event).__name__, item.event.place) for item in events_in(loop.body))
+
+
+class _Reading(Statements):
+    """One pass over a script: its statements, then whatever they did not reach."""
+
+    def __init__(self, script: Script, project: Project) -> None:
+        scope = Scope(file=SourceFile(script.path, script.lines))
+        trains = bool(TRAINING_TEXT.search(script.text))
+        super().__init__(scope, project, follow_calls=trains)
+        define(script.tree.body, scope, project)
+        if trains:
+            self.execute(script.tree.body)
+        self._read_classes(scope, only_modules=not trains)
+        if trains:
+            self._read_functions(scope)
+
+    def _read_classes(self, scope: Scope, *, only_modules: bool) -> None:
+        for value in list(scope.names.values()):
+            own = isinstance(value, UserClass) and value.scope is scope
+            if own and isinstance(value, UserClass) and (knowledge.is_module_class(value) or not only_modules):
+                self._read_class(value)
+
+    def _read_functions(self, scope: Scope) -> None:
+        """Functions that nothing called, with arguments that could be anything."""
+        for value in list(scope.names.values()):
+            if isinstance(value, UserFunction) and value.scope is scope and value.node not in self.read:
+                self.call_function(value, (), {})
+
+    def _read_class(self, cls: UserClass) -> None:
+        methods = [node for node in cls.methods.values() if node not in self.read]
+        if not methods:
+            return
+        instance = next((item for item in self.facts.modules if item.cls is cls), None)
+        if instance is None:
+            instance = Instance(cls.node.name, self.scope.source.place(cls.node), cls)
+            if knowledge.is_module_class(cls):
+                self.facts.modules.append(instance)
+            self.initialise(instance)
+        for node in methods:
+            if node not in self.read:
+                self._read_method(UserFunction(node, cls.scope, instance, cls))
+
+    def _read_method(self, method: UserFunction) -> None:
+        is_forward = getattr(method.node, "name", "") == "forward"
+        self.forward_depth += is_forward
+        with self.inside(Frame(self.scope, owner=method.owner)):
+            self.call_function(method, (), {})
+        self.forward_depth -= is_forward
+
+
+def read_script(path: Path, project: Project | None = None) -> Script:
+    """Read one file, or raise a SourceError that says what is wrong with it."""
+    text = read_text(path)
+    return Script(str(path), text, parse(text, str(path)), project or Project())
+
+

@@ -1,0 +1,348 @@
+"""Reading statements: names are bound, branches are read both ways, loops become parts of the trace."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from unstuck.events import Place, ZeroGrad
+from unstuck.source import knowledge
+from unstuck.source.calls import Calls
+from unstuck.source.facts import ChildReplaced
+from unstuck.source.project import user_class
+from unstuck.source.scope import bind_import
+from unstuck.source.trace import Block, Branch, Leave, Loop, condition_key
+from unstuck.source.values import (
+    UNKNOWN,
+    Const,
+    Group,
+    Instance,
+    Param,
+    Parameters,
+    Tensor,
+    UserFunction,
+    Value,
+    alternatives,
+    join,
+)
+
+BATCH_WORDS = re.compile(r"batch|data|sample|inputs?|images?|imgs?|labels?|targets?|^x$|^y$|^xb$|^yb$|tokens", re.I)
+
+
+class Statements(Calls):
+    """The part of the reader that executes statements. `execute` tells whether control falls through."""
+
+    def execute(self, body: Sequence[ast.stmt]) -> bool:
+        """Read statements in order; False when control left before the end."""
+        self.fuel -= len(body)
+        for statement in body:
+            read = self._statements.get(type(statement))
+            if read is not None and read(self, statement) is False:
+                return False
+        return True
+
+    def _expression(self, node: ast.Expr) -> None:
+        self.evaluate(node.value)
+
+    def _assignment(self, node: ast.Assign) -> None:
+        value = self.evaluate(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.evaluate(node.value))
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        old, new = self.evaluate(node.target), self.evaluate(node.value)
+        if isinstance(old, Param) or "grad" in ast.unparse(node.value).split(".")[-1]:
+            self.hide(node, iter((old,)))
+        if isinstance(old, Group):
+            old.items.extend(new.items if isinstance(new, Group) else [new])
+            return
+        tensors = any(isinstance(option, Tensor) for value in (old, new) for option in alternatives(value))
+        operation = type(node.op).__name__.lower()
+        self.assign(node.target, self.tensor(operation, (old, new), node) if tensors else UNKNOWN)
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind a name, attribute, item or tuple of these."""
+        if isinstance(target, ast.Name):
+            self.scope.names[target.id] = value
+            _give_label(value, target.id)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(target.elts, value)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, Group([self.each(value)], complete=False))
+        elif isinstance(target, ast.Attribute):
+            self._assign_attribute(target, value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_item(target, value)
+
+    def _unpack(self, targets: Sequence[ast.expr], value: Value) -> None:
+        for position, target in enumerate(targets):
+            part: Value | None = None
+            for option in alternatives(value):
+                known = isinstance(option, Group) and option.complete and len(option.items) == len(targets)
+                item = option.items[position] if known and isinstance(option, Group) else self._part(option, target)
+                part = item if part is None else join(part, item)
+            self.assign(target, part or UNKNOWN)
+
+    def _part(self, value: Value, target: ast.expr) -> Value:
+        if isinstance(value, Tensor):
+            return self.tensor("part", (value,), target)
+        return UNKNOWN
+
+    def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
+        owner = self.evaluate(target.value)
+        if target.attr == "grad" and isinstance(value, Const):
+            self.happen(ZeroGrad(place=self.place(target)))
+        elif target.attr == "requires_grad" and isinstance(value, Const):
+            for option in alternatives(owner):
+                if isinstance(option, Param):
+                    self.freeze(option.owner, bool(value.value), target)
+        elif target.attr == "data" and isinstance(owner, Param):
+            self.hide(target, iter((owner.owner,)))
+        for option in alternatives(owner):
+            if isinstance(option, Instance):
+                self._set_attribute(option, target, value)
+
+    def _set_attribute(self, owner: Instance, target: ast.Attribute, value: Value) -> None:
+        name = target.attr
+        if knowledge.is_module(owner):
+            self._adopt(owner, name, value, target)
+        old = owner.attrs.get(name)
+        weak = self.branch_depth > 0 and old is not None and not isinstance(old, Const)
+        owner.attrs[name] = join(old, value) if weak and old is not None else value
+        _give_label(value, f"self.{name}" if owner is self.frame.owner else ast.unparse(target))
+
+    def _adopt(self, owner: Instance, name: str, value: Value, target: ast.Attribute) -> None:
+        for option in alternatives(value):
+            if isinstance(option, Instance) and option.parent is None and option is not owner:
+                option.parent = owner
+            if isinstance(option, Group) and owner is self.frame.owner:
+                self.facts.plain_lists.append((owner, name, option))
+        if owner is not self.frame.owner and any(knowledge.has_weights(option) for option in alternatives(value)):
+            self.facts.replaced.append(ChildReplaced(owner, name, value, self.place(target), self.tick()))
+
+    def _assign_item(self, target: ast.Subscript, value: Value) -> None:
+        base = self.evaluate(target.value)
+        if isinstance(base, Group):
+            base.items.append(value)
+            base.complete = False
+        elif isinstance(base, Instance) and knowledge.is_module(base) and knowledge.has_weights(value):
+            name = ast.unparse(target.slice)
+            self.facts.replaced.append(ChildReplaced(base, name, value, self.place(target), self.tick()))
+            base.items.append(value)
+
+    def _if(self, node: ast.If) -> bool:
+        if _is_main_guard(node.test):
+            return self.execute(node.body)
+        test = self.evaluate(node.test)
+        if isinstance(test, Const):
+            return self.execute(node.body if test.value else node.orelse)
+        condition, negated = condition_key(node.test)
+        branch = Branch(condition, self._varies(node.test))
+        then_names, then_falls = self._read_branch(node.body, branch.other if negated else branch.then)
+        other_names, other_falls = self._read_branch(node.orelse, branch.then if negated else branch.other)
+        if branch.then or branch.other:
+            self.block.append(branch)
+        if then_falls and other_falls:
+            self.scope.names = _join_names(then_names, other_names)
+        else:
+            self.scope.names = other_names if other_falls else then_names
+        return then_falls or other_falls
+
+    def _read_branch(self, body: Sequence[ast.stmt], block: Block) -> tuple[dict[str, Value], bool]:
+        before = self.scope.names
+        self.scope.names = dict(before)
+        outer, self.block = self.block, block
+        self.branch_depth += 1
+        try:
+            falls = self.execute(body)
+            return self.scope.names, falls
+        finally:
+            self.branch_depth -= 1
+            self.block = outer
+            self.scope.names = before
+
+    def _varies(self, test: ast.expr) -> bool:
+        for part in ast.walk(test):
+            if isinstance(part, ast.Name) and part.id in self.frame.changing:
+                return True
+            if isinstance(part, ast.Attribute) and part.attr in self.frame.changing:
+                return True
+            if isinstance(part, ast.Mod) or (isinstance(part, ast.Call) and not _is_type_test(part)):
+                return True
+        return False
+
+    def _for(self, node: ast.For | ast.AsyncFor) -> None:
+        iterated = self.evaluate(node.iter)
+        self._loop(node, lambda: self.assign(node.target, self.each(iterated, node.target)))
+
+    def _while(self, node: ast.While) -> None:
+        self._loop(node, lambda: self.evaluate(node.test))
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, enter: Callable[[], object]) -> None:
+        before = set(self.frame.changing)
+        self.frame.changing |= _stored_names(node)
+        with self.collecting(Loop(node, self.place(node))):
+            enter()
+            self.execute(node.body)
+        self.frame.changing = before
+        self.execute(node.orelse)
+
+    def each(self, value: Value, target: ast.expr | None = None) -> Value:
+        """One member of something iterated over; what a loader yields is data, without history."""
+        result: Value | None = None
+        for option in alternatives(value):
+            one = self._one_of(option, target)
+            result = one if result is None else join(result, one)
+        return result or UNKNOWN
+
+    def _one_of(self, value: Value, target: ast.expr | None) -> Value:
+        if isinstance(value, Parameters):
+            return Param(value.owner)
+        if isinstance(value, Group | Instance) and value.items:
+            joined = value.items[0]
+            for item in value.items[1:]:
+                joined = join(joined, item)
+            return joined
+        if isinstance(value, Tensor) or (isinstance(value, Instance) and value.last == "DataLoader"):
+            return Tensor("data", (value,) if isinstance(value, Tensor) else ())
+        words = [part.id for part in ast.walk(target) if isinstance(part, ast.Name)] if target is not None else []
+        return Tensor("data") if any(BATCH_WORDS.search(word) for word in words) else UNKNOWN
+
+    def _with(self, node: ast.With | ast.AsyncWith) -> bool:
+        off, unknown = self.grad_off, self.grad_unknown
+        for item in node.items:
+            value = self.evaluate(item.context_expr)
+            off, unknown = self.recording_after(value, item.context_expr, off, unknown)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value if isinstance(value, Instance) else UNKNOWN)
+        with self.recording(off, unknown):
+            return self.execute(node.body)
+
+    def recording_after(
+        self, value: Value, node: ast.expr, off: Place | None, unknown: bool
+    ) -> tuple[Place | None, bool]:
+        """Whether gradients are recorded inside `with value:`."""
+        if not isinstance(value, Instance):
+            return off, unknown
+        if value.last in ("no_grad", "inference_mode"):
+            mode = value.args[0] if value.args else Const(True)
+            return (self.place(node), False) if isinstance(mode, Const) and mode.value else (None, True)
+        if value.last == "enable_grad":
+            return None, False
+        if value.last == "set_grad_enabled":
+            enabled = value.args[0] if value.args else UNKNOWN
+            known_off = isinstance(enabled, Const) and not enabled.value
+            return (self.place(node), False) if known_off else (None, True)
+        return off, unknown
+
+    def _try(self, node: ast.Try) -> bool:
+        falls = self.execute(node.body) and self.execute(node.orelse)
+        for handler in node.handlers:
+            branch = Branch(f"exception at line {handler.lineno}", True)
+            names, handler_falls = self._read_branch(handler.body, branch.then)
+            if branch.then:
+                self.block.append(branch)
+            if handler_falls:
+                self.scope.names = _join_names(self.scope.names, names)
+            falls = falls or handler_falls
+        return self.execute(node.finalbody) and falls
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.scope.names[node.name] = UserFunction(node, self.scope)
+
+    def _class(self, node: ast.ClassDef) -> None:
+        cls = user_class(node, self.scope, self.project)
+        self.scope.names[node.name] = cls
+        for statement in node.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                cls.assigned[statement.targets[0].id] = self.evaluate(statement.value)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        bind_import(node, self.scope)
+
+    def _outer_names(self, node: ast.Global | ast.Nonlocal) -> None:
+        for name in node.names:
+            self.scope.names.setdefault(name, self.scope.get(name))
+
+    def _match(self, node: ast.Match) -> bool:
+        self.evaluate(node.subject)
+        falls = True
+        for case in node.cases:
+            branch = Branch(f"case at line {case.pattern.lineno}", True)
+            names, _ = self._read_branch(case.body, branch.then)
+            self.scope.names = _join_names(self.scope.names, names)
+            if branch.then:
+                self.block.append(branch)
+        return falls
+
+    def _return(self, node: ast.Return) -> bool:
+        self.frame.returned.append(self.evaluate(node.value) if node.value else Const(None))
+        self.block.append(Leave("return"))
+        return False
+
+    def _leave(self, node: ast.Continue | ast.Break | ast.Raise) -> bool:
+        self.block.append(Leave(type(node).__name__.lower()))
+        return False
+
+    _statements: ClassVar[dict[type[ast.stmt], Callable[..., bool | None]]] = {
+        ast.Expr: _expression,
+        ast.Assign: _assignment,
+        ast.AnnAssign: _annotated,
+        ast.AugAssign: _augmented,
+        ast.If: _if,
+        ast.For: _for,
+        ast.AsyncFor: _for,
+        ast.While: _while,
+        ast.With: _with,
+        ast.AsyncWith: _with,
+        ast.Try: _try,
+        ast.TryStar: _try,
+        ast.FunctionDef: _function,
+        ast.AsyncFunctionDef: _function,
+        ast.ClassDef: _class,
+        ast.Import: _import,
+        ast.ImportFrom: _import,
+        ast.Global: _outer_names,
+        ast.Nonlocal: _outer_names,
+        ast.Match: _match,
+        ast.Return: _return,
+        ast.Continue: _leave,
+        ast.Break: _leave,
+        ast.Raise: _leave,
+    }
+
+
+def _give_label(value: Value, label: str) -> None:
+    if isinstance(value, Instance) and not value.label:
+        value.label = label
+
+
+def _join_names(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
+    joined = dict(one)
+    for name, value in other.items():
+        joined[name] = join(one[name], value) if name in one else value
+    return joined
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _is_type_test(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in ("isinstance", "hasattr", "callable", "len", "bool")
+
+
+def _stored_names(loop: ast.AST) -> set[str]:
+    stored: set[str] = set()
+    for part in ast.walk(loop):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            stored.add(part.id)
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            stored.add(part.attr)
+    return stored

@@ -1,0 +1,182 @@
+"""What a value in a script can be known to be, without running it.
+
+The reader of a script computes with these instead of tensors. A `Tensor` remembers the operation that made it and
+what went in, so that a rule can ask where a value came from. Whatever is not understood is `UNKNOWN`, and rules stay
+silent about it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from unstuck.events import Place
+
+if TYPE_CHECKING:
+    from unstuck.source.scope import Scope
+
+MANY_OPTIONS = 6
+
+
+class Value:
+    """Base of everything a name can stand for."""
+
+    __slots__ = ()
+
+
+class Unknown(Value):
+    """Anything at all."""
+
+    __slots__ = ()
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(slots=True, frozen=True)
+class Symbol(Value):
+    """A name from another library, by its full dotted path, such as `torch.nn.functional.softmax`."""
+
+    name: str
+
+    @property
+    def last(self) -> str:
+        """The part after the last dot."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(slots=True, frozen=True)
+class Const(Value):
+    """A literal."""
+
+    value: object
+
+
+@dataclass(slots=True, eq=False)
+class Tensor(Value):
+    """The result of `op` on `inputs`. `cut` says why no gradient can flow back through it, or is empty."""
+
+    op: str
+    inputs: tuple[Value, ...] = ()
+    place: Place | None = None
+    cut: str = ""
+    cut_place: Place | None = None
+    module: Instance | None = None
+    """The module that was called, when the operation is a module."""
+
+
+@dataclass(slots=True, eq=False)
+class Instance(Value):
+    """An object made by calling a class: a layer, an optimizer, a user's own class."""
+
+    kind: str
+    """Dotted name of the class; a user's own class has no dots in front."""
+    place: Place | None = None
+    cls: UserClass | None = None
+    args: tuple[Value, ...] = ()
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    attrs: dict[str, Value] = field(default_factory=dict)
+    items: list[Value] = field(default_factory=list)
+    """Children of a container such as Sequential."""
+    parent: Instance | None = None
+    label: str = ""
+    """The name the user gave it."""
+    fresh: bool = True
+    """Made here with new weights; False for a part of something loaded from elsewhere."""
+
+    @property
+    def last(self) -> str:
+        """The class name alone."""
+        return self.kind.rpartition(".")[2]
+
+
+@dataclass(slots=True, eq=False)
+class UserClass(Value):
+    """A class of the user's, with the scope it was written in."""
+
+    node: ast.ClassDef
+    scope: Scope
+    bases: tuple[Value, ...]
+    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+    assigned: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class UserFunction(Value):
+    """A function or method of the user's; `owner` is the bound object."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    scope: Scope
+    owner: Instance | None = None
+    defined_in: UserClass | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Method(Value):
+    """A method of an object whose source is not the user's: `optimizer.step`, `loss.backward`."""
+
+    receiver: Value
+    name: str
+    node: ast.expr
+
+
+@dataclass(slots=True, eq=False)
+class Parameters(Value):
+    """`module.parameters()` and what is made of it."""
+
+    owner: Value
+    only_trainable: bool = False
+    """Filtered by `requires_grad`."""
+    partial: bool = False
+    """Filtered by something else, so some may be missing."""
+
+
+@dataclass(slots=True, eq=False)
+class Param(Value):
+    """One parameter out of `owner`'s."""
+
+    owner: Value
+
+
+@dataclass(slots=True, eq=False)
+class Group(Value):
+    """A list, tuple, set or dict whose members are (some of) `items`."""
+
+    items: list[Value]
+    complete: bool = True
+    """No member is missing from `items`."""
+    keys: list[object] | None = None
+    place: Place | None = None
+    is_tuple: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Choice(Value):
+    """One of several values, depending on a branch."""
+
+    options: tuple[Value, ...]
+
+
+def join(one: Value, other: Value) -> Value:
+    """What is known when either value may be the one."""
+    if one is other or one == other:
+        return one
+    options = tuple(dict.fromkeys((*alternatives(one), *alternatives(other))))
+    return Choice(options) if len(options) <= MANY_OPTIONS else UNKNOWN
+
+
+def alternatives(value: Value) -> tuple[Value, ...]:
+    """The values it may be."""
+    return value.options if isinstance(value, Choice) else (value,)
+
+
+def members(value: Value) -> Iterator[Value]:
+    """Every value reachable through lists, dicts and branches, itself included."""
+    for option in alternatives(value):
+        if isinstance(option, Group):
+            for item in option.items:
+                yield from members(item)
+        else:
+            yield option
