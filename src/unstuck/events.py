@@ -230,12 +230,13 @@ class SchedulerStep(Event, tag="scheduler-step"):
 
 
 class UntrainedGradients(Event, tag="untrained-gradients"):
-    """After a backward, these trainable parameters hold a gradient, no optimizer holds them, and nobody moved them."""
+    """After a backward, these trainable parameters hold a gradient, no optimizer holds them, and nobody moved them.
+
+    `place` is set when they belong to layers that ran inside a model without being part of it: where those were called.
+    """
 
     parameters: tuple[ParameterFact, ...] = ()
     norms: tuple[float, ...] = ()
-    unregistered: bool = False
-    """They belong to layers that ran inside a model without being part of it; `place` is where those were called."""
 
 
 class NonFinite(Event, tag="non-finite"):

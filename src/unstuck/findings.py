@@ -74,7 +74,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Fix(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to change. `safety`: `safe` (same meaning, bug aside), `unsafe` (look first) or `manual` (no edits)."""
+    """What to change. `safety`: `safe` (only the bug goes), `unsafe` (look first) or `manual` (no edits)."""
 
     text: str
     edits: tuple[Edit, ...] = ()
@@ -148,19 +148,30 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge(findings: Iterable[Finding]) -> list[Diagnosis]:
-    """Unite findings of one rule that share a subject or a place, whichever witness saw them."""
-    groups: list[list[Finding]] = []
-    for finding in findings:
-        matching = [group for group in groups if any(_same_matter(finding, other) for other in group)]
-        for group in matching:
-            groups.remove(group)
-        groups.append([*(item for group in matching for item in group), finding])
-    return [_diagnosis(group) for group in groups]
+    """Unite findings of one rule that share a subject or a place, whichever witness saw them.
+
+    The result depends on what was found, not on the order in which it was found.
+    """
+    by_rule: dict[str, list[list[Finding]]] = {}
+    for finding in sorted(findings, key=_order):
+        apart: list[list[Finding]] = []
+        united = [finding]
+        for group in by_rule.get(finding.code, ()):
+            if any(_same_matter(finding, other) for other in group):
+                united += group
+            else:
+                apart.append(group)
+        by_rule[finding.code] = [*apart, united]
+    return [_diagnosis(sorted(group, key=_order)) for groups in by_rule.values() for group in groups]
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    spot = finding.place or Place(path="", line=0)
+    witness = list(Witness).index(finding.witness)
+    return (finding.code, witness, spot.path, spot.line, spot.column, msgspec.json.encode(finding))
 
 
 def _same_matter(one: Finding, other: Finding) -> bool:
-    if one.code != other.code:
-        return False
     if one.witness is other.witness:
         return one.place == other.place and one.subject == other.subject
     shared_lines = {place.key for place in one.places} & {place.key for place in other.places}
@@ -168,16 +179,20 @@ def _same_matter(one: Finding, other: Finding) -> bool:
 
 
 def _diagnosis(group: Sequence[Finding]) -> Diagnosis:
-    unique = list(dict.fromkeys((f.witness, f.message) for f in group))
-    kept = [next(f for f in group if (f.witness, f.message) == key) for key in unique]
-    # Numbers of the user's own run convince more than text, so the run leads and the source sharpens its place.
+    kept = [finding for index, finding in enumerate(group) if finding not in group[:index]]
+    # Numbers of the user's own run convince more than text: the run leads, the source sharpens its place.
     lead = min(kept, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
     source = next((f for f in kept if f.witness is Witness.SOURCE and f.place), None)
     if source and lead is not source:
         fix = source.fix if source.fix.edits else lead.fix
-        related = tuple(p for p in (*lead.places, *source.related) if source.place and p.key != source.place.key)
-        lead = msgspec.structs.replace(lead, place=source.place, related=tuple(dict.fromkeys(related)), fix=fix)
+        lead = msgspec.structs.replace(lead, place=source.place, related=_other_lines(source, lead), fix=fix)
     return Diagnosis(lead=lead, findings=tuple(kept))
+
+
+def _other_lines(source: Finding, lead: Finding) -> tuple[Place, ...]:
+    """One place per line: the source's where both name it, since text knows the columns."""
+    by_line = {place.key: place for place in (*lead.places, *source.related)}
+    return tuple(place for key, place in by_line.items() if source.place and key != source.place.key)
 
 
 def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> list[Diagnosis]:
@@ -188,7 +203,9 @@ def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> l
     known = list(diagnoses)
     present = {diagnosis.lead.code for diagnosis in known}
     explained = [
-        msgspec.structs.replace(d, explains=tuple(sorted(causes.get(d.lead.code, frozenset()) & present - {d.lead.code})))
+        msgspec.structs.replace(
+            d, explains=tuple(sorted(causes.get(d.lead.code, frozenset()) & present - {d.lead.code}))
+        )
         for d in known
     ]
     symptoms = {code for diagnosis in explained for code in diagnosis.explains}
@@ -208,4 +225,6 @@ def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:
         place.line,
         place.column,
         lead.code,
+        lead.subject.name,
+        lead.message,
     )

@@ -1,6 +1,6 @@
 """What a rule is, and how rules are found.
 
-A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` is its page.
+A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` its page.
 Adding a rule adds two files and edits none.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstuck.events import Place, Setup
+from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Rule:
     severity: Severity
     explains: Sequence[str] = ()
     """Codes of the rules whose findings are symptoms of this one."""
+    needs: Sequence[type[Event]] = ()
+    """Events without which its run witness has nothing to look at; the report then says so."""
     source: SourceWitness | None = field(default=None, init=False)
     setup: SetupWitness | None = field(default=None, init=False)
     run: RunWitness | None = field(default=None, init=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
 from unstuck.source.knowledge import is_optimizer
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members
@@ -20,11 +20,19 @@ GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
 
 
 def readable_loops(script: Script) -> Iterator[list[Path]]:
-    """All paths through each training loop, leaving out those with calls that could hide a step or a zero_grad."""
+    """All paths through each training loop that can be read completely.
+
+    Left out are loops with calls that could hide a step or a zero_grad, and loops over experiments, which build a new
+    optimizer in each turn, so that a turn says nothing about the next.
+    """
     for loop in script.training_loops:
         ways = list(paths(loop))
-        if ways and not any(isinstance(item, Hidden) for way in ways for item in way):
+        if ways and not any(_spoils(item) for way in ways for item in way):
             yield ways
+
+
+def _spoils(item: Happened | Hidden | Turn) -> bool:
+    return isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, OptimizerSeen))
 
 
 def gradient_events(path: Path) -> list[Happened]:

@@ -52,6 +52,7 @@ class ReaderState:
         self.active: list[ast.AST] = []
         self.read: set[ast.AST] = set()
         self.deepest = DEEPEST_CALL if follow_calls else 1
+        self._resolved: dict[tuple[str, str], Value] = {}
         self.fuel = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
         """Statements that may still be read, so that time grows with the file and not with its call graph."""
 
@@ -82,7 +83,8 @@ class ReaderState:
 
     def hide(self, node: ast.AST, given: Iterator[Value]) -> None:
         """Something trainable went where we cannot follow: anything may have happened there."""
-        self.block.append(Hidden(self.place(node), ast.unparse(node)[:60]))
+        called = dotted(node.func) if isinstance(node, ast.Call) else ""
+        self.block.append(Hidden(self.place(node), called))
         self.facts.escaped.update(id(value) for value in given)
 
     def tensor(self, op: str, inputs: tuple[Value, ...], node: ast.AST, cut: str = "", module: Instance | None = None) -> Tensor:
@@ -130,7 +132,7 @@ class ReaderState:
 def can_train(value: Value, node: ast.expr | None) -> bool:
     """Could code that is given this value step, zero or back-propagate?"""
     if value is UNKNOWN:
-        return node is not None and TRAINING_WORDS.search(ast.unparse(node)) is not None
+        return node is not None and TRAINING_WORDS.search(dotted(node)) is not None
     return any(_carries_training(option) for option in members(value))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from unstuck.events import Backward, Clip, Forward, LossCall
+from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen
 from unstuck.source import knowledge
 from unstuck.source.base import Frame, can_train
 from unstuck.source.expressions import find_method
@@ -244,7 +244,9 @@ class Calls(Methods):
 
     def _made_optimizer(self, optimizer: Instance, node: ast.Call) -> None:
         parameters = optimizer.args[0] if optimizer.args else optimizer.kwargs.get("params", UNKNOWN)
-        self.facts.optimizers.append(OptimizerMade(optimizer, parameters, self.place(node), self.tick()))
+        place = self.place(node)
+        self.facts.optimizers.append(OptimizerMade(optimizer, parameters, place, self.tick()))
+        self.happen(OptimizerSeen(optimizer=optimizer.last, kind=optimizer.last, place=place), subject=optimizer)
 
     def _call_instance(
         self, instance: Instance, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
@@ -257,7 +259,7 @@ class Calls(Methods):
         if instance.last == "Sequential":
             return self._chain(instance, node, args)
         if knowledge.is_module(instance):
-            self.facts.called.add(id(instance))
+            self.facts.called.setdefault(id(instance), []).append(self.place(node))
             operation = MODULE_OPERATIONS.get(instance.last, instance.last)
             return self.tensor(operation, (*args, *kwargs.values()), node, module=instance)
         if self._hides(node, args, kwargs):

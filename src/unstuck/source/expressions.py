@@ -67,7 +67,12 @@ class Expressions(ReaderState):
 
     def resolve(self, value: Value) -> Value:
         """Follow an imported name into the user's own modules."""
-        return self.project.resolve(value, self.scope.source.path) if isinstance(value, Symbol) else value
+        if not isinstance(value, Symbol) or value.name.startswith(("torch.", "builtins.")):
+            return value
+        key = (value.name, self.scope.source.path)
+        if key not in self._resolved:
+            self._resolved[key] = self.project.resolve(value, key[1])
+        return self._resolved[key]
 
     def _attribute(self, node: ast.Attribute) -> Value:
         if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "super":

@@ -58,7 +58,7 @@ class Facts:
     """Objects of the user's module classes."""
     plain_lists: list[tuple[Instance, str, Group]] = field(default_factory=list)
     made_in_forward: list[tuple[Instance, Place]] = field(default_factory=list)
-    called: set[int] = field(default_factory=set)
-    """ids of library modules that were called."""
+    called: dict[int, list[Place]] = field(default_factory=dict)
+    """Where library modules were called, by their id."""
     escaped: set[int] = field(default_factory=set)
     """ids of objects given to code that could not be read."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from unstuck.events import Backward, Clip, ModeChange, OptimizerStep, SchedulerStep, Unscale, ZeroGrad
 from unstuck.source import knowledge
-from unstuck.source.base import can_train
+from unstuck.source.base import can_train, dotted
 from unstuck.source.expressions import Expressions
 from unstuck.source.values import (
     UNKNOWN,
@@ -46,7 +46,7 @@ class Methods(Expressions):
     def call_method(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         """The result of calling a method that the user did not write."""
         receiver, name = method.receiver, method.name
-        if name == "zero_" and ".grad" in ast.unparse(method.node):
+        if name == "zero_" and ".grad" in dotted(method.node):
             self.happen(ZeroGrad(place=self.place(node)))
             return UNKNOWN
         if isinstance(receiver, Tensor):
@@ -196,7 +196,7 @@ class Methods(Expressions):
     def _on_unknown(
         self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
     ) -> Value:
-        name, text = method.name, ast.unparse(method.node.value) if isinstance(method.node, ast.Attribute) else ""
+        name, text = method.name, dotted(method.node.value)
         last = text.rpartition(".")[2]
         place = self.place(node)
         if name == "backward":
@@ -244,7 +244,7 @@ class Methods(Expressions):
     def _label(self, value: Value, node: ast.expr | None) -> str:
         if isinstance(value, Instance) and value.label:
             return value.label
-        return ast.unparse(node) if node is not None else ""
+        return dotted(node) if node is not None else ""
 
     _by_kind: ClassVar[tuple[tuple[Callable[[Value], bool], Callable[..., Value | None]], ...]] = (
         (knowledge.is_optimizer, _on_optimizer),

@@ -57,7 +57,7 @@ class Statements(Calls):
 
     def _augmented(self, node: ast.AugAssign) -> None:
         old, new = self.evaluate(node.target), self.evaluate(node.value)
-        if isinstance(old, Param) or "grad" in ast.unparse(node.value).split(".")[-1]:
+        if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
             self.hide(node, iter((old,)))
         if isinstance(old, Group):
             old.items.extend(new.items if isinstance(new, Group) else [new])
@@ -142,12 +142,14 @@ class Statements(Calls):
         test = self.evaluate(node.test)
         if isinstance(test, Const):
             return self.execute(node.body if test.value else node.orelse)
-        condition, negated = condition_key(node.test)
-        branch = Branch(condition, self._varies(node.test))
-        then_names, then_falls = self._read_branch(node.body, branch.other if negated else branch.then)
-        other_names, other_falls = self._read_branch(node.orelse, branch.then if negated else branch.other)
-        if branch.then or branch.other:
-            self.block.append(branch)
+        then: Block = []
+        other: Block = []
+        then_names, then_falls = self._read_branch(node.body, then)
+        other_names, other_falls = self._read_branch(node.orelse, other)
+        if then or other:
+            condition, negated = condition_key(node.test)
+            ways = (other, then) if negated else (then, other)
+            self.block.append(Branch(condition, self._varies(node.test), *ways))
         if then_falls and other_falls:
             self.scope.names = _join_names(then_names, other_names)
         else:

@@ -28,7 +28,7 @@ class Hidden:
     """A call into code we cannot read that was given something able to train: anything may have happened."""
 
     place: Place | None
-    text: str
+    called: str
 
 
 @dataclass(slots=True, eq=False)

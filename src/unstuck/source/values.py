@@ -119,7 +119,7 @@ class Method(Value):
 
     receiver: Value
     name: str
-    node: ast.expr
+    node: ast.Attribute
 
 
 @dataclass(slots=True, eq=False)

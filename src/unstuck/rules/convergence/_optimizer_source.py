@@ -130,6 +130,7 @@ def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
             f"Wrap the {kind}: self.{name} = {container}(...).",
             f"{owner.last}.{name}",
             group.place,
+            tuple(place for layer in members(group) for place in facts.called.get(id(layer), ())),
             certain=any(knowledge.is_module(value) for value in members(group)),
         )
 

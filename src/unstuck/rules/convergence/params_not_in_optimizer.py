@@ -52,7 +52,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Compare the tensors of the models with those of the optimizers."""
-    yield from _nothing_trainable(Witness.SETUP, setup.models)
+    yield from _nothing_trainable(Witness.SETUP, setup)
     if not setup.optimizers:
         return
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
@@ -67,13 +67,17 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Parameters that got gradients and never moved, optimizers with stale tensors, nothing to train at all."""
     setup = record.setup()
     if record.crash is not None:
-        yield from _explained(record.crash, setup.models)
+        yield from _explained(record.crash, setup)
         return
     if _steps_find_nothing(record):
-        yield from _nothing_trainable(Witness.RUN, setup.models)
-    untrained = list(record.of(UntrainedGradients))
-    if untrained:
-        yield from _untrained(untrained[-1], setup)
+        yield from _nothing_trainable(Witness.RUN, setup)
+    for seen in _latest(record.of(UntrainedGradients)):
+        yield from _untrained(seen, setup)
+
+
+def _latest(events: Iterable[UntrainedGradients]) -> list[UntrainedGradients]:
+    """The last word on each place: later reports take in what earlier ones named."""
+    return list({event.place: event for event in events}.values())
 
 
 def _steps_find_nothing(record: Record) -> bool:
@@ -81,10 +85,9 @@ def _steps_find_nothing(record: Record) -> bool:
     return bool(steps) and all(step.with_grad == 0 for step in steps)
 
 
-def _nothing_trainable(
-    witness: Witness, models: Sequence[ModelSeen], place: Place | None = None
-) -> Iterator[Finding]:
-    for model in models:
+def _nothing_trainable(witness: Witness, setup: Setup, place: Place | None = None) -> Iterator[Finding]:
+    built = [optimizer.place for optimizer in setup.optimizers]
+    for model in setup.models:
         if model.parameters and not any(fact.trainable for fact in model.parameters):
             yield rule.finding(
                 witness,
@@ -93,14 +96,14 @@ def _nothing_trainable(
                 fix="Leave the part that should learn unfrozen: call requires_grad_(True) on it before the optimizer is built.",
                 subject=Subject("module", model.model),
                 place=place or model.place,
-                related=(model.place,),
+                related=(model.place, *built),
                 evidence=(Evidence("trainable parameters", f"0 of {len(model.parameters)}"),),
             )
 
 
-def _explained(crash: Crash, models: Sequence[ModelSeen]) -> Iterator[Finding]:
+def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
     if NO_GRAPH in crash.message:
-        yield from _nothing_trainable(Witness.RUN, models, crash.place)
+        yield from _nothing_trainable(Witness.RUN, setup, crash.place)
     elif EMPTY_LIST in crash.message:
         yield rule.finding(
             Witness.RUN,
@@ -118,7 +121,7 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     missing = [fact for fact in seen.parameters if fact.key not in held]
     if not missing:
         return
-    if seen.unregistered:
+    if seen.place is not None:
         yield _unregistered(seen, missing)
         return
     norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))

@@ -1,0 +1,60 @@
+"""How fast lint reads, in lines per second on one core, and how often each rule speaks.
+
+    python bench/lint.py [FOLDER]
+
+Without a folder it reads the sources of the installed torch: working code, so every finding deserves a look.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from unstuck.judge import judge
+from unstuck.source import Script, SourceError, find_files, read_script
+
+BUDGET = 50_000
+
+
+def main() -> int:
+    folder = sys.argv[1] if len(sys.argv) > 1 else torch_folder()
+    files = find_files([folder])
+    parsing, whole, lines, unreadable = 0.0, 0.0, 0, 0
+    found: Counter[str] = Counter()
+    for path in files:
+        started = time.perf_counter()
+        try:
+            script = read_script(path)
+        except SourceError:
+            unreadable += 1
+            continue
+        parsed = time.perf_counter()
+        found.update(codes_in(script))
+        parsing += parsed - started
+        whole += time.perf_counter() - started
+        lines += len(script.lines)
+    print(f"{len(files):,} files, {lines:,} lines, {unreadable} unreadable")
+    print(f"parse      {lines / parsing:>10,.0f} lines/s  (budget {BUDGET:,})")
+    print(f"whole lint {lines / whole:>10,.0f} lines/s  ({whole / parsing:.2f}x the parse)")
+    for code, amount in sorted(found.items()):
+        print(f"{code:<6}{amount:>6}  {1000 * amount / lines:.4f} per thousand lines")
+    return int(lines / parsing < BUDGET)
+
+
+def torch_folder() -> str:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        sys.exit("torch is not installed; name a folder: python bench/lint.py FOLDER")
+    return str(Path(spec.origin).parent)
+
+
+def codes_in(script: Script) -> Sequence[str]:
+    return [diagnosis.lead.code for diagnosis in judge(scripts=(script,)).diagnoses]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

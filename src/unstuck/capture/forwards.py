@@ -1,0 +1,114 @@
+"""Watches modules being called and switched between training and evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unstuck.capture.nonfinite import Inspector
+from unstuck.capture.tensors import tensors_in
+from unstuck.capture.watch import Watch
+from unstuck.events import Forward, ModeChange
+
+
+class Forwards:
+    """Follows calls of modules; a model is a module called while no other one runs."""
+
+    def __init__(self, watch: Watch, inspector: Inspector) -> None:
+        self._watch = watch
+        self._inspector = inspector
+        self._running: list[nn.Module] = []
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Global forward pre-hook."""
+        watch = self._watch
+        if watch.clock.sampled and watch.is_listening():
+            self._running.append(module)
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        """Global forward hook, called also when the module raised; `rest` is (kwargs,) output."""
+        watch = self._watch
+        if not watch.is_listening():
+            return
+        output = rest[-1]
+        if not watch.clock.sampled:
+            if torch.is_grad_enabled():
+                self._inspector.remember(module, args, output)
+        elif self._leave(module):
+            if self._running:
+                self._inner_module_ran(module, output)
+            else:
+                self._model_ran(module, (args, *rest[:-1]), output)
+
+    def _leave(self, module: nn.Module) -> bool:
+        # Modules above it ended by an exception that skips hooks, such as KeyboardInterrupt.
+        while self._running:
+            if self._running.pop() is module:
+                return True
+        return False
+
+    def _inner_module_ran(self, module: nn.Module, output: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        place = self._watch.places.here()
+        self._inspector.measure(module, place, output)
+        if module._parameters:
+            self._watch.model(self._running[0]).note_inner(module, place)
+
+    def _model_ran(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        watch = self._watch
+        if type(module).__module__ == "torch.nn.modules.loss":
+            return
+        model = watch.model(module)
+        place = watch.places.here()
+        model.place = model.place or place
+        model.called = True
+        if torch.is_grad_enabled():
+            self._inspector.took(module, place, arguments)
+            self._inspector.measure(module, place, output)
+        watch.emit(
+            Forward(
+                step=watch.clock.steps,
+                place=place,
+                model=model.label,
+                training=module.training,
+                grad_enabled=torch.is_grad_enabled(),
+                output_requires_grad=_requires_grad(output),
+            )
+        )
+
+
+class Modes:
+    """Follows `train()` and `eval()` on models, not on the modules inside them."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._inside = False
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModeChange | None:
+        """`Module.train` is called; it calls itself for every child."""
+        watch = self._watch
+        if self._inside or not watch.clock.sampled or not watch.is_listening():
+            return None
+        self._inside = True
+        module = args[0]
+        training = bool(args[1] if len(args) > 1 else kwargs.get("mode", True))
+        if watch.objects.is_part(module):
+            return ModeChange(model="", training=training)
+        label = watch.model(module).label
+        return ModeChange(step=watch.clock.steps, place=watch.places.here(), model=label, training=training)
+
+    def after(self, change: ModeChange, result: Any, error: BaseException | None) -> None:
+        """It returned."""
+        self._inside = False
+        if change.model and error is None:
+            self._watch.emit(change)
+
+
+def _requires_grad(output: Any) -> bool | None:
+    if isinstance(output, Tensor):
+        return output.requires_grad
+    found = tensors_in(output)
+    return any(tensor.requires_grad for tensor in found) if found else None

@@ -1,0 +1,142 @@
+"""Runs a program as python would and watches it: same `__main__`, arguments, tracebacks and exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from unstuck.capture.places import chain_of, is_ours
+from unstuck.capture.program import LaunchError, Program, find_module, find_script, set_stage
+from unstuck.capture.session import Session
+from unstuck.capture.story import Story
+from unstuck.record import Writer
+
+__all__ = ["LaunchError", "launch"]
+
+_INTERRUPTED = 130
+"""What a shell reports for a program that Ctrl-C ended."""
+
+
+def launch(
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    as_module: bool = False,
+    record_path: str | os.PathLike[str],
+) -> int:
+    """Run `python target arguments` (or `python -m target ...`) under watch and return its exit code.
+
+    Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
+    """
+    program = _find(target, as_module)
+    writer = Writer(record_path)
+    session = Session(writer)
+    story = Story(writer, session)
+    story.begin(script=target, arguments=tuple(arguments), source=program.source())
+    session.install()
+    process = os.getpid()
+    try:
+        error = _run(program, list(arguments))
+        exit_code = _exit_code(error)
+        _wait_for_threads()
+    finally:
+        session.remove()
+    if os.getpid() != process:
+        sys.exit(exit_code)  # a child the program forked: neither the record nor the report is its own
+    story.end(error, exit_code)
+    writer.close()
+    if writer.warning:
+        print(f"unstuck: {writer.warning}", file=sys.stderr)
+    return exit_code
+
+
+def _find(target: str, as_module: bool) -> Program:
+    if not as_module:
+        program = find_script(target)
+        _enter(program.directory)
+        return program
+    _enter(os.getcwd())  # the module is looked for there first
+    return find_module(target)
+
+
+def _enter(directory: str) -> None:
+    """Replace the directory of our own program in front of `sys.path` by that of the user's."""
+    if not sys.flags.safe_path:
+        sys.path[0:1] = [directory]
+
+
+def _run(program: Program, arguments: list[str]) -> BaseException | None:
+    main = set_stage(program, arguments)
+    try:
+        exec(program.code(), main.__dict__)
+    except LaunchError:
+        raise
+    except BaseException as error:
+        _hide_our_frames(error)
+        return error
+    return None
+
+
+def _hide_our_frames(error: BaseException) -> None:
+    """Take our frames out of the traceback, and out of those of the exceptions it came from."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        current = todo.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_ours(current.__traceback__)
+        todo += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            todo += current.exceptions
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    kept: TracebackType | None = None
+    for entry in reversed(list(chain_of(trace))):
+        if not is_ours(entry.tb_frame.f_code):
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """The code python would exit with, after saying what python would say."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        return _code_of_exit(error)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as leaving:
+        return _code_of_exit(leaving)
+    except BaseException as second:
+        _hide_our_frames(second)
+        print("Error in sys.excepthook:", file=sys.stderr)
+        traceback.print_exception(second)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _code_of_exit(leaving: SystemExit) -> int:
+    code = leaving.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code)
+    sys.stdout.flush()
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _wait_for_threads() -> None:
+    """Python waits for threads that are not daemons before it ends; they are part of the run."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()

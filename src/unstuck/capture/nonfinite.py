@@ -1,0 +1,332 @@
+"""Finds the first NaN or infinity of a run, by the order of execution, and says where it came from.
+
+Every window leaves a trail: inputs of the models, outputs of their modules, the loss and the gradients. It is
+read only when the loss or a gradient is not finite, so a mask of -inf in a healthy model stays unmentioned.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from unstuck.capture import graph
+from unstuck.capture.scalars import Slot
+from unstuck.capture.tensors import (
+    finite_range,
+    flaw,
+    is_finite,
+    is_plain,
+    may_measure,
+    norm,
+    norms,
+    tensors_in,
+)
+from unstuck.capture.watch import Watch
+from unstuck.events import NonFinite, Place
+
+_LONGEST_TRAIL = 4096
+_MOST_NAMES = 20
+
+
+class _Output(NamedTuple):
+    """What a module returned: a measured norm, or a weak reference where measuring was not worth its time."""
+
+    module: nn.Module
+    place: Place | None
+    norm: Tensor | None
+    tensor: weakref.ref[Tensor]
+
+    def state(self) -> str:
+        """`finite`, `nan`, `inf`, or empty if the tensor is gone."""
+        if self.norm is not None:
+            value = float(self.norm)
+            return "finite" if math.isfinite(value) else "nan" if math.isnan(value) else "inf"
+        tensor = self.tensor()
+        if tensor is None:
+            return ""
+        return "finite" if is_finite(tensor) else flaw(tensor)
+
+
+class _Trail:
+    """What one window left behind."""
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[nn.Module, Place | None, weakref.ref[Tensor]]] = []
+        self.outputs: list[_Output] = []
+        self.loss: float | Slot | None = None
+        self.loss_place: Place | None = None
+        self.root: graph.Node = None
+        self.gradients: tuple[list[Tensor], Tensor] | None = None
+        self.gradient_norm: float | Slot | None = None
+        self.step_place: Place | None = None
+        self.step = 0
+
+
+class Inspector:
+    """Judges each window, until the first non-finite value has been told."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._trail = _Trail()
+        self._awaiting: _Trail | None = None
+        self._done = False
+        self._last_step: Place | None = None
+        self._places: dict[int, Place | None] = {}
+        self.loss_name = "loss"
+
+    def took(self, module: nn.Module, place: Place | None, arguments: Any) -> None:
+        """A model was called with these arguments."""
+        if self._done or len(self._trail.inputs) >= _LONGEST_TRAIL:
+            return
+        for tensor in tensors_in(arguments, depth=3):
+            self._trail.inputs.append((module, place, weakref.ref(tensor)))
+
+    def measure(self, module: nn.Module, place: Place | None, output: Any) -> None:
+        """A module ran in a sampled window."""
+        if self._done or len(self._trail.outputs) >= _LONGEST_TRAIL or not may_measure():
+            return
+        if len(self._places) < _LONGEST_TRAIL:
+            self._places[id(module)] = place
+        for tensor in tensors_in(output):
+            # No weak reference may stay on a parameter: torch refuses to swap such tensors.
+            if not isinstance(tensor, nn.Parameter):
+                self._trail.outputs.append(_Output(module, place, norm(tensor), weakref.ref(tensor)))
+
+    def remember(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        """A module ran between sampled windows; what the first one took stands for the model's input."""
+        outputs = self._trail.outputs
+        if self._done or type(output) is not Tensor or len(outputs) >= _LONGEST_TRAIL or not is_plain(output):
+            return
+        if not outputs:
+            self.took(module, None, arguments)
+        outputs.append(_Output(module, None, None, weakref.ref(output)))
+
+    def loss_seen(self, loss: Tensor, value: Tensor, place: Place | None) -> float | Slot | None:
+        """A backward begins on `loss`, whose true value (before any scaling) is `value`."""
+        if not is_plain(value) or value.numel() != 1 or not may_measure():
+            return None
+        number: float | Slot = self._watch.scalars.later(value)
+        trail = self._trail
+        trail.loss, trail.loss_place, trail.root, trail.step = (
+            number,
+            place,
+            loss.grad_fn,
+            self._watch.clock.steps,
+        )
+        if not self._done and isinstance(number, float) and not math.isfinite(number):
+            self._report_loss(trail, number)
+        return number
+
+    def forget_graph(self) -> None:
+        """The user keeps the graph for more: holding it too would keep its tensors in memory."""
+        self._trail.root = None
+
+    def gradients_seen(
+        self,
+        parameters: list[Tensor],
+        gradients: Sequence[Tensor],
+        each: Tensor,
+        total: float | Slot,
+        place: Place | None,
+    ) -> None:
+        """An optimizer is about to use these gradients; `each` holds their norms."""
+        trail = self._trail
+        trail.gradients, trail.gradient_norm, trail.step_place = (parameters, each), total, place
+        trail.step = self._watch.clock.steps
+        # Squares of large finite numbers overflow, so a norm alone does not convict.
+        alarming = not self._done and isinstance(total, float) and not math.isfinite(total)
+        if alarming and not all(is_finite(gradient) for gradient in gradients):
+            self._report_gradients(trail, place or self._watch.places.here())
+
+    def stepped(self, parameters: Sequence[Tensor], place: Place | None) -> None:
+        """An optimizer has updated these parameters; looked at in sampled windows."""
+        self._last_step = place or self._last_step
+        if self._done or not self._watch.clock.is_survey or not may_measure():
+            return
+        plain = [parameter for parameter in parameters if is_plain(parameter)]
+        sizes = norms(plain)
+        if sizes is None or not self._watch.scalars.is_immediate(sizes) or bool(torch.isfinite(sizes).all()):
+            return
+        self._report_parameters(self._broken(plain), self._watch.clock.steps, place)
+
+    def window_ended(self) -> None:
+        """Begin a new trail; one with numbers still on their way is judged when they have arrived."""
+        awaited, self._awaiting = self._awaiting, None
+        if awaited is not None and not self._done:
+            self._judge_late(awaited)
+        late = isinstance(self._trail.loss, Slot) or isinstance(self._trail.gradient_norm, Slot)
+        self._awaiting = self._trail if late else None
+        self._trail = _Trail()
+
+    def finish(self) -> None:
+        """The run ended and every number has arrived."""
+        self.window_ended()
+        self.window_ended()
+
+    def _judge_late(self, trail: _Trail) -> None:
+        for number, report in (
+            (trail.loss, self._report_loss),
+            (trail.gradient_norm, self._report_late_gradients),
+        ):
+            value = number.value if isinstance(number, Slot) else number
+            if value is not None and not math.isfinite(value) and not self._done:
+                report(trail, value)
+
+    def _report_loss(self, trail: _Trail, value: float) -> None:
+        if trail.step == self._watch.clock.steps and self._parameters_are_broken(trail):
+            return
+        if self._report_input(trail) or self._report_activation(trail):
+            return
+        suspects, low, high = _explain(trail.root)
+        self._tell(
+            trail,
+            what="loss",
+            name=self.loss_name,
+            value=_flaw_of(value),
+            place=trail.loss_place or self._watch.places.here(),
+            low=low,
+            high=high,
+            suspects=suspects,
+        )
+
+    def _report_late_gradients(self, trail: _Trail, value: float) -> None:
+        self._report_gradients(trail, trail.step_place)
+
+    def _report_gradients(self, trail: _Trail, place: Place | None) -> None:
+        if self._report_input(trail) or self._report_activation(trail):
+            return
+        assert trail.gradients is not None
+        parameters, each = trail.gradients
+        sizes = each.tolist()
+        # Backward runs from the loss down, so the last of the broken ones in the model's order broke first.
+        broken = [p for p, size in zip(parameters, sizes, strict=True) if not math.isfinite(size)][::-1]
+        healthy = [p for p, size in zip(parameters, sizes, strict=True) if math.isfinite(size)]
+        flaws = [size for size in sizes if not math.isfinite(size)]
+        names = self._names(broken)
+        self._tell(
+            trail,
+            what="gradient",
+            name=names[0],
+            value="nan" if any(math.isnan(size) for size in flaws) else "inf",
+            place=place,
+            suspects=graph.risky_above(trail.root, broken, healthy) if trail.root is not None else (),
+            also=names[1:_MOST_NAMES],
+        )
+
+    def _parameters_are_broken(self, trail: _Trail) -> bool:
+        everything = [
+            p for model in self._watch.objects.models() for _, p in model.parameters() if is_plain(p)
+        ]
+        broken = self._broken(everything)
+        if not broken:
+            return False
+        before_first = next((place for _, place, _ in trail.inputs if place), trail.loss_place)
+        self._report_parameters(broken, trail.step, self._last_step or before_first)
+        return True
+
+    def _report_parameters(self, broken: list[Tensor], step: int, place: Place | None) -> None:
+        if not broken:
+            return
+        for model in self._watch.objects.models():
+            self._watch.objects.learn_names(model)
+        names = self._names(broken)
+        self._trail.step = step
+        self._tell(
+            self._trail,
+            what="parameter",
+            name=names[0],
+            value=flaw(broken[0]),
+            place=place,
+            also=names[1:_MOST_NAMES],
+        )
+
+    def _broken(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        return [parameter for parameter in parameters if not is_finite(parameter)]
+
+    def _report_input(self, trail: _Trail) -> bool:
+        for module, place, reference in trail.inputs:
+            tensor = reference()
+            # A mask of -inf is given on purpose.
+            if tensor is None or not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
+                continue
+            low, high = finite_range(tensor) or (None, None)
+            model = self._watch.model_around(module)
+            self._tell(
+                trail,
+                what="input",
+                name=model.label,
+                value=flaw(tensor),
+                place=place or model.place,
+                low=low,
+                high=high,
+            )
+            return True
+        return False
+
+    def _report_activation(self, trail: _Trail) -> bool:
+        first = _first_broken(trail.outputs)
+        if first is None:
+            return False
+        output, state = first
+        suspects, low, high = _explain(trail.root, proven_only=True)
+        self._tell(
+            trail,
+            what="activation",
+            name=self._module_name(output.module),
+            kind=type(output.module).__name__,
+            value=state,
+            place=output.place or self._places.get(id(output.module)),
+            low=low,
+            high=high,
+            suspects=suspects,
+        )
+        return True
+
+    def _module_name(self, wanted: nn.Module) -> str:
+        for model in self._watch.objects.models():
+            root = model.module
+            for name, module in root.named_modules() if root is not None else ():
+                if module is wanted:
+                    return name or model.label
+        return ""
+
+    def _names(self, parameters: Sequence[Tensor]) -> tuple[str, ...]:
+        return tuple(self._watch.objects.name(parameter) or "a parameter" for parameter in parameters)
+
+    def _tell(self, trail: _Trail, **facts: Any) -> None:
+        self._done = True
+        self._watch.tell(NonFinite(step=trail.step, **facts))
+
+
+def _first_broken(outputs: Sequence[_Output]) -> tuple[_Output, str] | None:
+    """The first module whose output is broken. Infinity that finite outputs follow was meant to be there."""
+    infinite: tuple[_Output, str] | None = None
+    for output in outputs:
+        state = output.state()
+        if state == "nan":
+            return infinite or (output, state)
+        if state == "inf":
+            infinite = infinite or (output, state)
+        elif state == "finite":
+            infinite = None
+    return infinite
+
+
+def _explain(
+    root: graph.Node, *, proven_only: bool = False
+) -> tuple[tuple[str, ...], float | None, float | None]:
+    if root is None:
+        return (), None, None
+    culprit = graph.culprit_below(root)
+    if culprit is not None:
+        return (culprit.name,), culprit.low, culprit.high
+    return (() if proven_only else graph.risky_operations(root)), None, None
+
+
+def _flaw_of(value: float) -> str:
+    return "nan" if math.isnan(value) else "inf"

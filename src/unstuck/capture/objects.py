@@ -1,0 +1,222 @@
+"""The models and optimizers of a process: who they are, what they hold. Nothing is written onto them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from unstuck.events import ModelSeen, ModuleFact, OptimizerSeen, ParameterFact, Place
+
+_WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "module",
+}
+
+
+_MOST_INNER = 5000
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The user's own model inside the wrappers of torch."""
+    inner: Any = module
+    while (attribute := _WRAPPERS.get(type(inner).__name__)) and isinstance(
+        getattr(inner, attribute, None), nn.Module
+    ):
+        inner = getattr(inner, attribute)
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+class Model:
+    """A module called from outside any other."""
+
+    def __init__(self, module: nn.Module, label: str) -> None:
+        self._module = weakref.ref(module)
+        self.label = label
+        self.place: Place | None = None
+        self.called = False
+        self.announced: frozenset[int] | None = None
+        """Identities of the parameters it had when it was last told."""
+        self.rebuilt: dict[Place | None, tuple[ParameterFact, ...]] = {}
+        """Where a module ran whose predecessor there is gone: parameters that `forward` builds anew."""
+        self._inner: dict[int, tuple[weakref.ref[nn.Module], Place | None]] = {}
+        self._last_at: dict[Place | None, weakref.ref[nn.Module]] = {}
+
+    @property
+    def module(self) -> nn.Module | None:
+        """None once the program has dropped it."""
+        return self._module()
+
+    def note_inner(self, module: nn.Module, place: Place | None) -> None:
+        """A module with parameters of its own ran inside this one."""
+        known = self._inner.get(id(module))
+        if known is not None and known[0]() is module:
+            return
+        reference = weakref.ref(module)
+        previous = self._last_at.get(place, reference)
+        if previous() is None:
+            self.rebuilt[place] = tuple(
+                parameter_fact(f"{type(module).__name__}.{name}", parameter)
+                for name, parameter in module.named_parameters(recurse=False)
+            )
+        self._last_at[place] = reference
+        self._inner[id(module)] = (reference, place)
+        if len(self._inner) > _MOST_INNER:
+            self._inner = {key: item for key, item in self._inner.items() if item[0]() is not None}
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """What `named_parameters` gives, without parameters that have no shape yet."""
+        module = self.module
+        return [] if module is None else [(n, p) for n, p in module.named_parameters() if not is_lazy(p)]
+
+    def strays(self) -> list[tuple[str, nn.Parameter, Place | None]]:
+        """Parameters of modules that ran inside it unregistered: kept in a plain list, built in `forward`."""
+        registered = {id(parameter) for _, parameter in self.parameters()}
+        found = []
+        for reference, place in self._inner.values():
+            module = reference()
+            if module is None:
+                continue
+            for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) not in registered and not is_lazy(parameter):
+                    found.append((f"{type(module).__name__}.{name}", parameter, place))
+        return found
+
+    def seen(self, step: int) -> ModelSeen:
+        """What is told of it."""
+        module = self.module
+        assert module is not None
+        return ModelSeen(
+            step=step,
+            place=self.place,
+            model=self.label,
+            kind=type(module).__name__,
+            parameters=tuple(parameter_fact(name, parameter) for name, parameter in self.parameters()),
+            modules=tuple(
+                ModuleFact(name, type(m).__name__, m.training) for name, m in module.named_modules()
+            ),
+        )
+
+
+class Objects:
+    """Every model and optimizer seen so far, by identity, with a readable label for each."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, Model] = {}
+        self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
+        self._counts: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+
+    def model(self, module: nn.Module) -> Model:
+        """The model this module is, known from now on."""
+        module = unwrap(module)
+        known = self._models.get(id(module))
+        if known is None or known.module is not module:
+            known = self._models[id(module)] = Model(module, self._label(module))
+        return known
+
+    def models(self) -> list[Model]:
+        """Models that were called and still exist."""
+        gone = [key for key, model in self._models.items() if model.module is None]
+        for key in gone:
+            del self._models[key]
+        return [model for model in self._models.values() if model.called]
+
+    def is_part(self, module: nn.Module) -> bool:
+        """Does it live inside a known model?"""
+        module = unwrap(module)
+        roots = (model.module for model in self.models())
+        return any(part is module for root in roots if root not in (None, module) for part in root.modules())
+
+    def optimizer(self, optimizer: Optimizer) -> str:
+        """Its label, known from now on."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            known = self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self._label(optimizer))
+        return known[1]
+
+    def optimizers(self) -> Iterator[tuple[Optimizer, str]]:
+        """Optimizers that still exist, with their labels."""
+        for reference, label in list(self._optimizers.values()):
+            optimizer = reference()
+            if optimizer is not None:
+                yield optimizer, label
+
+    def optimizer_seen(self, optimizer: Optimizer, step: int, place: Place | None) -> OptimizerSeen:
+        """What is told of an optimizer."""
+        return OptimizerSeen(
+            step=step,
+            place=place,
+            optimizer=self.optimizer(optimizer),
+            kind=type(optimizer).__name__,
+            parameters=tuple(
+                parameter_fact(self.name(parameter) or fallback, parameter)
+                for fallback, parameter in numbered_parameters(optimizer)
+            ),
+            rates=rates(optimizer),
+        )
+
+    def learn_names(self, model: Model) -> None:
+        """Remember what the model calls its parameters."""
+        for name, parameter in model.parameters():
+            self._names[id(parameter)] = name
+
+    def name(self, parameter: Tensor) -> str:
+        """What its model calls it; empty if no model is known to hold it."""
+        return self._names.get(id(parameter), "")
+
+    def holder_of(self, parameters: Iterable[Tensor]) -> str | None:
+        """The model or optimizer that has exactly these parameters."""
+        wanted = {id(parameter) for parameter in parameters}
+        for model in self.models():
+            if wanted == {id(parameter) for _, parameter in model.parameters()}:
+                return model.label
+        for optimizer, label in self.optimizers():
+            if wanted == {id(parameter) for parameter in parameters_of(optimizer)}:
+                return label
+        return None
+
+    def _label(self, thing: object) -> str:
+        kind = type(thing).__name__
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        return kind if count == 1 else f"{kind}#{count}"
+
+
+def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
+    """Every tensor in the optimizer's groups."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def numbered_parameters(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """The same, each with its position as a name."""
+    for number, group in enumerate(optimizer.param_groups):
+        for position, parameter in enumerate(group["params"]):
+            yield f"param_groups[{number}][{position}]", parameter
+
+
+def rates(optimizer: Optimizer) -> tuple[float, ...]:
+    """The learning rates of the groups, where they can be read without waiting for a device."""
+    found = (group.get("lr") for group in optimizer.param_groups)
+    return tuple(
+        float(rate)
+        for rate in found
+        if isinstance(rate, int | float) or (isinstance(rate, Tensor) and rate.device.type == "cpu")
+    )
+
+
+def parameter_fact(name: str, parameter: Tensor) -> ParameterFact:
+    """What is told of a parameter; its identity is its address, unique while it lives."""
+    return ParameterFact(
+        name=name,
+        key=id(parameter),
+        shape=() if is_lazy(parameter) else tuple(parameter.shape),
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        trainable=parameter.requires_grad,
+    )

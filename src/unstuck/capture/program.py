@@ -1,0 +1,117 @@
+"""Finds the program to run and builds the `__main__` that python would have built for it."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+import pkgutil
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Any
+
+
+class LaunchError(Exception):
+    """The program cannot be started; its text is one sentence for the user."""
+
+
+class Program:
+    """Something that can run as `__main__`. Its code is compiled only when it starts, as python does."""
+
+    def __init__(self, path: str, argument: str, directory: str, spec: ModuleSpec | None) -> None:
+        self.path = path
+        self.argument = argument
+        """What the program sees as `sys.argv[0]`."""
+        self.directory = directory
+        """What python would put in front of `sys.path`."""
+        self.spec = spec
+
+    def source(self) -> bytes | None:
+        """The text of the program, where it is a file."""
+        try:
+            with open(self.path, "rb") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def main_module(self) -> ModuleType:
+        """A fresh `__main__` with the attributes python gives it, in python's order."""
+        spec = self.spec
+        module = ModuleType("__main__")
+        names = module.__dict__
+        names["__package__"] = None if spec is None else spec.parent
+        names["__loader__"] = SourceFileLoader("__main__", self.path) if spec is None else spec.loader
+        names["__spec__"] = spec
+        names["__annotations__"] = {}
+        names["__builtins__"] = builtins
+        names["__file__"] = self.path
+        names["__cached__"] = None if spec is None else spec.cached
+        return module
+
+    def code(self) -> CodeType:
+        """Compile it; a syntax error is the program's."""
+        if self.spec is None:
+            source = self.source()
+            if source is None:
+                raise LaunchError(f"{self.path} cannot be read; check the path and its permissions.")
+            compiled: CodeType = compile(source, self.path, "exec", dont_inherit=True)
+            return compiled
+        loader: Any = self.spec.loader
+        found = loader.get_code(self.spec.name)
+        if found is None:
+            raise LaunchError(f"{self.spec.name} has no Python code that could be run.")
+        assert isinstance(found, CodeType)
+        return found
+
+
+def find_script(target: str) -> Program:
+    """What `python target` runs: a file, or a directory or zip file with a `__main__.py`."""
+    if not os.path.exists(target):
+        raise LaunchError(f"There is no file {target}; check the path, or use -m to run a module.")
+    path = os.path.abspath(target)
+    importer = pkgutil.get_importer(path)
+    spec = importer.find_spec("__main__") if importer is not None else None
+    if spec is not None and spec.origin:
+        return Program(spec.origin, target, path, spec)
+    if os.path.isdir(target):
+        raise LaunchError(f"{target} is a directory without a __main__.py; name the script inside it.")
+    return Program(path, target, os.path.dirname(os.path.realpath(target)), None)
+
+
+def find_module(target: str) -> Program:
+    """What `python -m target` runs: a module, or the `__main__` of a package."""
+    spec = _module_spec(target)
+    if spec.submodule_search_locations is not None:
+        try:
+            spec = _module_spec(f"{target}.__main__")
+        except LaunchError:
+            raise LaunchError(
+                f"{target} is a package without a __main__ module; name the module inside it."
+            ) from None
+    if not spec.origin or spec.loader is None:
+        raise LaunchError(f"{target} has no Python code that could be run.")
+    return Program(spec.origin, spec.origin, os.getcwd(), spec)
+
+
+def _module_spec(name: str) -> ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        raise LaunchError(
+            f"There is no module named {error.name}; check the name and the current directory."
+        ) from None
+    except (ImportError, ValueError) as error:
+        raise LaunchError(f"The module {name} cannot be found ({error}).") from None
+    if spec is None:
+        raise LaunchError(f"There is no module named {name}; check the name and the current directory.")
+    return spec
+
+
+def set_stage(program: Program, arguments: list[str]) -> ModuleType:
+    """Make `sys` and `__main__` look as they do when python starts the program."""
+    sys.argv = [program.argument, *arguments]
+    main = program.main_module()
+    sys.modules["__main__"] = main
+    return main

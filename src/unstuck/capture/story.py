@@ -1,0 +1,80 @@
+"""The frame of a record: how a run started, how it ended."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import platform
+import time
+from typing import TYPE_CHECKING
+
+from unstuck._version import __version__
+from unstuck.events import Crash, RunEnded, RunStarted
+from unstuck.record import Writer
+
+if TYPE_CHECKING:
+    from unstuck.capture.session import Session
+
+_LONGEST_MESSAGE = 4000
+
+
+class Story:
+    """Writes the first and the last lines of a record."""
+
+    def __init__(self, writer: Writer, session: Session) -> None:
+        self._write = writer
+        self._session = session
+        self._began = time.monotonic()
+
+    def begin(self, *, script: str, arguments: tuple[str, ...], source: bytes | None) -> None:
+        """Tell what is about to run."""
+        self._write(
+            RunStarted(
+                script=script,
+                arguments=arguments,
+                started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                unstuck=__version__,
+                python=platform.python_version(),
+                torch=_torch_version(),
+                process=os.getpid(),
+                source_hash=hashlib.sha256(source).hexdigest() if source is not None else "",
+            )
+        )
+
+    def end(self, error: BaseException | None, exit_code: int = 0) -> None:
+        """Tell how it ended, and by which exception."""
+        status = "finished"
+        if isinstance(error, SystemExit):
+            status = "exited"
+        elif isinstance(error, KeyboardInterrupt):
+            status, exit_code = "interrupted", exit_code or 130
+        elif error is not None:
+            status, exit_code = "crashed", exit_code or 1
+            self._session.guard.protect("the crash", self._crash)(error)
+        seconds = round(time.monotonic() - self._began, 3)
+        steps = self._session.steps
+        self._write(RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps))
+
+    def _crash(self, error: BaseException) -> None:
+        frames = self._session.places.of_traceback(error.__traceback__)
+        if isinstance(error, SyntaxError) and error.filename and error.lineno:
+            frames += (self._session.places.of_file(error.filename, error.lineno, error.offset or 0),)
+        self._write(
+            Crash(
+                step=self._session.steps,
+                place=frames[-1] if frames else None,
+                kind=type(error).__name__,
+                message=str(error)[:_LONGEST_MESSAGE],
+                frames=frames,
+            )
+        )
+
+
+def _torch_version() -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""

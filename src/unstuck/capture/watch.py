@@ -1,0 +1,112 @@
+"""What all observers share: the clock, the call sites, the known objects, and the way into the record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unstuck.capture.clock import Clock
+from unstuck.capture.guard import Guard
+from unstuck.capture.places import Places
+from unstuck.capture.scalars import Scalars, filled, slots_of
+from unstuck.events import Event, Note
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+from unstuck.capture.objects import Model, Objects
+
+
+class Watch:
+    """The state of one watched process. Events go to `sink` in the order they happened."""
+
+    def __init__(self, sink: Callable[[Event], None], guard: Guard, places: Places) -> None:
+        self.guard = guard
+        self.places = places
+        self.clock = Clock()
+        self.objects = Objects()
+        self.scalars = Scalars()
+        self.in_backward = False
+        self._sink = sink
+        self._thread = threading.get_ident()
+        self._thread_settled = False
+        self._waiting: list[Event] = []
+        self._held: list[Event] | None = None
+
+    def is_listening(self) -> bool:
+        """Only the training thread is watched, and not what a backward recomputes."""
+        return not self.in_backward and threading.get_ident() == self._thread
+
+    def settle_thread(self) -> None:
+        """The thread of the first backward is the one that trains."""
+        if not self._thread_settled:
+            self._thread, self._thread_settled = threading.get_ident(), True
+
+    def emit(self, event: Event) -> None:
+        """Record an event of a sampled window, unless the window has had its share of them."""
+        if self.clock.sampled and self.clock.has_room(type(event)):
+            self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Record an event whatever the window."""
+        if self._held is not None:
+            self._held.append(event)
+        elif self._waiting or (self.scalars.expecting and slots_of(event)):
+            self._waiting.append(event)
+        else:
+            self._sink(event)
+
+    def note(self, text: str) -> None:
+        """Tell what could not be watched."""
+        self.tell(Note(step=self.clock.steps, text=text))
+
+    def hold(self) -> None:
+        """A backward began: what happens inside it is told after it."""
+        self._held = []
+
+    def release(self, first: Event | None) -> None:
+        """The backward ended."""
+        held, self._held = self._held or [], None
+        for event in ([first] if first else []) + held:
+            self.tell(event)
+
+    def turn(self) -> None:
+        """A window ended."""
+        self.scalars.turn()
+        self._write_arrived()
+
+    def finish(self) -> None:
+        """The run ended: write what still waits for its numbers."""
+        self.scalars.finish()
+        self._write_arrived()
+
+    def _write_arrived(self) -> None:
+        while self._waiting and all(slot.arrived for slot in slots_of(self._waiting[0]).values()):
+            self._sink(filled(self._waiting.pop(0)))
+
+    def announce_models(self) -> None:
+        """Tell of models not told yet, and of those whose parameters were replaced."""
+        for model in self.objects.models():
+            keys = frozenset(id(parameter) for _, parameter in model.parameters())
+            if keys != model.announced and (keys or model.strays()):
+                model.announced = keys
+                self.objects.learn_names(model)
+                self.tell(model.seen(self.clock.steps))
+
+    def announce_optimizer(self, optimizer: Optimizer) -> None:
+        """Tell of an optimizer as it is now."""
+        self.tell(self.objects.optimizer_seen(optimizer, self.clock.steps, self.places.here()))
+
+    def model_around(self, part: nn.Module) -> Model:
+        """The known model that a module is a part of; else the module itself."""
+        for model in self.objects.models():
+            root = model.module
+            if root is not None and any(module is part for module in root.modules()):
+                return model
+        return self.model(part)
+
+    def model(self, module: nn.Module) -> Model:
+        """The model a module is."""
+        return self.objects.model(module)

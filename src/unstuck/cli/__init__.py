@@ -1,0 +1,85 @@
+"""The `unstuck` command: one file per verb, loaded when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from unstuck._version import __version__
+from unstuck.cli.common import BAD_INPUT, INTERNAL, HelpFormatter, Stop, apology
+
+VERBS = {
+    "lint": "find mistakes in scripts without running them",
+    "run": "run a training script and say why it does not learn",
+    "report": "judge the record of an earlier run again",
+    "explain": "read about one pitfall",
+    "rules": "list every pitfall that is recognised",
+}
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Whatever goes wrong is one sentence, never our traceback."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except Stop as stop:
+        print(f"unstuck: {stop}", file=sys.stderr)
+        return stop.code
+    except BrokenPipeError:
+        # The reader has seen enough; without this, Python complains again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("UNSTUCK_RAISE"):
+            raise
+        print(apology(error), file=sys.stderr)
+        return INTERNAL
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    if words and words[0] in VERBS:
+        code: int = importlib.import_module(f"unstuck.cli.{words[0]}").main(words[1:])
+        return code
+    parser = _parser()
+    if not words:
+        parser.print_help(sys.stderr)
+        return BAD_INPUT
+    parser.parse_args(words[:1])
+    raise Stop(_unknown_verb(words[0]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    verbs = "\n".join(f"  {verb:<8}  {what}" for verb, what in VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="unstuck",
+        usage="unstuck [-h] [--version] COMMAND ...",
+        description="Finds why a PyTorch run does not learn, shows the evidence, and says what to change.",
+        epilog=f"commands:\n{verbs}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck run train.py",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"unstuck {__version__}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def _unknown_verb(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, VERBS, 1)
+    if close:
+        return f"there is no command {word!r}; did you mean {close[0]!r}?"
+    hint = f"; to watch a script: unstuck run {word}" if word.endswith(".py") else ""
+    return f"there is no command {word!r} among {', '.join(VERBS)}{hint}."
+
+
+__all__ = ["VERBS", "main"]

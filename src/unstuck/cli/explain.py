@@ -1,0 +1,38 @@
+"""`unstuck explain CODE`: read about one pitfall."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from unstuck.cli import common
+from unstuck.report.terminal import columns_of, wants_colour
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a rule's page: rendered in a terminal, as Markdown elsewhere."""
+    parser = common.verb_parser(
+        "explain", "Read what a pitfall is, why it hurts, and how to fix it.", epilog=""
+    )
+    parser.add_argument("rule", metavar="RULE", help="a code such as O12, or a name such as double-softmax")
+    common.add_format_option(parser)
+    options = parser.parse_args(arguments)
+    rule = common.rule_named(options.rule)
+    page = rule.page.read_text(encoding="utf-8")
+    if options.format == "json":
+        from unstuck.report import json
+
+        sys.stdout.write(json.encode(json.rule_document(rule, page)))
+    elif wants_colour(sys.stdout):
+        _render(page)
+    else:
+        common.print_to_stdout(page)
+    return common.CLEAN
+
+
+def _render(page: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    width = min(columns_of(sys.stdout), 100)
+    Console(file=sys.stdout, width=width).print(Markdown(page, code_theme="ansi_dark"))

@@ -1,0 +1,1 @@
+"""Commands for people who work on unstuck itself: `python -m unstuck.dev`."""

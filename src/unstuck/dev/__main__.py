@@ -1,0 +1,45 @@
+"""`python -m unstuck.dev`: write a rule pair, refresh the generated tables, show the demo."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import unstuck
+from unstuck.dev import demo, new_rule, tables
+from unstuck.dev.common import Refusal
+
+
+def main() -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args()
+    root = Path(unstuck.__file__).parents[2]
+    try:
+        if not (root / "pyproject.toml").is_file():
+            raise Refusal("these commands work in a clone of the project, installed with `make setup`.")
+        if options.command == "new-rule":
+            return new_rule.main(root, options.code, options.name, options.family)
+        if options.command == "tables":
+            return tables.main(root, check=options.check)
+        return demo.main(root)
+    except Refusal as refusal:
+        print(f"unstuck.dev: {refusal}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m unstuck.dev", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    rule = commands.add_parser("new-rule", help="write the two files of a new rule")
+    rule.add_argument("code", help="its code in the catalogue, such as O12")
+    rule.add_argument("name", help="the pattern in kebab-case, such as double-softmax")
+    rule.add_argument("family", help="the folder under rules/, such as convergence")
+    table = commands.add_parser("tables", help="rewrite the generated tables in README.md and docs/rules.md")
+    table.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    commands.add_parser("demo", help="diagnose a training script that does not learn")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""What the development commands share."""
+
+
+class Refusal(Exception):
+    """Ends the command with one sentence on stderr."""

@@ -1,0 +1,299 @@
+"""Feeds scripts, live objects and records to the rules, and turns what they find into a verdict."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from unstuck.events import (
+    Backward,
+    Clip,
+    Crash,
+    Event,
+    Forward,
+    Gauges,
+    LossCall,
+    ModelSeen,
+    NonFinite,
+    OptimizerSeen,
+    OptimizerStep,
+    Place,
+    SchedulerStep,
+    Setup,
+)
+from unstuck.findings import Diagnosis, Finding, Severity, Verify, Witness, merge, rank
+from unstuck.rule import Rule, all_rules
+from unstuck.trend import Trend, trend_of
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+Seen = TypeVar("Seen")
+
+ABSENT: dict[type[Event], str] = {
+    Backward: "backward() was never called",
+    Clip: "no gradient was clipped",
+    Forward: "no model was called",
+    LossCall: "no loss function of torch was called",
+    OptimizerStep: "no optimizer stepped",
+    SchedulerStep: "no scheduler stepped",
+}
+
+SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run"}
+TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges, Crash)
+"""Without any of these a run shows nothing that a rule could judge."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say: diagnoses, the first being what to fix first, and what was not looked at."""
+
+    diagnoses: tuple[Diagnosis, ...] = ()
+    unconfirmed: tuple[Diagnosis, ...] = ()
+    """Seen in the text of a script whose run did not show them."""
+    trend: Trend | None = None
+    checked: tuple[str, ...] = ()
+    """Codes of the rules that had something to look at."""
+    not_checked: tuple[str, ...] = ()
+    """A sentence for each thing that was not looked at, and why."""
+    failures: tuple[str, ...] = ()
+    """A sentence for each rule that broke down. Never the user's fault."""
+
+    def count(self, severity: Severity) -> int:
+        """How many diagnoses speak this loud."""
+        return sum(diagnosis.severity is severity for diagnosis in self.diagnoses)
+
+    def reaches(self, severity: Severity) -> bool:
+        """Is any diagnosis as loud as this, or louder?"""
+        return any(diagnosis.severity.at_least(severity) for diagnosis in self.diagnoses)
+
+
+def judge(
+    *,
+    scripts: Sequence[Script] = (),
+    setup: Setup | None = None,
+    record: Record | None = None,
+    rules: Iterable[Rule] | None = None,
+) -> Verdict:
+    """Ask every rule about everything given.
+
+    With a record, the scripts are the text of that run: what only the text shows is `unconfirmed`.
+    """
+    hearing = Hearing(tuple(all_rules() if rules is None else rules))
+    for script in scripts:
+        hearing.ask(script.path, script, lambda rule: rule.source)
+    if setup is not None:
+        hearing.ask("the given objects", setup, lambda rule: rule.setup)
+    if record is not None:
+        hearing.ask(f"the run of {record.started.script}", record, lambda rule: rule.run)
+    found = [_complete(finding, record) for finding in hearing.findings]
+    causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
+    known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
+    merged = [diagnosis for diagnosis in merge(found) if not _is_ignored(diagnosis, known)]
+    unconfirmed = [d for d in merged if record is not None and d.witnesses == (Witness.SOURCE,)]
+    diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
+    silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)
+    return Verdict(
+        diagnoses=diagnoses,
+        unconfirmed=tuple(rank(unconfirmed, causes)),
+        trend=trend_of(_losses(record)) if record is not None else None,
+        checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
+        not_checked=(*_grouped(silent), *_gaps(record)),
+        failures=tuple(hearing.failures),
+    )
+
+
+def unite(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdicts on separate scripts as one, in the given order."""
+    all_of = list(verdicts)
+    # Two scripts that import one module both show what is wrong in it.
+    diagnoses = {_matter(d): d for verdict in all_of for d in verdict.diagnoses}
+    return Verdict(
+        diagnoses=tuple(diagnoses.values()),
+        checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
+        not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),
+        failures=tuple(sentence for verdict in all_of for sentence in verdict.failures),
+    )
+
+
+def _matter(diagnosis: Diagnosis) -> tuple[object, ...]:
+    return (diagnosis.lead.code, diagnosis.lead.place, diagnosis.lead.subject, diagnosis.lead.message)
+
+
+def script_of(record: Record) -> Script | None:
+    """The script of a run as text, if it can be read and is still what ran."""
+    return next((_readable(path) for path in _possible_files(record) if is_what_ran(path, record)), None)
+
+
+def is_what_ran(path: str, record: Record) -> bool:
+    """Is the text of this file the one the run began with?"""
+    import hashlib
+
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() == record.started.source_hash
+    except (OSError, ValueError):
+        return False
+
+
+def _possible_files(record: Record) -> tuple[str, ...]:
+    """The script itself, or where a module of that name would lie."""
+    module = record.started.script.replace(".", os.sep)
+    return (record.started.script, f"{module}.py", os.path.join(module, "__main__.py"))
+
+
+@dataclass
+class Hearing:
+    """Collects what the rules say; a rule that breaks down is noted and the others are still heard."""
+
+    rules: tuple[Rule, ...]
+    findings: list[Finding] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+
+    def ask(
+        self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]
+    ) -> None:
+        """Show `seen` to one kind of witness of every rule."""
+        for rule in self.rules:
+            function = witness(rule)
+            if function is None:
+                continue
+            try:
+                self.findings += list(function(seen))
+            except Exception as error:
+                if os.environ.get("UNSTUCK_RAISE"):
+                    raise
+                self.failed.add(rule.code)
+                self.failures.append(f"rule {rule.code} failed on {what}: {type(error).__name__}: {error}")
+
+
+def _is_ignored(diagnosis: Diagnosis, scripts: dict[str, Script | None]) -> bool:
+    return any(
+        finding.place and _is_silenced(finding, finding.place, scripts) for finding in diagnosis.findings
+    )
+
+
+def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | None]) -> bool:
+    if place.path not in scripts:
+        scripts[place.path] = _readable(place.path)
+    script = scripts[place.path]
+    lines = {place.line, place.end_line or place.line}
+    return script is not None and any(script.ignored(line, finding.code, finding.name) for line in lines)
+
+
+def _readable(path: str) -> Script | None:
+    from unstuck.source import SourceError, read_script
+
+    try:
+        return read_script(Path(path))
+    except (OSError, ValueError, SourceError):
+        return None
+
+
+def _complete(finding: Finding, record: Record | None) -> Finding:
+    """Spell every path the same way, so that witnesses agree on places, and say how to verify the fix."""
+    evidence = (msgspec.structs.replace(item, place=_respell(item.place)) for item in finding.evidence)
+    edits = (msgspec.structs.replace(edit, path=spelled(edit.path)) for edit in finding.fix.edits)
+    places = (_respell(place) for place in finding.related)
+    finding = msgspec.structs.replace(
+        finding,
+        place=_respell(finding.place),
+        related=tuple(place for place in places if place),
+        evidence=tuple(evidence),
+        fix=msgspec.structs.replace(finding.fix, edits=tuple(edits)),
+    )
+    if finding.verify:
+        return finding
+    return msgspec.structs.replace(finding, verify=_verify(finding, record))
+
+
+def _verify(finding: Finding, record: Record | None) -> Verify | None:
+    expect = f"no {finding.code} {finding.name}"
+    if record is not None:
+        return Verify(shlex.join(["unstuck", "run", *_target(record), *record.started.arguments]), expect)
+    if finding.witness is Witness.SOURCE and finding.place:
+        return Verify(shlex.join(["unstuck", "lint", finding.place.path]), expect)
+    return None
+
+
+def _target(record: Record) -> list[str]:
+    script = record.started.script
+    is_module = not os.path.exists(script) and not script.endswith(".py") and os.sep not in script
+    return ["-m", script] if is_module else [spelled(script)]
+
+
+def _respell(place: Place | None) -> Place | None:
+    return msgspec.structs.replace(place, path=spelled(place.path)) if place else None
+
+
+def spelled(path: str) -> str:
+    """Relative to where we are when it lies below, as the user would type it."""
+    if not path or path.startswith("<"):
+        return path
+    here = os.getcwd()
+    whole = os.path.abspath(path)
+    return (
+        os.path.relpath(whole, here)
+        if whole.startswith(here.rstrip(os.sep) + os.sep)
+        else os.path.normpath(path)
+    )
+
+
+def _silent_rules(
+    rules: Sequence[Rule],
+    found: set[str],
+    scripts: Sequence[Script],
+    setup: Setup | None,
+    record: Record | None,
+) -> dict[str, str]:
+    """Rules that could not have said anything, each with the reason."""
+    silent = {}
+    for rule in rules:
+        if rule.code not in found and (reason := _why_silent(rule, scripts, setup, record)):
+            silent[rule.code] = reason
+    return silent
+
+
+def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, record: Record | None) -> str:
+    if record is not None and rule.run:
+        if not any(record.of(*TRAINING)):
+            return "the run called no model, no loss and no optimizer"
+        missing = [kind for kind in rule.needs if not any(record.of(kind))]
+        return ABSENT.get(missing[0], f"no {missing[0].__name__} was seen") if missing else ""
+    if setup is not None and rule.setup:
+        untried = LossCall in rule.needs and not setup.losses
+        return "no batch and loss were given to try" if untried else ""
+    if scripts and rule.source:
+        return ""
+    return f"only {' or '.join(SHOWS[witness] for witness in rule.witnesses)} shows it"
+
+
+def _grouped(silent: dict[str, str]) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for code, reason in silent.items():
+        reasons.setdefault(reason, []).append(code)
+    return [f"{', '.join(codes)}: {reason}" for reason, codes in reasons.items()]
+
+
+def _losses(record: Record) -> list[float]:
+    """The loss by step. A record keeps no non-finite values, only that there were some and when."""
+    values = [value for _, value in record.losses]
+    last = max((step for step, _ in record.losses), default=0)
+    broken = any(event.what in ("loss", "parameter") and event.step >= last for event in record.of(NonFinite))
+    return [*values, math.nan] if broken else values
+
+
+def _gaps(record: Record | None) -> list[str]:
+    if record is None:
+        return []
+    notes = list(dict.fromkeys(note.text for note in record.notes))
+    if record.ended is None:
+        notes.append("what came after the last event on record: the process ended without saying so")
+    return notes

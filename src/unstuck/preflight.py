@@ -1,0 +1,46 @@
+"""`unstuck.check`: the pitfalls that live objects show before training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstuck.findings import Diagnosis, Severity
+from unstuck.judge import Verdict, judge
+from unstuck.report.result import Result
+
+
+class Report:
+    """What a check found. `print` it to read it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What was found, the first being what to fix first."""
+        return self.verdict.diagnoses
+
+    @property
+    def ok(self) -> bool:
+        """No error and no warning; advice is allowed."""
+        return not self.verdict.reaches(Severity.WARNING)
+
+    def __str__(self) -> str:
+        from unstuck.report import terminal, text
+
+        return terminal.plain(text.render(Result(command="check", verdict=self.verdict))).rstrip("\n")
+
+    def __repr__(self) -> str:
+        codes = ", ".join(diagnosis.lead.code for diagnosis in self.diagnoses)
+        return f"<unstuck.check: {codes or 'nothing found'}>"
+
+
+def check(model: Any, loss_fn: Any = None, optimizer: Any = None, batch: Any = None) -> Report:
+    """Look at live objects before training, and say what would keep them from learning.
+
+    `batch` is what the loop draws, an `(inputs, targets)` pair: with it one step is probed on the side, and
+    the objects are left as they were. Leave out what you do not have; the report says what was not checked.
+    """
+    from unstuck.setup import probe
+
+    return Report(judge(setup=probe(model, loss_fn, optimizer, batch)))

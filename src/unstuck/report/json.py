@@ -1,0 +1,147 @@
+"""The JSON form of a result, described field by field in docs/json.md. Every key is always there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from unstuck._version import __version__
+from unstuck.events import Place
+from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
+from unstuck.judge import Verdict
+from unstuck.report.result import Problem, Result, RunSummary
+from unstuck.rule import Rule
+from unstuck.trend import Trend
+
+Json = dict[str, Any]
+
+
+def render(result: Result) -> str:
+    """The result as a JSON document."""
+    return encode(document(result))
+
+
+def encode(value: object) -> str:
+    """Indented JSON; numbers that JSON cannot write (NaN, infinity) become null."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def document(result: Result) -> Json:
+    """The result as plain dicts and lists."""
+    verdict = result.verdict
+    return {
+        "version": FORMAT_VERSION,
+        "tool": {"name": "unstuck", "version": __version__},
+        "command": result.command,
+        "counts": _counts(verdict),
+        "files": result.files,
+        "run": _run(result.run),
+        "diagnoses": [_diagnosis(item) for item in verdict.diagnoses],
+        "unconfirmed": [_diagnosis(item) for item in verdict.unconfirmed],
+        "trend": _trend(verdict.trend),
+        "checked": verdict.checked,
+        "not_checked": verdict.not_checked,
+        "errors": [_problem(item) for item in result.errors],
+    }
+
+
+def rule_document(rule: Rule, page: str | None = None) -> Json:
+    """A rule's identity, with its page where one is given."""
+    described: Json = {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity.value,
+        "title": rule.title,
+        "witnesses": [witness.value for witness in rule.witnesses],
+    }
+    return described if page is None else {**described, "page": page}
+
+
+def _counts(verdict: Verdict) -> dict[str, int]:
+    return {severity.value: verdict.count(severity) for severity in Severity}
+
+
+def _run(run: RunSummary | None) -> Json | None:
+    if run is None:
+        return None
+    crash = run.crash
+    return {
+        "script": run.script,
+        "arguments": run.arguments,
+        "status": run.status,
+        "exit_code": run.exit_code,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "crash": {"kind": crash.kind, "message": crash.message, "place": _place(crash.place)}
+        if crash
+        else None,
+        "record": run.record,
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis) -> Json:
+    lead = diagnosis.lead
+    return {
+        "code": lead.code,
+        "name": lead.name,
+        "severity": diagnosis.severity.value,
+        "confidence": diagnosis.confidence.value,
+        "witnesses": [witness.value for witness in diagnosis.witnesses],
+        "place": _place(lead.place),
+        "related": _places(lead.related),
+        "subject": {"kind": lead.subject.kind, "name": lead.subject.name},
+        "message": lead.message,
+        "evidence": [_evidence(item) for item in diagnosis.evidence],
+        "cause": lead.cause,
+        "fix": _fix(lead.fix),
+        "verify": {"command": lead.verify.command, "expect": lead.verify.expect} if lead.verify else None,
+        "docs": lead.docs,
+        "explains": diagnosis.explains,
+    }
+
+
+def _place(place: Place | None) -> Json | None:
+    if place is None:
+        return None
+    return {
+        "path": place.path,
+        "line": place.line,
+        "column": place.column,
+        "end_line": place.end_line,
+        "end_column": place.end_column,
+        "function": place.function,
+    }
+
+
+def _places(places: Iterable[Place]) -> list[Json | None]:
+    return [_place(place) for place in places]
+
+
+def _evidence(item: Evidence) -> Json:
+    return {
+        "name": item.name,
+        "value": item.value,
+        "unit": item.unit,
+        "threshold": item.threshold,
+        "place": _place(item.place),
+    }
+
+
+def _fix(fix: Fix) -> Json:
+    return {
+        "text": fix.text,
+        "safety": fix.safety,
+        "edits": [msgspec.to_builtins(edit) for edit in fix.edits],
+    }
+
+
+def _trend(trend: Trend | None) -> Json | None:
+    if trend is None:
+        return None
+    return {"word": trend.word, "steps": trend.steps, "first": trend.first, "last": trend.last}
+
+
+def _problem(problem: Problem) -> Json:
+    return {"message": problem.message, "place": _place(problem.place)}

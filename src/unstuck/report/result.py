@@ -1,0 +1,68 @@
+"""What a report shows, whatever its format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import Crash, Place
+from unstuck.judge import Verdict
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that kept us from looking: a file that does not parse, a rule that broke down."""
+
+    message: str
+    place: Place | None = None
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run the report is about, and how it ended."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    status: str = "unfinished"
+    """`finished`, `exited`, `interrupted`, `crashed`, or `unfinished` when the record has no end."""
+    exit_code: int | None = None
+    steps: int = 0
+    seconds: float | None = None
+    crash: Crash | None = None
+    record: str = ""
+    """Where the record lies."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of one command."""
+
+    command: str
+    verdict: Verdict
+    files: int = 0
+    """How many scripts were read as text."""
+    run: RunSummary | None = None
+    problems: tuple[Problem, ...] = ()
+    changed: frozenset[str] = frozenset()
+    """Files whose text is no longer what ran, so that their lines must not be quoted."""
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """Everything that could not be looked at because something went wrong."""
+        return (*self.problems, *(Problem(sentence) for sentence in self.verdict.failures))
+
+
+def run_summary(record: Record, path: str) -> RunSummary:
+    """The run of a record kept at `path`."""
+    started, ended = record.started, record.ended
+    return RunSummary(
+        script=started.script,
+        arguments=started.arguments,
+        status=ended.status if ended else "unfinished",
+        exit_code=ended.exit_code if ended else None,
+        steps=ended.steps if ended else max((event.step for event in record.events), default=0),
+        seconds=ended.seconds if ended else None,
+        crash=record.crash,
+        record=path,
+    )

@@ -1,0 +1,75 @@
+"""Styled lines, and how they reach a terminal: in colour, without, or in plain ASCII."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+Span = tuple[str, str]
+"""A piece of text and the name of its style, empty for plain."""
+Line = list[Span]
+
+# A few escape codes need no library, which would take longer to load than a script takes to lint.
+STYLES = {
+    "error": "1;31",
+    "warning": "1;33",
+    "advice": "1;36",
+    "strong": "1",
+    "quiet": "2",
+    "mark": "1;31",
+    "other": "36",
+    "label": "1;34",
+    "command": "32",
+}
+ASCII = str.maketrans(
+    {"→": "->", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"}
+)
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """The lines as text, without trailing blanks."""
+    return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
+
+
+def show(lines: Iterable[Line], stream: TextIO) -> None:
+    """Write the lines to a stream, in colour if it is a terminal that wants it."""
+    text = _coloured(lines) if wants_colour(stream) else plain(lines)
+    stream.write(spell_for(text, stream))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Is this a terminal that knows colours, and has nobody asked for none?"""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.platform != "win32" or "WT_SESSION" in os.environ
+
+
+def _coloured(lines: Iterable[Line]) -> str:
+    return "".join("".join(_styled(text, style) for text, style in line) + "\n" for line in lines)
+
+
+def _styled(text: str, style: str) -> str:
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style and text else text
+
+
+def spell_for(text: str, stream: TextIO) -> str:
+    """The text in characters that the stream's encoding has."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(ASCII).encode(encoding, errors="replace").decode(encoding)
+    return text
+
+
+def columns_of(stream: TextIO) -> int:
+    """How wide the stream is: COLUMNS if set, the terminal's width, or 100 where there is none."""
+    wished = os.environ.get("COLUMNS", "")
+    if wished.isdigit() and int(wished) > 0:
+        return int(wished)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 100
+    except (OSError, ValueError, AttributeError):
+        return 100

@@ -1,0 +1,229 @@
+"""The report a person reads: what is true, where, why it matters, what to change."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from unstuck.events import Place
+from unstuck.findings import Confidence, Diagnosis, Evidence, Severity, Witness
+from unstuck.judge import Verdict
+from unstuck.report.excerpt import Sources, excerpt
+from unstuck.report.result import Result, RunSummary
+from unstuck.report.terminal import Line
+from unstuck.trend import Trend
+
+PROSE = 100
+"""Sentences are not set wider than this, however wide the terminal."""
+MOST_NAMES = 6
+SEEN = {Witness.SOURCE: "in the source", Witness.SETUP: "in the live objects", Witness.RUN: "in the run"}
+ENDED = {
+    "finished": "finished",
+    "exited": "exited",
+    "interrupted": "was interrupted",
+    "crashed": "crashed",
+    "unfinished": "left no end on record",
+}
+
+
+def render(result: Result, width: int = PROSE) -> list[Line]:
+    """The whole report, for a terminal `width` columns wide."""
+    width = max(width, 40)
+    prose = min(width, PROSE)
+    sources = Sources(hidden=result.changed)
+    lines = _heading(result, prose)
+    for index, diagnosis in enumerate(result.verdict.diagnoses):
+        lines += _title(result, index)
+        lines += _diagnosis(diagnosis, sources, width, prose)
+    return [*lines, *_closing(result, prose)]
+
+
+def _title(result: Result, index: int) -> list[Line]:
+    """The first diagnosis is the headline, unless many scripts were asked about at once."""
+    first = result.verdict.diagnoses[0]
+    if result.files > 1 or first.severity is Severity.ADVICE:
+        return []
+    if index == 0:
+        return [[("Most likely cause", "strong")], []]
+    return [[("Also found", "strong")], []] if index == 1 else []
+
+
+def _heading(result: Result, prose: int) -> list[Line]:
+    run = result.run
+    if run is None:
+        return []
+    rule = "─── unstuck " + "─" * (prose - 12)
+    lines: list[Line] = [[], [(rule, "quiet")], *_wrapped(_run_sentence(run), prose)]
+    if result.verdict.trend and result.verdict.trend.steps:
+        lines += _wrapped(trend_sentence(result.verdict.trend), prose)
+    if run.crash and not result.verdict.diagnoses:
+        where = f" at {run.crash.place}" if run.crash.place else ""
+        lines += _wrapped(f"No rule explains the {run.crash.kind}{where}.", prose)
+    return [*lines, []]
+
+
+def _run_sentence(run: RunSummary) -> str:
+    words = shlex.join([run.script, *run.arguments])
+    after = f"after {count(run.steps, 'optimizer step')}"
+    took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
+    return f"{words} {ENDED.get(run.status, run.status)} {after}{took}."
+
+
+def trend_sentence(trend: Trend) -> str:
+    """Where the loss went, in its own numbers."""
+    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
+    if trend.word == "non-finite":
+        began = "" if trend.first is None else f" (it began at {number(trend.first)})"
+        return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
+    if trend.word == "too short":
+        return f"The loss went {values}: too short to tell a direction from the noise."
+    return f"The loss is {trend.word}: {values}."
+
+
+def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -> list[Line]:
+    lead = diagnosis.lead
+    lines = _headline(diagnosis, prose)
+    if lead.place:
+        lines += excerpt(lead.place, lead.related, sources, width)
+    lines += _evidence(diagnosis.evidence, prose)
+    lines += _labelled("why", lead.cause, prose)
+    lines += _labelled("change", lead.fix.text, prose)
+    if lead.verify:
+        lines += _labelled(
+            "then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command"
+        )
+    if len(diagnosis.witnesses) > 1:
+        lines += _labelled("seen", " and ".join(SEEN[witness] for witness in diagnosis.witnesses), prose)
+    if diagnosis.explains:
+        lines += _labelled("leads to", f"{', '.join(diagnosis.explains)}, reported below", prose)
+    return [*lines, *_labelled("more", lead.docs, prose, "command"), []]
+
+
+def _headline(diagnosis: Diagnosis, prose: int) -> list[Line]:
+    lead = diagnosis.lead
+    severity = diagnosis.severity.value
+    likely = " (likely)" if diagnosis.confidence is Confidence.LIKELY else ""
+    start = f"{severity}{likely} {lead.code} {lead.name}:"
+    first, *rest = textwrap.wrap(f"{start} {lead.message}", prose, break_on_hyphens=False) or [start]
+    styled = first.startswith(start)
+    top: Line = [(start, severity), (first[len(start) :], "strong")] if styled else [(first, severity)]
+    return [top, *([(line, "strong")] for line in rest)]
+
+
+def _evidence(evidence: Sequence[Evidence], prose: int) -> list[Line]:
+    """Aligned in two columns; a name too long for its column keeps its row."""
+    names = max((len(item.name) for item in evidence), default=0)
+    values = max((len(_value(item)) for item in evidence if len(_value(item)) <= 16), default=0)
+    lines: list[Line] = []
+    for item in evidence:
+        held = f"  (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
+        where = f"  {item.place}" if item.place else ""
+        value = _value(item).ljust(values) if held or where else _value(item)
+        lines += _hanging([(f"  {item.name:<{names}}  ", "quiet")], f"{value}{held}{where}", prose)
+    return [*lines, []] if lines else []
+
+
+def _value(item: Evidence) -> str:
+    if isinstance(item.value, list):
+        shown = item.value[:MOST_NAMES]
+        more = len(item.value) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
+    return f"{_scalar(item.value)} {item.unit}".rstrip()
+
+
+def _scalar(value: bool | int | float | str | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, which is what a person compares."""
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def count(amount: int, what: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{amount:,} {what}" if amount == 1 else f"{amount:,} {what}s"
+
+
+def _labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:
+    return _hanging([(f"  {label:<8}  ", "label")], text, prose, style)
+
+
+def _hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
+    """`start`, then the text wrapped beside it. Indented lines of the text are code and stay as they are."""
+    indent = sum(len(piece) for piece, _ in start)
+    rows: list[str] = []
+    for paragraph in text.split("\n"):
+        code = paragraph.startswith((" ", "\t"))
+        wrap = textwrap.wrap(
+            paragraph, max(prose - indent, 20), break_on_hyphens=False, break_long_words=False
+        )
+        rows += [paragraph] if code else wrap or [""]
+    first: Line = [*start, (rows[0], style)]
+    return [first, *([(" " * indent, ""), (row, style)] for row in rows[1:])]
+
+
+def _wrapped(text: str, prose: int, style: str = "") -> list[Line]:
+    return [
+        [(line, style)] for line in textwrap.wrap(text, prose, break_on_hyphens=False, break_long_words=False)
+    ]
+
+
+def _closing(result: Result, prose: int) -> list[Line]:
+    verdict = result.verdict
+    lines: list[Line] = []
+    for problem in result.errors:
+        lines += _wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
+    for path in sorted(result.changed) if verdict.diagnoses else ():
+        lines += _wrapped(f"{path} is no longer what ran, so its lines are not shown.", prose)
+    lines += _wrapped(_outcome(result), prose, "strong")
+    if verdict.unconfirmed and result.run:
+        more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
+        lines += _wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
+    if verdict.checked:
+        lines += _hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
+    for sentence in verdict.not_checked:
+        lines += _hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
+    if result.run and result.run.record:
+        lines += _hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
+    return lines
+
+
+def problem_sentence(message: str, place: Place | None) -> str:
+    """The problem with its place in front, unless the sentence names the file itself."""
+    return f"{place}: {message}" if place and place.path not in message else message
+
+
+def _outcome(result: Result) -> str:
+    verdict = result.verdict
+    where = f" in {count(result.files, 'file')}" if result.command == "lint" else ""
+    if verdict.diagnoses:
+        return f"Found {_counts(verdict)}{where}."
+    if not verdict.checked:
+        return f"Nothing was checked{where}."
+    known = f"{len(verdict.checked)} pitfalls" if len(verdict.checked) != 1 else "one pitfall"
+    if verdict.trend and verdict.trend.word in ("flat", "rising", "spiking", "non-finite"):
+        return f"No cause found: the loss is {verdict.trend.word}, but it is none of the {known} checked."
+    return f"Nothing found{where}: none of the {known} checked."
+
+
+def _counts(verdict: Verdict) -> str:
+    parts = [(severity, verdict.count(severity)) for severity in Severity]
+    words = [_counted(severity, amount) for severity, amount in parts if amount]
+    return _listed(words)
+
+
+def _counted(severity: Severity, amount: int) -> str:
+    if severity is Severity.ADVICE:
+        return f"{amount:,} advice"
+    return count(amount, severity.value)
+
+
+def _listed(words: Iterable[str]) -> str:
+    *start, last = words
+    return f"{', '.join(start)} and {last}" if start else last

@@ -1,0 +1,5 @@
+"""Live objects read once, before training."""
+
+from unstuck.setup.probe import probe
+
+__all__ = ["probe"]

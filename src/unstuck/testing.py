@@ -1,0 +1,227 @@
+"""`check_rule`: the contract every rule must pass, also a third party's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from unstuck.findings import Finding, Severity, Witness
+from unstuck.judge import Verdict, judge, script_of
+from unstuck.page import HEADINGS, Example, Page, PageError, read_page
+from unstuck.record import Record, RecordError, read
+from unstuck.rule import Rule, all_rules
+
+SCRIPT = "train.py"
+LONGEST_RUN = 120
+"""Seconds after which an example is taken to hang."""
+_CODE = re.compile(r"[A-Z]{1,3}\d{2,3}")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def check_rule(rule: Rule) -> None:
+    """Raise AssertionError, with what to change, unless the rule and its page keep every promise.
+
+    The page's examples are its tests: a broken one is found on its marked lines by each witness of the rule,
+    and a fixed one is passed over in silence by every rule there is.
+    """
+    check_identity(rule)
+    for example in check_page(rule).examples:
+        check_example(rule, example)
+
+
+def check_identity(rule: Rule) -> None:
+    """The rule's code, name and title are well formed, its file is named after it, somebody can see it."""
+    who = f"rule {rule.code}"
+    _expect(_CODE.fullmatch(rule.code), f"{who}: a code is letters and digits, such as O12.")
+    _expect(_NAME.fullmatch(rule.name), f"{who}: {rule.name!r} is not in kebab-case, such as double-softmax.")
+    _expect(
+        rule.title.strip() == rule.title != "",
+        f"{who}: the title must be half a sentence, without blanks around.",
+    )
+    _expect(not rule.title.endswith("."), f"{who}: the title is half a sentence and has no full stop.")
+    _expect(
+        rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup or in_run."
+    )
+    stem = rule.name.replace("-", "_")
+    _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
+
+
+def check_page(rule: Rule) -> Page:
+    """The rule's page has every section, and an example for every witness."""
+    try:
+        page = read_page(rule.page)
+    except PageError as error:
+        raise AssertionError(str(error)) from None
+    where = rule.page.name
+    title = f"{rule.code} {rule.name}: {rule.title}"
+    _expect(page.title == title, f"{where} must begin with `# {title}`, but begins with `# {page.title}`.")
+    for heading in HEADINGS:
+        _expect(page.sections.get(heading), f"{where} has nothing under `## {heading}`.")
+    _expect(
+        tuple(page.sections) == HEADINGS,
+        f"{where}: the sections must be {', '.join(HEADINGS)}, in this order.",
+    )
+    for section in ("Broken", "Fixed"):
+        examples = [example for example in page.examples if example.section == section]
+        _expect(examples, f"{where} has no ```python block under `## {section}`.")
+        for witness in rule.witnesses:
+            shown = any(witness in audience(rule, example) for example in examples)
+            _expect(shown, f"{where} has no example for the {witness.value} witness under `## {section}`.")
+    return page
+
+
+def check_example(rule: Rule, example: Example) -> None:
+    """One example behaves as its section says, before each witness it is meant for."""
+    checks = {Witness.SOURCE: check_source, Witness.SETUP: check_setup, Witness.RUN: check_run}
+    for witness in audience(rule, example):
+        checks[witness](rule, example)
+
+
+def audience(rule: Rule, example: Example) -> list[Witness]:
+    """Who is to look at an example. A fixed one is shown to every rule, so that none cries wolf."""
+    if example.witnesses:
+        return [witness for witness in Witness if witness in example.witnesses]
+    scripts = [Witness.SOURCE, Witness.RUN]
+    return (
+        scripts
+        if example.section == "Fixed"
+        else [witness for witness in scripts if witness in rule.witnesses]
+    )
+
+
+def check_source(rule: Rule, example: Example) -> None:
+    """Linting a broken script marks exactly its marked lines; linting a fixed one says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        from unstuck.source import read_script
+
+        path = Path(folder) / SCRIPT
+        path.write_text(example.code, encoding="utf-8")
+        verdict = judge(scripts=(read_script(path),), rules={*all_rules(), rule})
+    where = _where(rule, example, "lint")
+    _expect_no_failures(verdict, where)
+    findings = [finding for diagnosis in verdict.diagnoses for finding in diagnosis.findings]
+    if example.section == "Fixed":
+        _expect(not findings, f"{where} must say nothing, but says:\n{_listed(findings)}")
+        return
+    own = [finding for finding in findings if finding.code == rule.code]
+    found = {finding.place.line for finding in own if finding.place}
+    marked = _marked(rule, example, where)
+    _expect(
+        found == marked, f"{where} must mark {_lines(marked)}, but marks {_lines(found)}.\n{_listed(own)}"
+    )
+    loud = [f for f in findings if f.code != rule.code and f.severity.at_least(Severity.WARNING)]
+    _expect(not loud, f"{where} must be the only one to speak, but there is also:\n{_listed(loud)}")
+
+
+def check_setup(rule: Rule, example: Example) -> None:
+    """`unstuck.check` on the objects of the example finds the rule, or nothing."""
+    from unstuck.preflight import check
+
+    where = _where(rule, example, "check")
+    # A page is our own text, shipped with the rule: running it is running a test.
+    namespace: dict[str, Any] = {"__name__": "page"}
+    exec(compile(example.code, f"{rule.page.name} ({example.section})", "exec"), namespace)
+    _expect(
+        "objects" in namespace, f"{where}: the block must define `objects()`, which returns what check takes."
+    )
+    verdict = check(**namespace["objects"]()).verdict
+    _expect_no_failures(verdict, where)
+    _expect_found(rule, example, where, [diagnosis.lead for diagnosis in verdict.diagnoses])
+
+
+def check_run(rule: Rule, example: Example) -> None:
+    """Running a broken script finds the rule at a marked line; running a fixed one finds nothing."""
+    where = _where(rule, example, "run")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        record = _record_of(example.code, where)
+        script = script_of(record)
+        verdict = judge(scripts=(script,) if script else (), record=record, rules={*all_rules(), rule})
+    _expect_no_failures(verdict, where)
+    _expect((record.crash is not None) == example.crashes, f"{where} {_crash_sentence(record)}")
+    spoken = [diagnosis.lead for diagnosis in verdict.diagnoses]
+    _expect_found(rule, example, where, spoken)
+    if example.section == "Broken":
+        found = {place.line for finding in spoken if finding.code == rule.code for place in finding.places}
+        marked = _marked(rule, example, where)
+        _expect(
+            found & marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(spoken)}"
+        )
+
+
+def _record_of(code: str, where: str) -> Record:
+    """Run a script under watch, in this folder and a process of its own."""
+    Path(SCRIPT).write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "unstuck", "run", "--fail-on", "never", SCRIPT]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "UNSTUCK_RAISE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=LONGEST_RUN,
+        )
+        return read(next(Path(".unstuck/runs").iterdir()))
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{where} ran for {LONGEST_RUN} s; an example takes seconds.") from None
+    except (OSError, StopIteration, RecordError):
+        raise AssertionError(
+            f"{where} left no record (exit code {done.returncode}):\n{done.stderr}"
+        ) from None
+
+
+def _crash_sentence(record: Record) -> str:
+    crash = record.crash
+    if crash is None:
+        return "was to crash (run=crash), but did not."
+    return f"crashed: {crash.kind}: {crash.message}. Write run=crash after ```python if that is meant."
+
+
+def _expect_found(rule: Rule, example: Example, where: str, findings: list[Finding]) -> None:
+    if example.section == "Fixed":
+        _expect(not findings, f"{where} must find nothing, but finds:\n{_listed(findings)}")
+    else:
+        codes = {finding.code for finding in findings}
+        _expect(
+            rule.code in codes,
+            f"{where} must find {rule.code}, but finds:\n{_listed(findings) or '  nothing'}",
+        )
+
+
+def _expect_no_failures(verdict: Verdict, where: str) -> None:
+    _expect(not verdict.failures, f"{where} had trouble: {'; '.join(verdict.failures)}")
+
+
+def _marked(rule: Rule, example: Example, where: str) -> set[int]:
+    marked = example.marked_lines(rule.name)
+    _expect(marked, f"{where}: mark the guilty line of the broken example with `# finding: {rule.name}`.")
+    return marked
+
+
+def _where(rule: Rule, example: Example, verb: str) -> str:
+    variant = f" ({example.variant})" if example.variant else ""
+    return f"{rule.page.name}:{example.line}: {verb} on the {example.section.lower()} example{variant}"
+
+
+def _lines(numbers: Iterable[int]) -> str:
+    known = sorted(numbers)
+    return f"line {', '.join(map(str, known))} of the block" if known else "no line"
+
+
+def _listed(findings: Iterable[Finding]) -> str:
+    return "\n".join(
+        f"  line {f.place.line if f.place else '?'}: {f.code} {f.name}: {f.message}" for f in findings
+    )
+
+
+def _expect(condition: object, explanation: str) -> None:
+    if not condition:
+        raise AssertionError(explanation)

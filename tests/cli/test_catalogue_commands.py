@@ -1,0 +1,73 @@
+"""`unstuck explain` and `unstuck rules`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from unstuck import cli
+from unstuck.rule import all_rules, find_rule
+
+
+@pytest.mark.parametrize("word", ["O12", "o12", "double-softmax", "double_softmax", " Double-Softmax "])
+def test_explain_finds_a_rule_by_code_or_name(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", word]) == 0
+    rule = find_rule("O12")
+    assert rule
+    assert capsys.readouterr().out == rule.page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("O112", "did you mean O12?"),
+        ("double-sofmtax", "did you mean double-softmax?"),
+        ("?", "`unstuck rules` lists them."),
+    ],
+)
+def test_explain_suggests_the_nearest(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", word]) == 2
+    assert capsys.readouterr().err == f"unstuck: there is no rule {word!r}; {hint}\n"
+
+
+def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "O12", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() == {"code", "name", "severity", "title", "witnesses", "page"}
+    assert document["page"].startswith("# O12 double-softmax: ")
+
+
+def test_explain_in_a_terminal_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    assert cli.main(["explain", "O12"]) == 0
+    shown = stream.getvalue()
+    assert "## Why" not in shown
+    assert "Why" in shown
+
+
+def test_explain_where_there_is_no_unicode(unstuck: object) -> None:
+    done = unstuck("explain", "O12", PYTHONIOENCODING="ascii")  # type: ignore[operator]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["code", "name", "severity", "seen", "by", "pitfall"]
+    assert [row.split()[0] for row in rows] == [rule.code for rule in all_rules()]
+    assert all(
+        row[header.index("pitfall") :] == rule.title for row, rule in zip(rows, all_rules(), strict=True)
+    )
+
+
+def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules", "--format", "json"]) == 0
+    documents = json.loads(capsys.readouterr().out)
+    assert [document["code"] for document in documents] == [rule.code for rule in all_rules()]
+    assert documents[0].keys() == {"code", "name", "severity", "title", "witnesses"}

@@ -1,0 +1,143 @@
+"""The command itself: help, version, unknown words, and what happens when something breaks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unstuck import __version__, cli
+from unstuck.cli import common
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"unstuck {__version__}\n"
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"  {verb}" in shown for verb in cli.VERBS)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([verb, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: unstuck {verb}" in capsys.readouterr().out
+
+
+def test_no_command_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "commands:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("lnit", "unstuck: there is no command 'lnit'; did you mean 'lint'?\n"),
+        ("train.py", "to watch a script: unstuck run train.py"),
+        ("xyz", "there is no command 'xyz' among lint, run, report, explain, rules."),
+    ],
+)
+def test_an_unknown_command_gets_a_hint(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["lint", "--nope", "x.py"])
+    assert stopped.value.code == 2
+
+
+def test_a_bug_of_ours_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("UNSTUCK_RAISE")
+    monkeypatch.setattr("unstuck.cli.rules.all_rules", lambda: 1 / 0)
+    assert cli.main(["rules"]) == 70
+    shown = capsys.readouterr().err
+    assert shown.startswith(
+        f"unstuck: this is a bug in unstuck {__version__} (ZeroDivisionError: division by zero)"
+    )
+    assert "UNSTUCK_RAISE=1" in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_bug_of_ours_is_raised_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unstuck.cli.rules.all_rules", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["rules"])
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unstuck.cli.rules.all_rules", interrupted)
+    assert cli.main(["rules"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_has_seen_enough_causes_no_noise() -> None:
+    command = [sys.executable, "-m", "unstuck", "explain", "O12"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        shown = process.stderr.read()
+    assert shown == b""
+    assert process.returncode == 141
+
+
+def test_the_console_script_is_the_same_command() -> None:
+    from unstuck.__main__ import main
+
+    assert main is cli.main
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text("before")
+    with pytest.raises(UnicodeEncodeError):
+        common.write_whole(file, "half \udc80")
+    assert file.read_text() == "before"
+    common.write_whole(file, "after")
+    assert file.read_text() == "after"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text("before")
+    link.symlink_to(real)
+    common.write_whole(link, "after")
+    assert link.is_symlink()
+    assert real.read_text() == "after"
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (".", "cannot write .: it is a directory; name a file."),
+        ("nowhere/report.json", "cannot write nowhere/report.json: its directory does not exist."),
+    ],
+)
+def test_an_impossible_output_is_refused_before_the_work(
+    output: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ["lint", "--output", output, "x.py"],
+        ["run", "--output", output, "x.py"],
+        ["report", "--output", output],
+    ):
+        assert cli.main(words) == 2
+        assert capsys.readouterr().err == f"unstuck: {sentence}\n"

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from unstuck import cli
+from unstuck.events import Event, Gauges, Note, RunEnded, RunStarted
+
+RUNS = Path(".unstuck/runs")
+
+
+def write_record(name: str, *events: Event, start: bool = True) -> Path:
+    folder = RUNS / name
+    folder.mkdir(parents=True)
+    first = [RunStarted(script=f"{name}.py")] if start else []
+    lines = [msgspec.json.encode(event) + b"\n" for event in [*first, *events]]
+    (folder / "events.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+def test_the_latest_run_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    write_record("20260101-120000-b", RunEnded())
+    write_record("20260102-120000-a", RunEnded())
+    assert cli.main(["report"]) == 0
+    assert "20260102-120000-a.py finished" in capsys.readouterr().out
+
+
+def test_no_run_on_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report"]) == 2
+    assert capsys.readouterr().err == (
+        f"unstuck: there is no run on record in {RUNS}; make one with: unstuck run train.py\n"
+    )
+
+
+@pytest.mark.parametrize("inside", ["", "events.jsonl"])
+def test_a_record_by_folder_or_file(inside: str, capsys: pytest.CaptureFixture[str]) -> None:
+    gauges = [Gauges(step=step, loss=2.0) for step in range(1, 40)]
+    folder = write_record("run", *gauges, RunEnded(steps=39))
+    assert cli.main(["report", "--format", "json", str(folder / inside)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["trend"]["word"], document["run"]["steps"]) == (
+        "report",
+        "flat",
+        39,
+    )
+
+
+def test_a_killed_run_is_reported_as_far_as_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_record("run", Gauges(step=1, loss=2.0), Note(text="compiled model: not watched"))
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(b'{"event":"gau')
+    assert cli.main(["report", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "run.py left no end on record after 1 optimizer step." in shown
+    assert "Not checked  compiled model: not watched" in shown
+    assert "the process ended without saying so" in shown
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", b"\x00\xff\n", b'{"event":"run-ended"}\n', b'{"event":"run-sta']
+)
+def test_what_is_no_record_is_one_sentence(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("events.jsonl").write_bytes(content)
+    assert cli.main(["report", "events.jsonl"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("unstuck: ")
+    assert "events.jsonl" in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def test_a_missing_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    assert cli.main(["report", "empty"]) == 2
+    assert "empty" in capsys.readouterr().err

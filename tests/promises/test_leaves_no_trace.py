@@ -1,0 +1,172 @@
+"""Nothing of ours stays in torch: after success, after the user's error, after our own."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules import module as modules
+from torch.nn.utils import clip_grad
+from torch.optim import lr_scheduler
+from torch.optim import optimizer as optimizers
+
+from unstuck.capture import attach, watching
+from unstuck.capture.losses import NAMES
+from unstuck.capture.steps import Steps
+from unstuck.record import read
+
+
+def state_of_torch() -> dict[str, object]:
+    """Everything we are known to touch, by identity."""
+    owners = [
+        torch.Tensor,
+        torch.autograd,
+        nn.Module,
+        nn.utils,
+        clip_grad,
+        torch.optim.Optimizer,
+        torch.optim.SGD,
+    ]
+    owners += [torch.amp.GradScaler, modules, lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau, F]
+    owners += [lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler]
+    return {
+        "attributes": {
+            (owner.__name__, name): id(value) for owner in owners for name, value in vars(owner).items()
+        },
+        "forward hooks": len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks),
+        "always called": dict(modules._global_forward_hooks_always_called),
+        "with kwargs": dict(modules._global_forward_hooks_with_kwargs),
+        "step hooks": len(optimizers._global_optimizer_pre_hooks)
+        + len(optimizers._global_optimizer_post_hooks),
+        "import": list(sys.meta_path),
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def step(model: nn.Module | None = None) -> list[float]:
+    torch.manual_seed(0)
+    model = model or nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(model(torch.ones(4, 3)), torch.zeros(4, 2)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return [value for parameter in model.parameters() for value in parameter.flatten().tolist()]
+
+
+def test_after_success(tmp_path: Path):
+    before = state_of_torch()
+    with watching(tmp_path / "run"):
+        during = state_of_torch()
+        step()
+    assert state_of_torch() == before
+    changed = {key for key, value in during["attributes"].items() if before["attributes"][key] != value}  # type: ignore[attr-defined, index]
+    assert {("Tensor", "backward"), ("torch.nn.functional", "cross_entropy")} <= changed
+    assert during["forward hooks"] == before["forward hooks"] + 2  # type: ignore[operator]
+
+
+def test_after_the_users_error(tmp_path: Path):
+    before = state_of_torch()
+    with pytest.raises(RuntimeError, match="mat1"), watching(tmp_path / "run"):
+        nn.Linear(3, 3)(torch.ones(2, 2))
+    assert state_of_torch() == before
+
+
+def test_after_our_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = state_of_torch()
+
+    def broken(*_):
+        raise LookupError("ours")
+
+    monkeypatch.setattr(attach.Attachment, "_watch_schedulers", broken)
+    with pytest.raises(LookupError), watching(tmp_path / "loud"):
+        pass
+    assert state_of_torch() == before
+    monkeypatch.delenv("UNSTUCK_RAISE")
+    bare = step()
+    with watching(tmp_path / "quiet"):
+        assert step() == bare
+    assert state_of_torch() == before
+    assert "ours" in read(tmp_path / "quiet").notes[0].text
+
+
+OBSERVERS = [
+    ("capture.forwards", "Forwards", "before"),
+    ("capture.forwards", "Forwards", "after"),
+    ("capture.forwards", "Modes", "before"),
+    ("capture.losses", "Losses", "_before"),
+    ("capture.losses", "Losses", "_record"),
+    ("capture.gradients", "Zeroing", "before"),
+    ("capture.gradients", "Zeroing", "after"),
+    ("capture.gradients", "Clips", "prepare"),
+    ("capture.gradients", "Clips", "after"),
+    ("capture.steps", "Backwards", "before"),
+    ("capture.steps", "Backwards", "after"),
+    ("capture.steps", "Steps", "before"),
+    ("capture.steps", "Steps", "after"),
+    ("capture.steps", "Steps", "_read_gradients"),
+    ("capture.steps", "Steps", "built"),
+    ("capture.nonfinite", "Inspector", "loss_seen"),
+    ("capture.nonfinite", "Inspector", "window_ended"),
+    ("capture.watch", "Watch", "tell"),
+    ("capture.places", "Places", "here"),
+]
+
+
+@pytest.mark.parametrize(("module", "kind", "method"), OBSERVERS, ids=lambda part: part)
+def test_a_fault_of_ours_does_not_reach_the_program(tmp_path, monkeypatch, module, kind, method):
+    monkeypatch.delenv("UNSTUCK_RAISE")
+    bare = step()
+
+    def broken(*_args, **_kwargs):
+        raise ZeroDivisionError("a fault of ours")
+
+    before = state_of_torch()
+    monkeypatch.setattr(getattr(sys.modules[f"unstuck.{module}"], kind), method, broken)
+    with watching(tmp_path / "run"):
+        nn.Linear(3, 2).train()
+        assert step() == bare
+    assert state_of_torch() == before
+    told = " ".join(note.text for note in read(tmp_path / "run").notes)
+    assert "a fault of ours" in told
+
+
+def test_what_others_wrapped_on_top_of_us_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with watching(tmp_path / "run"):
+        ours = F.mse_loss
+        monkeypatch.setattr(F, "mse_loss", lambda *args, **kwargs: ours(*args, **kwargs) * 1)
+    assert F.mse_loss(torch.ones(2), torch.zeros(2)).item() == 1.0
+    assert len(list(read(tmp_path / "run").events)) == 2
+
+
+def test_functions_imported_by_name_are_watched_and_then_let_go(tmp_path: Path):
+    with watching(tmp_path / "run"):
+        names = {name: getattr(F, name) for name in NAMES}
+        assert all(function.__module__ == "torch.nn.functional" for function in names.values())
+    assert names["mse_loss"](torch.ones(2), torch.zeros(2)).item() == 1.0
+
+
+def test_models_and_optimizers_are_not_kept_alive(tmp_path: Path):
+    with watching(tmp_path / "run"):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        references = weakref.ref(model), weakref.ref(optimizer)
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+        del model, optimizer
+        gc.collect()
+        assert [reference() for reference in references] == [None, None]
+
+
+def test_the_observers_named_here_exist():
+    assert Steps.__module__ == "unstuck.capture.steps"
+    for module, kind, method in OBSERVERS:
+        assert callable(getattr(getattr(sys.modules[f"unstuck.{module}"], kind), method))
+    assert set(NAMES) <= set(vars(F))

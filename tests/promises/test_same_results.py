@@ -1,0 +1,228 @@
+"""A watched run ends in the same bits as an unwatched one."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from unstuck.capture import watching
+from unstuck.record import read
+
+
+def perceptron() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(inplace=True), nn.Linear(16, 3)), torch.randn(20, 12)
+
+
+def convolution() -> tuple[nn.Module, torch.Tensor]:
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(4 * 36, 3)
+    )
+    return model, torch.randn(20, 1, 8, 8)
+
+
+MODELS = [perceptron, convolution]
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+    "AdamW": lambda p: torch.optim.AdamW(p, 0.01),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, 0.1, max_iter=3),
+}
+
+
+def train(build: Callable, optimizer_of: Callable, steps: int = 60) -> dict[str, object]:
+    """Everything a run leaves behind."""
+    torch.manual_seed(0)
+    random.seed(0)
+    model, inputs = build()
+    optimizer = optimizer_of(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20)
+    criterion = nn.CrossEntropyLoss()
+    losses = []
+    for _ in range(steps):
+        rows = torch.randint(0, 20, (10,))
+
+        def closure(rows=rows):
+            optimizer.zero_grad()
+            loss = criterion(model(inputs[rows]), rows % 3)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            return loss
+
+        losses.append(optimizer.step(closure).item())
+        scheduler.step()
+    buffer = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "whole": model}, buffer)
+    return {
+        "checkpoint": buffer.getvalue(),
+        "losses": losses,
+        "random": torch.get_rng_state().tolist(),
+        "python random": random.random(),
+        "versions": [parameter._version for parameter in model.parameters()],
+        "gradients": [parameter.grad.tolist() for parameter in model.parameters()],
+        "copy": [parameter.tolist() for parameter in copy.deepcopy(model).parameters()],
+        "attributes": [sorted(vars(module)) for module in model.modules()] + [sorted(vars(optimizer))],
+    }
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("build", MODELS)
+def test_bit_for_bit(tmp_path: Path, build, optimizer):
+    bare = train(build, OPTIMIZERS[optimizer])
+    with watching(tmp_path / "run"):
+        watched = train(build, OPTIMIZERS[optimizer])
+    for name in bare:
+        assert watched[name] == bare[name], name
+    assert len(read(tmp_path / "run").losses) > 50
+
+
+def scaled() -> list[object]:
+    model, inputs = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=2)
+    for _ in range(10):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(inputs).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return [p.tolist() for p in model.parameters()] + [scaler.get_scale()]
+
+
+def recomputed() -> list[object]:
+    model, inputs = convolution()
+    for reentrant in (True, False):
+        checkpoint(model, inputs.requires_grad_(), use_reentrant=reentrant).square().mean().backward()
+    return [p.grad.tolist() for p in model.parameters()]
+
+
+def second_order() -> list[object]:
+    model, inputs = perceptron()
+    loss = model(inputs.requires_grad_()).square().mean()
+    (slope,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    slope.square().sum().backward()
+    return [p.grad.tolist() for p in model.parameters() if p.grad is not None]
+
+
+def transformed() -> list[object]:
+    model, inputs = perceptron()
+    parameters = dict(model.named_parameters())
+
+    def loss(values, row):
+        return nn.functional.mse_loss(torch.func.functional_call(model, values, (row,)), torch.zeros(3))
+
+    model[1].inplace = False
+    slopes = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, inputs)
+    return [slope.tolist() for slope in slopes.values()]
+
+
+def traced() -> list[object]:
+    model, inputs = perceptron()
+    script = torch.jit.trace(model, inputs)
+    scripted = torch.jit.script(model)
+    return [script.graph_for(inputs).__str__().count("norm"), scripted(inputs).tolist()]
+
+
+class WithLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self.criterion(self.layer(inputs), labels)
+
+
+def scripted_with_a_loss() -> list[object]:
+    model = torch.jit.script(WithLoss())
+    return [model(torch.ones(3, 12), torch.arange(3)).item(), str(model.criterion.graph)]
+
+
+def under_a_dispatch_mode() -> list[object]:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Listing(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    model, inputs = perceptron()
+    with Listing():
+        nn.functional.mse_loss(model(inputs), torch.zeros(20, 3)).backward()
+    return list(seen)
+
+
+def under_a_function_mode() -> list[object]:
+    from torch.overrides import TorchFunctionMode
+
+    seen: list[str] = []
+
+    class Listing(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(getattr(function, "__name__", "?"))
+            return function(*args, **(kwargs or {}))
+
+    model, inputs = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Listing():
+        for _ in range(2):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), torch.zeros(20, 3)).backward()
+            optimizer.step()
+    # Reading `p.grad` and shapes are properties, which our own code reads too; operations are what counts.
+    return [name for name in seen if name not in ("__get__",)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        scaled,
+        recomputed,
+        second_order,
+        transformed,
+        traced,
+        scripted_with_a_loss,
+        under_a_dispatch_mode,
+        under_a_function_mode,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_special_ways_to_train(tmp_path: Path, program):
+    def run() -> tuple[object, list[str]]:
+        torch.manual_seed(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = program()
+        return result, [f"{warning.filename}:{warning.lineno} {warning.message}" for warning in caught]
+
+    run()  # warnings torch gives only once
+    bare = run()
+    with watching(tmp_path / "run"):
+        watched = run()
+    assert watched == bare
+    assert not read(tmp_path / "run").notes
+
+
+def test_swapping_tensors_still_works(tmp_path: Path):
+    """`swap_tensors` refuses tensors that anyone holds a weak reference to."""
+    model, inputs = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watching(tmp_path / "run"), contextlib.ExitStack() as stack:
+        model(inputs).sum().backward()
+        optimizer.step()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
+        optimizer.zero_grad()
+        model.double()
+    assert model[0].weight.dtype is torch.float64

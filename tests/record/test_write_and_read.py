@@ -1,0 +1,198 @@
+"""A record survives what happens to files, and says clearly when it did not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstuck.events import (
+    RECORD_VERSION,
+    Backward,
+    Crash,
+    Gauges,
+    LossCall,
+    ModelSeen,
+    NonFinite,
+    Note,
+    OptimizerSeen,
+    Place,
+    RunEnded,
+    RunStarted,
+)
+from unstuck.record import RECORD_NAME, RecordError, Writer, read
+
+
+def written(folder: Path, *events, **options) -> Path:
+    writer = Writer(folder / "run", **options)
+    for event in events:
+        writer(event)
+    writer.close()
+    return folder / "run"
+
+
+def test_what_is_written_is_read(tmp_path):
+    events = (
+        RunStarted(script="train.py", arguments=("--lr", "1")),
+        Backward(step=3, place=Place("train.py", 7, 2), value=0.5, requires_grad=True),
+        Note(text="näive ☃"),
+        RunEnded(steps=4),
+    )
+    run = written(tmp_path, *events)
+    record = read(run)
+    assert record.events == events
+    assert record == read(run / RECORD_NAME)
+    assert record.started == events[0]
+    assert record.ended == events[-1]
+    assert not record.incomplete
+    assert record.crash is None
+    assert [note.text for note in record.notes] == ["näive ☃"]
+    assert list(record.of(Backward, Note)) == list(events[1:3])
+
+
+def test_losses_leave_out_what_is_not_finite(tmp_path):
+    gauges = [Gauges(step=4, loss=1.5), Gauges(step=5, loss=float("nan")), Gauges(step=6, loss=0.5)]
+    assert read(written(tmp_path, RunStarted(), *gauges)).losses == [(4, 1.5), (6, 0.5)]
+
+
+def test_losses_of_a_run_that_never_steps_are_counted(tmp_path):
+    gauges = [Gauges(loss=1.0), Gauges(loss=0.5)]
+    assert read(written(tmp_path, RunStarted(), *gauges)).losses == [(0, 1.0), (1, 0.5)]
+
+
+def test_setup_shows_the_last_state_and_each_call_site_once(tmp_path):
+    here, there = Place("a.py", 1), Place("a.py", 2)
+    record = read(
+        written(
+            tmp_path,
+            RunStarted(),
+            ModelSeen(model="Net", kind="old"),
+            ModelSeen(model="Net", kind="new"),
+            OptimizerSeen(optimizer="SGD", rates=(0.1,)),
+            OptimizerSeen(optimizer="SGD", rates=(0.2,)),
+            *(LossCall(loss="mse_loss", place=place) for place in (here, here, there)),
+            *(Backward(place=here, value=value) for value in (1.0, 2.0)),
+        )
+    )
+    setup = record.setup()
+    assert [model.kind for model in setup.models] == ["new"]
+    assert [optimizer.rates for optimizer in setup.optimizers] == [(0.2,)]
+    assert [loss.place for loss in setup.losses] == [here, there]
+    assert [backward.value for backward in setup.backwards] == [1.0]
+
+
+def test_a_torn_last_line_is_dropped(tmp_path):
+    run = written(tmp_path, RunStarted(), Note(text="kept"), RunEnded())
+    file = run / RECORD_NAME
+    file.write_bytes(file.read_bytes()[:-5])
+    record = read(run)
+    assert record.incomplete
+    assert record.ended is None
+    assert [note.text for note in record.notes] == ["kept"]
+
+
+@given(cut=st.integers(min_value=0, max_value=400))
+def test_a_record_cut_anywhere_reads_as_a_prefix(tmp_path_factory, cut):
+    whole = (RunStarted(script="s"), Note(text="one"), Gauges(step=1, loss=2.0), RunEnded())
+    run = written(tmp_path_factory.mktemp("cut"), *whole)
+    file = run / RECORD_NAME
+    content = file.read_bytes()
+    file.write_bytes(content[:cut])
+    if b"\n" not in content[:cut]:
+        with pytest.raises(RecordError):
+            read(run)
+        return
+    kept = content[:cut].count(b"\n")
+    assert read(run).events == whole[:kept]
+
+
+def test_events_of_a_newer_version_are_skipped(tmp_path):
+    run = written(tmp_path, RunStarted())
+    with (run / RECORD_NAME).open("ab") as file:
+        file.write(b'{"event":"moon-phase","light":0.5}\n{"event":"note","text":"after","new":1}\n')
+    assert [type(event) for event in read(run).events] == [RunStarted, Note]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "holds no complete event"),
+        (b"hello\nworld\n", "is not a record"),
+        (b"\x00\xff\xfe\n", "is not a record"),
+        (b'{"event":"note"}\n', "does not begin as a record"),
+        (b'{"event":"run-started"}\n{"event":"no\n{"event":"note"}\n', "is damaged at line 2"),
+        (b'{"event":"run-started"}\n{"event":"gauges","loss":"x"}\n', "is damaged at line 2"),
+        (b'{"event":"run-started","version":%d}\n' % (RECORD_VERSION + 1), "newer unstuck"),
+    ],
+)
+def test_what_is_not_a_record_is_refused_in_one_sentence(tmp_path, content, sentence):
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(RecordError, match=sentence) as caught:
+        read(file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_record(tmp_path):
+    with pytest.raises(RecordError, match="There is no record at"):
+        read(tmp_path)
+    with pytest.raises(RecordError, match="There is no record at"):
+        read(tmp_path / "nowhere")
+
+
+def test_an_existing_record_is_not_overwritten(tmp_path):
+    run = written(tmp_path, RunStarted(), Note(text="first"))
+    before = (run / RECORD_NAME).read_bytes()
+    with pytest.raises(RecordError, match="already a record"):
+        Writer(run)
+    assert (run / RECORD_NAME).read_bytes() == before
+
+
+def test_after_the_budget_only_the_outcome_is_kept(tmp_path):
+    noise = [Gauges(step=step, loss=1.0) for step in range(200)]
+    outcome = (NonFinite(what="loss"), Crash(kind="ValueError"), RunEnded())
+    run = written(tmp_path, RunStarted(), *noise, *outcome, budget=1000)
+    record = read(run)
+    assert 0 < len(list(record.of(Gauges))) < 100
+    assert "budget" in record.notes[0].text
+    assert tuple(record.events[-3:]) == outcome
+    assert (run / RECORD_NAME).stat().st_size < 2000
+
+
+def test_a_disk_that_fills_up_stops_the_recording_only(tmp_path, monkeypatch):
+    writer = Writer(tmp_path / "run")
+    writer(RunStarted())
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        writer(Note(text="lost"))
+    writer(Note(text="ignored"))
+    writer.close()
+    assert writer.warning
+    assert "No space left" in writer.warning
+    assert len(read(tmp_path / "run").events) == 1
+
+
+def test_a_place_that_cannot_be_written_is_a_warning(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    writer = Writer(tmp_path / "file" / "run")
+    writer(RunStarted())
+    writer.close()
+    assert writer.warning
+    assert "stopped" in writer.warning
+
+
+def test_records_are_read_without_torch(tmp_path):
+    run = written(tmp_path, RunStarted(), RunEnded())
+    code = f"import sys, unstuck.record as r; r.read({str(run)!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

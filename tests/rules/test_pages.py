@@ -1,0 +1,57 @@
+"""Every rule keeps the contract, and its page is the test of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstuck import testing
+from unstuck.findings import Witness
+from unstuck.page import Example, PageError, read_page
+from unstuck.rule import Rule, all_rules
+
+
+def examples(witness: Witness) -> list[object]:
+    """Every example of every page that this witness is to look at."""
+    return [
+        pytest.param(rule, example, id=f"{rule.code}-{example.section.lower()}-line{example.line}")
+        for rule in all_rules()
+        for example in examples_of(rule)
+        if witness in testing.audience(rule, example)
+    ]
+
+
+def examples_of(rule: Rule) -> tuple[Example, ...]:
+    try:
+        return read_page(rule.page).examples
+    except PageError:
+        return ()  # test_identity_and_page says what is wrong with it
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_identity_and_page(rule: Rule) -> None:
+    testing.check_identity(rule)
+    testing.check_page(rule)
+
+
+@pytest.mark.parametrize(("rule", "example"), examples(Witness.SOURCE))
+def test_lint(rule: Rule, example: Example) -> None:
+    testing.check_source(rule, example)
+
+
+@pytest.mark.parametrize(("rule", "example"), examples(Witness.SETUP))
+def test_check(rule: Rule, example: Example) -> None:
+    testing.check_setup(rule, example)
+
+
+@pytest.mark.parametrize(("rule", "example"), examples(Witness.RUN))
+def test_run(rule: Rule, example: Example) -> None:
+    testing.check_run(rule, example)
+
+
+def test_codes_and_names_are_unique() -> None:
+    rules = all_rules()
+    assert len({rule.code for rule in rules}) == len({rule.name for rule in rules}) == len(rules)
+
+
+def test_what_a_rule_explains_are_codes() -> None:
+    assert all(code[0].isupper() and code != rule.code for rule in all_rules() for code in rule.explains)

@@ -1,0 +1,112 @@
+"""`python -m unstuck.dev`."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import finds, make_rule
+
+from unstuck import testing
+from unstuck.dev import demo, new_rule, tables
+from unstuck.dev.common import Refusal
+from unstuck.page import HEADINGS, read_page
+
+FOLDER = Path("src/unstuck/rules/wiring")
+
+
+def test_a_new_rule_is_a_pair_that_reads_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert new_rule.main(tmp_path, "O99", "frozen-head", "wiring") == 0
+    code = (tmp_path / FOLDER / "frozen_head.py").read_text()
+    ast.parse(code)
+    assert 'Rule("O99", "frozen-head"' in code
+    page = read_page(tmp_path / FOLDER / "frozen_head.md")
+    assert tuple(page.sections) == HEADINGS
+    assert page.examples[0].marked_lines("frozen-head")
+    assert (tmp_path / FOLDER / "__init__.py").exists()
+    assert "pytest tests/rules -k O99" in capsys.readouterr().out
+
+
+def test_a_new_rule_overwrites_nothing(tmp_path: Path) -> None:
+    new_rule.main(tmp_path, "O99", "frozen-head", "wiring")
+    page = tmp_path / FOLDER / "frozen_head.md"
+    (tmp_path / FOLDER / "frozen_head.py").unlink()
+    page.write_text("mine")
+    with pytest.raises(Refusal, match="already there"):
+        new_rule.main(tmp_path, "O99", "frozen-head", "wiring")
+    assert page.read_text() == "mine"
+    assert not (tmp_path / FOLDER / "frozen_head.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("99", "frozen-head", "wiring"), "'99' is no code"),
+        (("O99", "Frozen_Head", "wiring"), "'Frozen_Head' is no name"),
+        (("O99", "frozen-head", "wirring"), "'wirring' is no family: choose among convergence"),
+        (("O12", "frozen-head", "wiring"), "O12 double-softmax is already in the catalogue"),
+        (("O99", "double-softmax", "wiring"), "O12 double-softmax is already in the catalogue"),
+    ],
+)
+def test_a_new_rule_needs_good_words(tmp_path: Path, words: tuple[str, str, str], sentence: str) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        new_rule.main(tmp_path, *words)
+
+
+def project(root: Path) -> Path:
+    (root / "docs").mkdir()
+    for file in tables.FILES:
+        (root / file).write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
+    return root
+
+
+def test_tables_are_rewritten_and_then_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = project(tmp_path)
+    assert tables.main(root, check=True) == 1
+    assert "stale in README.md, docs/rules.md; run `make tables`" in capsys.readouterr().err
+    assert tables.main(root, check=False) == 0
+    assert tables.main(root, check=True) == 0
+    text = (root / "docs/rules.md").read_text()
+    assert text.startswith(f"before\n{tables.BEGIN}\n| code |")
+    assert text.endswith(f"{tables.END}\nafter\n")
+    assert "(../src/unstuck/rules/" in text
+
+
+def test_a_row_of_the_table() -> None:
+    rule = make_rule()
+    rule.in_run(finds())
+    rule.family, rule.page = "convergence", Path("double_softmax.md")
+    link = "[double-softmax](rules/convergence/double_softmax.md)"
+    row = tables.rule_table([rule], "rules").splitlines()[-1]
+    assert row == f"| O12 | {link} | error | run | {rule.title} |"
+
+
+def test_a_file_without_marks_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"README.md has no <!-- rules:begin -->"):
+        tables.with_table("no marks", "table", "README.md")
+
+
+def test_the_demo_needs_its_script(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="is missing"):
+        demo.main(tmp_path)
+
+
+def test_a_new_rule_has_our_style_and_fails_the_contract_until_it_is_written(tmp_path: Path) -> None:
+    new_rule.main(tmp_path, "O99", "frozen-head", "wiring")
+    file = tmp_path / FOLDER / "frozen_head.py"
+    config = str(Path(__file__).parents[1] / "pyproject.toml")
+    for check in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *check, "--no-cache", "--config", config, str(file)]
+        assert subprocess.run(ruff, capture_output=True).returncode == 0
+    names: dict[str, Any] = {}
+    exec(file.read_text(), names)
+    rule = names["rule"]
+    rule.page = file.with_suffix(".md")
+    testing.check_identity(rule)
+    testing.check_page(rule)
+    with pytest.raises(AssertionError, match="lint on the broken example must mark line 7"):
+        testing.check_rule(rule)

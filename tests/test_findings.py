@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fakes import make_finding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstuck.events import Place
+from unstuck.findings import Confidence, Edit, Evidence, Finding, Fix, Severity, Witness, merge, rank
+
+findings = st.builds(
+    make_finding,
+    st.sampled_from(["O12", "O03", "G10"]),
+    witness=st.sampled_from(Witness),
+    line=st.one_of(st.none(), st.integers(1, 4)),
+    subject=st.sampled_from(["a", "b", "c"]),
+    severity=st.sampled_from(Severity),
+    message=st.sampled_from(["one", "two"]),
+    confidence=st.sampled_from(Confidence),
+    related=st.lists(st.builds(Place, st.just("train.py"), st.integers(1, 4)), max_size=2).map(tuple),
+)
+many = st.lists(findings, max_size=12)
+causes = {"O03": frozenset({"O12", "G10"}), "O12": frozenset({"G10"})}
+
+
+@given(many, st.randoms(use_true_random=False))
+def test_merging_and_ranking_do_not_depend_on_the_order(found: list[Finding], chance: object) -> None:
+    shuffled = list(found)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert rank(merge(shuffled), causes) == rank(merge(found), causes)
+
+
+@given(many)
+def test_nothing_is_lost_and_nothing_is_told_twice(found: list[Finding]) -> None:
+    kept = [finding for diagnosis in rank(merge(found), causes) for finding in diagnosis.findings]
+    assert all(finding in kept for finding in found)
+    assert all(kept.count(finding) == 1 for finding in kept)
+
+
+@given(many)
+def test_a_diagnosis_is_about_one_rule_and_as_loud_as_its_loudest(found: list[Finding]) -> None:
+    for diagnosis in merge(found):
+        assert {finding.code for finding in diagnosis.findings} == {diagnosis.lead.code}
+        assert diagnosis.severity.rank == min(finding.severity.rank for finding in diagnosis.findings)
+
+
+@given(many)
+def test_a_cause_stands_above_what_it_explains(found: list[Finding]) -> None:
+    codes = [diagnosis.lead.code for diagnosis in rank(merge(found), causes)]
+    if "O03" in codes and "G10" in codes:
+        assert codes.index("O03") < codes.index("G10")
+
+
+@given(many)
+def test_only_what_is_present_is_explained(found: list[Finding]) -> None:
+    ranked = rank(merge(found), causes)
+    present = {diagnosis.lead.code for diagnosis in ranked}
+    assert all(set(diagnosis.explains) <= present - {diagnosis.lead.code} for diagnosis in ranked)
+
+
+def test_two_witnesses_of_one_line_are_one_diagnosis() -> None:
+    source = make_finding(subject="softmax")
+    run = make_finding(witness=Witness.RUN, subject="cross_entropy", line=9, related=(Place("train.py", 5),))
+    (diagnosis,) = merge([run, source])
+    assert diagnosis.witnesses == (Witness.SOURCE, Witness.RUN)
+
+
+def test_one_witness_with_two_lines_is_two_diagnoses() -> None:
+    assert len(merge([make_finding(line=5), make_finding(line=6)])) == 2
+
+
+def test_the_run_leads_and_the_source_sharpens_its_place() -> None:
+    edit = Edit("train.py", 5, 16, 5, 30, "x")
+    source = make_finding(
+        place=Place("train.py", 5, 16, 5, 30),
+        related=(Place("train.py", 9, 12),),
+        fix=Fix("Drop it.", (edit,), "unsafe"),
+    )
+    run = make_finding(witness=Witness.RUN, line=9, message="In 640 calls.")
+    (diagnosis,) = merge([source, run])
+    lead = diagnosis.lead
+    assert (lead.message, lead.place, lead.fix.edits) == ("In 640 calls.", source.place, (edit,))
+    assert lead.related == (Place("train.py", 9, 12),)
+
+
+def test_certain_as_soon_as_one_witness_is() -> None:
+    likely = make_finding(confidence=Confidence.LIKELY)
+    assert merge([likely])[0].confidence is Confidence.LIKELY
+    assert merge([likely, make_finding(witness=Witness.RUN)])[0].confidence is Confidence.CERTAIN
+
+
+def test_evidence_of_all_witnesses_is_told_once() -> None:
+    kept, calls = Evidence("kept", 0.2), Evidence("calls", 640)
+    source = make_finding(evidence=(kept,))
+    run = make_finding(witness=Witness.RUN, evidence=(calls, kept))
+    assert merge([source, run])[0].evidence == (kept, calls)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"severity": Severity.ERROR}, {"severity": Severity.WARNING}),
+        ({"confidence": Confidence.CERTAIN}, {"confidence": Confidence.LIKELY}),
+        ({"line": 3}, {"line": 8}),
+    ],
+)
+def test_what_to_fix_first_comes_first(first: dict[str, object], second: dict[str, object]) -> None:
+    make: Callable[..., Finding] = make_finding
+    one, other = make("O12", **{"line": 1, **first}), make("O12", **{"line": 2, **second})
+    assert [diagnosis.lead for diagnosis in rank(merge([other, one]), {})] == [one, other]
+
+
+def test_severities_are_ordered() -> None:
+    assert Severity.ERROR.at_least(Severity.WARNING)
+    assert Severity.WARNING.at_least(Severity.WARNING)
+    assert not Severity.ADVICE.at_least(Severity.WARNING)

@@ -1,0 +1,40 @@
+"""`unstuck.check` on live objects."""
+
+from __future__ import annotations
+
+import pytest
+
+import unstuck
+
+torch = pytest.importorskip("torch")
+
+
+def objects(*extra: object) -> dict[str, object]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), *extra)
+    return {
+        "model": model,
+        "loss_fn": torch.nn.CrossEntropyLoss(),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "batch": (torch.randn(8, 4), torch.randint(3, (8,))),
+    }
+
+
+def test_a_broken_setup_is_found_and_can_be_printed() -> None:
+    report = unstuck.check(**objects(torch.nn.Softmax(dim=1)))
+    assert [diagnosis.lead.code for diagnosis in report.diagnoses] == ["O12"]
+    assert not report.ok
+    assert str(report).startswith("Most likely cause\n\nerror O12 double-softmax: ")
+    assert repr(report) == "<unstuck.check: O12>"
+
+
+def test_a_healthy_setup_is_ok() -> None:
+    report = unstuck.check(**objects())
+    assert report.ok
+    assert report.diagnoses == ()
+    assert "Nothing found" in str(report)
+    assert repr(report) == "<unstuck.check: nothing found>"
+
+
+def test_a_model_alone_is_enough() -> None:
+    assert unstuck.check(torch.nn.Linear(2, 2)).ok
