@@ -72,9 +72,7 @@ def cpu_seconds(loop: Loop, steps: int, folder: Path | None) -> float:
 
 def main() -> None:
     """Print one line per model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()

@@ -63,9 +63,7 @@ def print_table(medians: dict[str, float]) -> int:
     base, *others = medians.items()
     print(f"{base[0]:<24}{base[1]:>8.1f} ms")
     for name, value in others:
-        print(
-            f"{name:<24}{value:>8.1f} ms   {value / base[1]:.1f}x   {value - base[1]:+.1f} ms of {BUDGET:.0f}"
-        )
+        print(f"{name:<24}{value:>8.1f} ms   {value / base[1]:.1f}x   {value - base[1]:+.1f} ms of {BUDGET:.0f}")
     return int(any(value - base[1] > BUDGET for _, value in others))
 
 

@@ -52,9 +52,7 @@ def make_record(
 ) -> Record:
     gauges = [Gauges(step=index + 1, loss=value) for index, value in enumerate(losses)]
     ending = [RunEnded(steps=len(losses), seconds=12.34)] if ended else []
-    return Record(
-        Path("events.jsonl"), (RunStarted(script=script, **start), *events, *gauges, *ending), not ended
-    )
+    return Record(Path("events.jsonl"), (RunStarted(script=script, **start), *events, *gauges, *ending), not ended)
 
 
 class FakeScript:
@@ -86,8 +84,7 @@ def detailed_finding() -> Finding:
     return make_finding(
         witness=Witness.RUN,
         message="cross_entropy got probabilities in all 640 calls: every row of its input sums to 1.",
-        cause="cross_entropy applies log-softmax itself, "
-        "so a softmax before it leaves a fifth of the gradient.",
+        cause="cross_entropy applies log-softmax itself, so a softmax before it leaves a fifth of the gradient.",
         fix=Fix("Return self.head(x) and leave the softmax to the loss."),
         place=Place("train.py", 5, 16, 5, 50, "Net.forward"),
         related=(Place("train.py", 9, 16, 9, 38, "train"),),

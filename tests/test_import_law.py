@@ -65,9 +65,7 @@ def test_importing_it_does_not_import_torch(part: str) -> None:
 def test_nor_does_it_import_torch_later(part: str) -> None:
     path = PACKAGE / part
     files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
-    guilty = [
-        (file.name, name) for file in files for name in imports_of(file) if name.split(".")[0] == "torch"
-    ]
+    guilty = [(file.name, name) for file in files for name in imports_of(file) if name.split(".")[0] == "torch"]
     assert guilty == []
 
 

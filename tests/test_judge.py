@@ -87,9 +87,7 @@ def test_with_a_record_the_text_alone_confirms_nothing() -> None:
     assert [d.lead.place for d in verdict.unconfirmed] == [Place("train.py", 20)]
 
 
-def test_paths_are_spelled_alike_so_that_witnesses_agree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_spelled_alike_so_that_witnesses_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rule = source_rule(make_finding(path=f"{tmp_path}/train.py", subject="a"))
     there = (Evidence("calls", 1, place=Place(f"{tmp_path}/train.py", 9)),)
@@ -167,10 +165,7 @@ def test_the_trend_comes_from_the_losses() -> None:
 def test_a_loss_that_went_nan_ends_non_finite_unless_it_recovered() -> None:
     gone = make_record(NonFinite(what="loss", step=50), losses=(2.3,) * 50)
     recovered = make_record(NonFinite(what="loss", step=3), losses=(2.3,) * 50)
-    words = [
-        verdict.trend and verdict.trend.word
-        for verdict in (judge(record=r, rules=[]) for r in (gone, recovered))
-    ]
+    words = [verdict.trend and verdict.trend.word for verdict in (judge(record=r, rules=[]) for r in (gone, recovered))]
     assert words == ["non-finite", "flat"]
 
 
@@ -189,9 +184,7 @@ def test_the_script_of_a_run_is_read_only_if_it_is_still_what_ran(tmp_path: Path
 
 
 @pytest.mark.parametrize("file", ["pkg/train.py", "pkg/train/__main__.py"])
-def test_the_text_of_a_module_is_found_too(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_text_of_a_module_is_found_too(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path(file)
     path.parent.mkdir(parents=True)

@@ -70,9 +70,7 @@ def make(tmp_path: Path, page: str = PAGE, name: str = "seventeen-steps", code: 
     rule.page.write_text(page)
 
     def finding(witness: Witness, place: Place | None) -> Finding:
-        return rule.finding(
-            witness, "17.", cause="17.", fix="18.", subject=Subject("loop", "loop"), place=place
-        )
+        return rule.finding(witness, "17.", cause="17.", fix="18.", subject=Subject("loop", "loop"), place=place)
 
     @rule.in_source
     def seen_in_source(script: Script) -> Iterator[Finding]:
@@ -149,9 +147,7 @@ def test_an_example_that_was_to_crash(tmp_path: Path) -> None:
 
 
 def test_a_setup_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = PAGE.replace("```python", "```python setup").replace(
-        "import torch", "def objects():\n    return {}\n#", 2
-    )
+    page = PAGE.replace("```python", "```python setup").replace("import torch", "def objects():\n    return {}\n#", 2)
     rule = make(tmp_path, page)
     seen: list[Any] = []
 

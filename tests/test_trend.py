@@ -15,9 +15,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 def noisy(level: object, steps: int, noise: float, seed: int = 0) -> list[float]:
     chance = random.Random(seed)
-    return [
-        (level(step / steps) if callable(level) else level) + chance.gauss(0, noise) for step in range(steps)
-    ]
+    return [(level(step / steps) if callable(level) else level) + chance.gauss(0, noise) for step in range(steps)]
 
 
 @given(st.lists(st.floats()))
@@ -30,10 +28,7 @@ def test_every_series_gets_a_word_and_its_length(losses: list[float]) -> None:
 @given(st.lists(finite, min_size=FEWEST), st.sampled_from([2.0**-20, 0.5, 4.0, 2.0**20]))
 def test_the_unit_of_the_loss_does_not_matter(losses: list[float], factor: float) -> None:
     scaled = [value * factor for value in losses]
-    if all(
-        math.isfinite(value) and value / factor == before
-        for value, before in zip(scaled, losses, strict=True)
-    ):
+    if all(math.isfinite(value) and value / factor == before for value, before in zip(scaled, losses, strict=True)):
         assert trend_of(scaled).word == trend_of(losses).word
 
 

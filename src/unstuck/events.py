@@ -78,7 +78,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     place: Place | None = None
 
 
-class RunStarted(Event, tag="run-started"):
+class RunStarted(Event, tag="run-started", frozen=True):
     """The first line of every record."""
 
     version: int = RECORD_VERSION
@@ -93,7 +93,7 @@ class RunStarted(Event, tag="run-started"):
     """SHA-256 of the script as it ran, so that a later report knows whether the text is still the same."""
 
 
-class RunEnded(Event, tag="run-ended"):
+class RunEnded(Event, tag="run-ended", frozen=True):
     """How it ended: `finished`, `exited` (sys.exit), `interrupted` (Ctrl-C) or `crashed`."""
 
     status: str = "finished"
@@ -102,7 +102,7 @@ class RunEnded(Event, tag="run-ended"):
     steps: int = 0
 
 
-class Crash(Event, tag="crash"):
+class Crash(Event, tag="crash", frozen=True):
     """The exception that ended the run; `frames` are the user's, outermost first, and `place` the innermost."""
 
     kind: str = ""
@@ -110,13 +110,13 @@ class Crash(Event, tag="crash"):
     frames: tuple[Place, ...] = ()
 
 
-class Note(Event, tag="note"):
+class Note(Event, tag="note", frozen=True):
     """Something that could not be watched, and why. Shown in the report so that silence is not mistaken for health."""
 
     text: str = ""
 
 
-class ModelSeen(Event, tag="model-seen"):
+class ModelSeen(Event, tag="model-seen", frozen=True):
     """A module called from outside any other module, read once before the first step and again when its
     parameters turned out to have been replaced. `place` is the call."""
 
@@ -126,7 +126,7 @@ class ModelSeen(Event, tag="model-seen"):
     modules: tuple[ModuleFact, ...] = ()
 
 
-class OptimizerSeen(Event, tag="optimizer-seen"):
+class OptimizerSeen(Event, tag="optimizer-seen", frozen=True):
     """An optimizer, read when it is built, when parameters are added to it, and at its first step."""
 
     optimizer: str = ""
@@ -136,14 +136,14 @@ class OptimizerSeen(Event, tag="optimizer-seen"):
     """The learning rate of every group."""
 
 
-class ModeChange(Event, tag="mode-change"):
+class ModeChange(Event, tag="mode-change", frozen=True):
     """`train()` or `eval()` on a module."""
 
     model: str = ""
     training: bool = True
 
 
-class Forward(Event, tag="forward"):
+class Forward(Event, tag="forward", frozen=True):
     """A model was called (modules inside it are not reported one by one)."""
 
     model: str = ""
@@ -152,7 +152,7 @@ class Forward(Event, tag="forward"):
     output_requires_grad: bool | None = None
 
 
-class LossCall(Event, tag="loss-call"):
+class LossCall(Event, tag="loss-call", frozen=True):
     """A loss function of torch was called."""
 
     loss: str = ""
@@ -165,7 +165,7 @@ class LossCall(Event, tag="loss-call"):
     """When the input came out of a softmax: the norm of the gradient it lets through, as a share of the right one."""
 
 
-class Backward(Event, tag="backward"):
+class Backward(Event, tag="backward", frozen=True):
     """`backward()` was called on `loss`."""
 
     requires_grad: bool | None = None
@@ -177,7 +177,7 @@ class Backward(Event, tag="backward"):
     """Norm of the gradients that an earlier step had already used and that were still there, where it was measured."""
 
 
-class ZeroGrad(Event, tag="zero-grad"):
+class ZeroGrad(Event, tag="zero-grad", frozen=True):
     """Gradients were cleared on an optimizer or on a module."""
 
     optimizer: str | None = None
@@ -187,13 +187,13 @@ class ZeroGrad(Event, tag="zero-grad"):
     """How many parameters had a gradient to lose."""
 
 
-class Unscale(Event, tag="unscale"):
+class Unscale(Event, tag="unscale", frozen=True):
     """`scaler.unscale_(optimizer)` was called by the user."""
 
     optimizer: str = ""
 
 
-class Clip(Event, tag="clip"):
+class Clip(Event, tag="clip", frozen=True):
     """Gradients were clipped, by `norm` or by `value`."""
 
     kind: str = "norm"
@@ -205,7 +205,7 @@ class Clip(Event, tag="clip"):
     """The model or optimizer whose parameters were given, where that is known."""
 
 
-class OptimizerStep(Event, tag="optimizer-step"):
+class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     """The optimizer updated its parameters. `parameters` counts the trainable ones it holds."""
 
     optimizer: str = ""
@@ -216,20 +216,20 @@ class OptimizerStep(Event, tag="optimizer-step"):
     """Forward and backward ran inside `step(closure)`."""
 
 
-class StepSkipped(Event, tag="step-skipped"):
+class StepSkipped(Event, tag="step-skipped", frozen=True):
     """GradScaler found non-finite gradients and left the step out."""
 
     optimizer: str = ""
 
 
-class SchedulerStep(Event, tag="scheduler-step"):
+class SchedulerStep(Event, tag="scheduler-step", frozen=True):
     """A learning-rate scheduler advanced."""
 
     kind: str = ""
     rates: tuple[float, ...] = ()
 
 
-class UntrainedGradients(Event, tag="untrained-gradients"):
+class UntrainedGradients(Event, tag="untrained-gradients", frozen=True):
     """After a backward, these trainable parameters hold a gradient, no optimizer holds them, and nobody moved them.
 
     `place` is set when they belong to layers that ran inside a model without being part of it: where those were called.
@@ -239,7 +239,7 @@ class UntrainedGradients(Event, tag="untrained-gradients"):
     norms: tuple[float, ...] = ()
 
 
-class NonFinite(Event, tag="non-finite"):
+class NonFinite(Event, tag="non-finite", frozen=True):
     """The first value that was NaN or infinite, by the order of execution."""
 
     what: str = "loss"
@@ -259,7 +259,7 @@ class NonFinite(Event, tag="non-finite"):
     """Other tensors of the same kind that were non-finite in the same step."""
 
 
-class Gauges(Event, tag="gauges"):
+class Gauges(Event, tag="gauges", frozen=True):
     """Sampled measurements of one step."""
 
     loss: float | None = None

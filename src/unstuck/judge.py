@@ -157,9 +157,7 @@ class Hearing:
     failures: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
 
-    def ask(
-        self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]
-    ) -> None:
+    def ask(self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]) -> None:
         """Show `seen` to one kind of witness of every rule."""
         for rule in self.rules:
             function = witness(rule)
@@ -175,9 +173,7 @@ class Hearing:
 
 
 def _is_ignored(diagnosis: Diagnosis, scripts: dict[str, Script | None]) -> bool:
-    return any(
-        finding.place and _is_silenced(finding, finding.place, scripts) for finding in diagnosis.findings
-    )
+    return any(finding.place and _is_silenced(finding, finding.place, scripts) for finding in diagnosis.findings)
 
 
 def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | None]) -> bool:
@@ -239,11 +235,7 @@ def spelled(path: str) -> str:
         return path
     here = os.getcwd()
     whole = os.path.abspath(path)
-    return (
-        os.path.relpath(whole, here)
-        if whole.startswith(here.rstrip(os.sep) + os.sep)
-        else os.path.normpath(path)
-    )
+    return os.path.relpath(whole, here) if whole.startswith(here.rstrip(os.sep) + os.sep) else os.path.normpath(path)
 
 
 def _silent_rules(

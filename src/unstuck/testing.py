@@ -46,9 +46,7 @@ def check_identity(rule: Rule) -> None:
         f"{who}: the title must be half a sentence, without blanks around.",
     )
     _expect(not rule.title.endswith("."), f"{who}: the title is half a sentence and has no full stop.")
-    _expect(
-        rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup or in_run."
-    )
+    _expect(rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup or in_run.")
     stem = rule.name.replace("-", "_")
     _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
 
@@ -89,11 +87,7 @@ def audience(rule: Rule, example: Example) -> list[Witness]:
     if example.witnesses:
         return [witness for witness in Witness if witness in example.witnesses]
     scripts = [Witness.SOURCE, Witness.RUN]
-    return (
-        scripts
-        if example.section == "Fixed"
-        else [witness for witness in scripts if witness in rule.witnesses]
-    )
+    return scripts if example.section == "Fixed" else [witness for witness in scripts if witness in rule.witnesses]
 
 
 def check_source(rule: Rule, example: Example) -> None:
@@ -113,9 +107,7 @@ def check_source(rule: Rule, example: Example) -> None:
     own = [finding for finding in findings if finding.code == rule.code]
     found = {finding.place.line for finding in own if finding.place}
     marked = _marked(rule, example, where)
-    _expect(
-        found == marked, f"{where} must mark {_lines(marked)}, but marks {_lines(found)}.\n{_listed(own)}"
-    )
+    _expect(found == marked, f"{where} must mark {_lines(marked)}, but marks {_lines(found)}.\n{_listed(own)}")
     loud = [f for f in findings if f.code != rule.code and f.severity.at_least(Severity.WARNING)]
     _expect(not loud, f"{where} must be the only one to speak, but there is also:\n{_listed(loud)}")
 
@@ -128,9 +120,7 @@ def check_setup(rule: Rule, example: Example) -> None:
     # A page is our own text, shipped with the rule: running it is running a test.
     namespace: dict[str, Any] = {"__name__": "page"}
     exec(compile(example.code, f"{rule.page.name} ({example.section})", "exec"), namespace)
-    _expect(
-        "objects" in namespace, f"{where}: the block must define `objects()`, which returns what check takes."
-    )
+    _expect("objects" in namespace, f"{where}: the block must define `objects()`, which returns what check takes.")
     verdict = check(**namespace["objects"]()).verdict
     _expect_no_failures(verdict, where)
     _expect_found(rule, example, where, [diagnosis.lead for diagnosis in verdict.diagnoses])
@@ -150,9 +140,7 @@ def check_run(rule: Rule, example: Example) -> None:
     if example.section == "Broken":
         found = {place.line for finding in spoken if finding.code == rule.code for place in finding.places}
         marked = _marked(rule, example, where)
-        _expect(
-            found & marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(spoken)}"
-        )
+        _expect(found & marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(spoken)}")
 
 
 def _record_of(code: str, where: str) -> Record:
@@ -173,9 +161,7 @@ def _record_of(code: str, where: str) -> Record:
     except subprocess.TimeoutExpired:
         raise AssertionError(f"{where} ran for {LONGEST_RUN} s; an example takes seconds.") from None
     except (OSError, StopIteration, RecordError):
-        raise AssertionError(
-            f"{where} left no record (exit code {done.returncode}):\n{done.stderr}"
-        ) from None
+        raise AssertionError(f"{where} left no record (exit code {done.returncode}):\n{done.stderr}") from None
 
 
 def _crash_sentence(record: Record) -> str:
@@ -217,9 +203,7 @@ def _lines(numbers: Iterable[int]) -> str:
 
 
 def _listed(findings: Iterable[Finding]) -> str:
-    return "\n".join(
-        f"  line {f.place.line if f.place else '?'}: {f.code} {f.name}: {f.message}" for f in findings
-    )
+    return "\n".join(f"  line {f.place.line if f.place else '?'}: {f.code} {f.name}: {f.message}" for f in findings)
 
 
 def _expect(condition: object, explanation: str) -> None:

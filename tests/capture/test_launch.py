@@ -47,9 +47,7 @@ class Outcome:
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
 
 
-def both(
-    folder: Path, target: str, *arguments: str, module: bool = False, env=None
-) -> tuple[Outcome, Outcome]:
+def both(folder: Path, target: str, *arguments: str, module: bool = False, env=None) -> tuple[Outcome, Outcome]:
     """The program under python and under us, in the same directory."""
     record = str(folder / "record")
     runner = RUNNER.format(target=target, module=module, record=record)
@@ -151,9 +149,7 @@ ENDINGS = {
         "threading.Thread(target=lambda: (time.sleep(.2), print('late'))).start()\n"
         "print('early')"
     ),
-    "atexit": (
-        "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nprint('body')"
-    ),
+    "atexit": ("import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nprint('body')"),
     "generator exit": "raise GeneratorExit",
     "unicode": "# -*- coding: latin-1 -*-\nprint('\u00e9'.encode())",
     "traceback": (

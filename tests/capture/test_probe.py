@@ -70,9 +70,7 @@ def test_one_batch_shows_the_loss_and_what_gets_no_gradient(model):
     assert [parameter.name for parameter in setup.missing_gradients] == ["unused.weight", "unused.bias"]
 
 
-@pytest.mark.parametrize(
-    "batch", [(X, Y), ((X, 2.0), Y), ({"x": X, "scale": 2.0}, Y)], ids=["tensor", "tuple", "dict"]
-)
+@pytest.mark.parametrize("batch", [(X, Y), ((X, 2.0), Y), ({"x": X, "scale": 2.0}, Y)], ids=["tensor", "tuple", "dict"])
 def test_everything_is_restored(model, batch):
     before = everything(model)
 
@@ -89,9 +87,7 @@ def test_everything_is_restored(model, batch):
 
 
 def test_a_dict_is_both_input_and_target(model):
-    setup = probe(
-        model, lambda output, batch: nn.functional.mse_loss(output, batch["x"][:, :3]), batch={"x": X}
-    )
+    setup = probe(model, lambda output, batch: nn.functional.mse_loss(output, batch["x"][:, :3]), batch={"x": X})
     assert [loss.loss for loss in setup.losses] == ["mse_loss"]
 
 

@@ -61,9 +61,7 @@ def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.split() == ["code", "name", "severity", "seen", "by", "pitfall"]
     assert [row.split()[0] for row in rows] == [rule.code for rule in all_rules()]
-    assert all(
-        row[header.index("pitfall") :] == rule.title for row, rule in zip(rows, all_rules(), strict=True)
-    )
+    assert all(row[header.index("pitfall") :] == rule.title for row, rule in zip(rows, all_rules(), strict=True))
 
 
 def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,16 +58,12 @@ def test_an_unknown_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
     assert stopped.value.code == 2
 
 
-def test_a_bug_of_ours_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_of_ours_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("UNSTUCK_RAISE")
     monkeypatch.setattr("unstuck.cli.rules.all_rules", lambda: 1 / 0)
     assert cli.main(["rules"]) == 70
     shown = capsys.readouterr().err
-    assert shown.startswith(
-        f"unstuck: this is a bug in unstuck {__version__} (ZeroDivisionError: division by zero)"
-    )
+    assert shown.startswith(f"unstuck: this is a bug in unstuck {__version__} (ZeroDivisionError: division by zero)")
     assert "UNSTUCK_RAISE=1" in shown
     assert shown.count("\n") == 1
 

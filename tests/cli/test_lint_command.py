@@ -55,17 +55,13 @@ def test_fail_on(broken: Path, fail_on: str, code: int, capsys: pytest.CaptureFi
         (["--select", "O12", "--ignore", "O12"], False),
     ],
 )
-def test_select_and_ignore(
-    broken: Path, options: list[str], found: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_select_and_ignore(broken: Path, options: list[str], found: bool, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lint", *options, str(broken)]) == int(found)
 
 
 def test_an_unknown_rule_is_named_with_the_nearest(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lint", "--select", "double-sofmax", str(broken)]) == 2
-    assert capsys.readouterr().err == (
-        "unstuck: there is no rule 'double-sofmax'; did you mean double-softmax?\n"
-    )
+    assert capsys.readouterr().err == ("unstuck: there is no rule 'double-sofmax'; did you mean double-softmax?\n")
 
 
 def test_an_ignored_line(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,9 +96,7 @@ def test_no_path_is_wrong_usage() -> None:
     assert stopped.value.code == 2
 
 
-def test_a_syntax_error_is_told_and_the_others_are_still_read(
-    broken: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_syntax_error_is_told_and_the_others_are_still_read(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.py").write_text("def f(:\n")
     assert cli.main(["lint", "bad.py", str(broken)]) == 1
     shown = capsys.readouterr().out

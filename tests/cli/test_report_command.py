@@ -59,9 +59,7 @@ def test_a_killed_run_is_reported_as_far_as_it_went(capsys: pytest.CaptureFixtur
     assert "the process ended without saying so" in shown
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"hello\n", b"\x00\xff\n", b'{"event":"run-ended"}\n', b'{"event":"run-sta']
-)
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00\xff\n", b'{"event":"run-ended"}\n', b'{"event":"run-sta'])
 def test_what_is_no_record_is_one_sentence(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     Path("events.jsonl").write_bytes(content)
     assert cli.main(["report", "events.jsonl"]) == 2

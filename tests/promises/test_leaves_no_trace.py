@@ -36,14 +36,11 @@ def state_of_torch() -> dict[str, object]:
     owners += [torch.amp.GradScaler, modules, lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau, F]
     owners += [lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler]
     return {
-        "attributes": {
-            (owner.__name__, name): id(value) for owner in owners for name, value in vars(owner).items()
-        },
+        "attributes": {(owner.__name__, name): id(value) for owner in owners for name, value in vars(owner).items()},
         "forward hooks": len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks),
         "always called": dict(modules._global_forward_hooks_always_called),
         "with kwargs": dict(modules._global_forward_hooks_with_kwargs),
-        "step hooks": len(optimizers._global_optimizer_pre_hooks)
-        + len(optimizers._global_optimizer_post_hooks),
+        "step hooks": len(optimizers._global_optimizer_pre_hooks) + len(optimizers._global_optimizer_post_hooks),
         "import": list(sys.meta_path),
         "grad mode": torch.is_grad_enabled(),
     }

@@ -240,9 +240,7 @@ def test_lines_of_a_changed_script_are_not_quoted() -> None:
 
 def test_lines_of_another_file_come_last_under_its_name() -> None:
     Path("model.py").write_text("one\ntwo\n")
-    shown = rendered(
-        lint_result(make_finding(line=9, related=(Place("model.py", 2, 1, 2, 4), Place("train.py", 8))))
-    )
+    shown = rendered(lint_result(make_finding(line=9, related=(Place("model.py", 2, 1, 2, 4), Place("train.py", 8)))))
     assert (
         """\
  --> train.py:9

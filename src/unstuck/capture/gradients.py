@@ -25,6 +25,7 @@ class Zeroing:
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ZeroGrad | None:
         """It is called: count what it will clear."""
         watch = self._watch
+        watch.gradients_used = False
         if self._inside or not watch.clock.sampled or not watch.is_listening():
             return None
         owner = args[0]
@@ -61,9 +62,7 @@ class Clips:
         self._watch = watch
         self._seen: list[Tensor] = []
 
-    def prepare(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Parameters usually come as a generator, which can be read only once: note them as they pass."""
         self._seen = []
         parameters = args[0] if args else kwargs.get("parameters")
@@ -103,9 +102,7 @@ class Clips:
             )
         )
 
-    def _before(
-        self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], limit: str
-    ) -> tuple[str, Any] | None:
+    def _before(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], limit: str) -> tuple[str, Any] | None:
         if not self._watch.clock.sampled or not self._watch.is_listening():
             return None
         return kind, args[1] if len(args) > 1 else kwargs.get(limit)

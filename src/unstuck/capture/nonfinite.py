@@ -219,9 +219,7 @@ class Inspector:
         )
 
     def _parameters_are_broken(self, trail: _Trail) -> bool:
-        everything = [
-            p for model in self._watch.objects.models() for _, p in model.parameters() if is_plain(p)
-        ]
+        everything = [p for model in self._watch.objects.models() for _, p in model.parameters() if is_plain(p)]
         broken = self._broken(everything)
         if not broken:
             return False
@@ -317,9 +315,7 @@ def _first_broken(outputs: Sequence[_Output]) -> tuple[_Output, str] | None:
     return infinite
 
 
-def _explain(
-    root: graph.Node, *, proven_only: bool = False
-) -> tuple[tuple[str, ...], float | None, float | None]:
+def _explain(root: graph.Node, *, proven_only: bool = False) -> tuple[tuple[str, ...], float | None, float | None]:
     if root is None:
         return (), None, None
     culprit = graph.culprit_below(root)

@@ -26,9 +26,7 @@ _MOST_INNER = 5000
 def unwrap(module: nn.Module) -> nn.Module:
     """The user's own model inside the wrappers of torch."""
     inner: Any = module
-    while (attribute := _WRAPPERS.get(type(inner).__name__)) and isinstance(
-        getattr(inner, attribute, None), nn.Module
-    ):
+    while (attribute := _WRAPPERS.get(type(inner).__name__)) and isinstance(getattr(inner, attribute, None), nn.Module):
         inner = getattr(inner, attribute)
     assert isinstance(inner, nn.Module)
     return inner
@@ -99,9 +97,7 @@ class Model:
             model=self.label,
             kind=type(module).__name__,
             parameters=tuple(parameter_fact(name, parameter) for name, parameter in self.parameters()),
-            modules=tuple(
-                ModuleFact(name, type(m).__name__, m.training) for name, m in module.named_modules()
-            ),
+            modules=tuple(ModuleFact(name, type(m).__name__, m.training) for name, m in module.named_modules()),
         )
 
 

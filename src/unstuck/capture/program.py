@@ -87,9 +87,7 @@ def find_module(target: str) -> Program:
         try:
             spec = _module_spec(f"{target}.__main__")
         except LaunchError:
-            raise LaunchError(
-                f"{target} is a package without a __main__ module; name the module inside it."
-            ) from None
+            raise LaunchError(f"{target} is a package without a __main__ module; name the module inside it.") from None
     if not spec.origin or spec.loader is None:
         raise LaunchError(f"{target} has no Python code that could be run.")
     return Program(spec.origin, spec.origin, os.getcwd(), spec)
@@ -99,9 +97,7 @@ def _module_spec(name: str) -> ModuleSpec:
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        raise LaunchError(
-            f"There is no module named {error.name}; check the name and the current directory."
-        ) from None
+        raise LaunchError(f"There is no module named {error.name}; check the name and the current directory.") from None
     except (ImportError, ValueError) as error:
         raise LaunchError(f"The module {name} cannot be found ({error}).") from None
     if spec is None:

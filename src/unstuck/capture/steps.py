@@ -50,6 +50,7 @@ class Backwards:
         if watch.clock.is_survey:
             watch.announce_models()
         place = watch.places.here() if watch.clock.sampled else None
+        carried = self._carried()
         value = self._inspector.loss_seen(loss, self._true_value(loss), place)
         if value is not None:
             self.losses.append(value)
@@ -57,14 +58,27 @@ class Backwards:
         watch.hold()
         if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
             self._inspector.forget_graph()
-        return place, value, loss.requires_grad, loss.requires_grad and loss.grad_fn is None
+        return place, value, loss.requires_grad, loss.requires_grad and loss.grad_fn is None, carried
+
+    def _carried(self) -> Any:
+        """Norm of the gradients that a step has already used, where nothing cleared them before this backward."""
+        watch = self._watch
+        used, watch.gradients_used = watch.gradients_used, False
+        if not used or not watch.clock.sampled or not may_measure():
+            return None
+        held = [p.grad for optimizer, _ in watch.objects.optimizers() for p in parameters_of(optimizer)]
+        each = norms([gradient for gradient in held if gradient is not None and is_plain(gradient)])
+        if each is None:
+            return None
+        with reading():
+            return watch.scalars.later(torch.linalg.vector_norm(each))
 
     def after(self, facts: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
         """It returned or raised."""
         watch = self._watch
         watch.in_backward = False
         self.count += 1
-        place, value, requires_grad, leaf = facts
+        place, value, requires_grad, leaf, carried = facts
         event = None
         if watch.clock.sampled and watch.clock.has_room(Backward):
             event = Backward(
@@ -73,6 +87,7 @@ class Backwards:
                 requires_grad=requires_grad,
                 leaf=leaf,
                 value=value,
+                carried=carried,
                 failed=error is not None,
             )
         watch.release(event)
@@ -128,9 +143,7 @@ class _Running:
 class Steps:
     """Follows optimizers: their construction, their steps and the steps a scaler leaves out."""
 
-    def __init__(
-        self, watch: Watch, inspector: Inspector, backwards: Backwards, untrained: Untrained
-    ) -> None:
+    def __init__(self, watch: Watch, inspector: Inspector, backwards: Backwards, untrained: Untrained) -> None:
         self._watch = watch
         self._inspector = inspector
         self._backwards = backwards
@@ -190,6 +203,7 @@ class Steps:
                 inside_closure=self._backwards.count > running.backwards,
             )
         )
+        watch.gradients_used = True
         self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
         watch.clock.step_taken()
         self._backwards.end_window(sampled, grad_norm, rates(optimizer) if sampled else (), step)

@@ -68,9 +68,7 @@ class reading:
 def norm(tensor: Tensor) -> Tensor:
     """The L2 norm as a scalar on the tensor's device; NaN or infinite if an element is."""
     with reading():
-        wide: Tensor = torch.linalg.vector_norm(
-            tensor, dtype=torch.float32 if tensor.dtype in _HALVES else None
-        )
+        wide: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in _HALVES else None)
         return wide
 
 
@@ -127,9 +125,7 @@ def tensors_in(value: Any, depth: int = 2) -> list[Tensor]:
     return found[:_MOST_TENSORS]
 
 
-def fact(
-    tensor: Tensor, *, made_by: str = "", ranged: bool = False, class_axis: int | None = None
-) -> TensorFact:
+def fact(tensor: Tensor, *, made_by: str = "", ranged: bool = False, class_axis: int | None = None) -> TensorFact:
     """What a rule may want to know of a tensor; its range only when `ranged`."""
     low = high = None
     sums_to_one = False

@@ -29,6 +29,8 @@ class Watch:
         self.objects = Objects()
         self.scalars = Scalars()
         self.in_backward = False
+        self.gradients_used = False
+        """A step has used the gradients, and nothing has cleared them since."""
         self._sink = sink
         self._thread = threading.get_ident()
         self._thread_settled = False

@@ -68,9 +68,7 @@ def verb_parser(
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     """`--format`."""
-    parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="text to read, JSON for programs"
-    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="text to read, JSON for programs")
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:

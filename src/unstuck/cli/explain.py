@@ -11,9 +11,7 @@ from unstuck.report.terminal import columns_of, wants_colour
 
 def main(arguments: Sequence[str]) -> int:
     """Print a rule's page: rendered in a terminal, as Markdown elsewhere."""
-    parser = common.verb_parser(
-        "explain", "Read what a pitfall is, why it hurts, and how to fix it.", epilog=""
-    )
+    parser = common.verb_parser("explain", "Read what a pitfall is, why it hurts, and how to fix it.", epilog="")
     parser.add_argument("rule", metavar="RULE", help="a code such as O12, or a name such as double-softmax")
     common.add_format_option(parser)
     options = parser.parse_args(arguments)

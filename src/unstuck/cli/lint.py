@@ -33,9 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     except SourceError as error:
         raise common.Stop(str(error)) from None
     verdict, problems = _judge_each(files, rules)
-    result = Result(
-        command="lint", verdict=verdict, files=len(files) - len(problems), problems=tuple(problems)
-    )
+    result = Result(command="lint", verdict=verdict, files=len(files) - len(problems), problems=tuple(problems))
     common.publish(result, options, sys.stdout)
     if options.format == "json" or options.output:
         _print_problems(result.errors)
@@ -43,15 +41,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = common.verb_parser(
-        "lint", "Find mistakes in training scripts without running them.", epilog=EPILOG
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="a script, or a folder to search for scripts"
-    )
-    parser.add_argument(
-        "--select", metavar="RULES", help="only these rules: codes or names, with commas between"
-    )
+    parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a script, or a folder to search for scripts")
+    parser.add_argument("--select", metavar="RULES", help="only these rules: codes or names, with commas between")
     parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
     common.add_report_options(parser)
     return parser

@@ -13,9 +13,7 @@ from unstuck.cli.runs import latest_run, report_on
 def main(arguments: Sequence[str]) -> int:
     """Print the report on a record."""
     parser = common.verb_parser("report", "Judge the record of an earlier run again. Nothing is run.")
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="a record or its folder (default: the latest run here)"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a record or its folder (default: the latest run here)")
     common.add_report_options(parser)
     options = parser.parse_args(arguments)
     common.check_output(options.output)

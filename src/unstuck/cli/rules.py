@@ -13,9 +13,7 @@ HEADER = ("code", "name", "severity", "seen by", "pitfall")
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table of rules."""
-    parser = common.verb_parser(
-        "rules", "List every pitfall that is recognised, and who can see it.", epilog=""
-    )
+    parser = common.verb_parser("rules", "List every pitfall that is recognised, and who can see it.", epilog="")
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
     if options.format == "json":
@@ -32,8 +30,7 @@ def table(rules: Iterable[Rule]) -> str:
     rows = [HEADER, *(_row(rule) for rule in rules)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER) - 1)]
     lines = (
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
     )
     return "\n".join(lines) + "\n"
 

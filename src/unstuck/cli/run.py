@@ -89,9 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     usage = "unstuck run [options] SCRIPT [ARGS ...]\n       unstuck run [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser("run", DESCRIPTION, usage, EPILOG)
     common.add_report_options(parser)
-    parser.add_argument(
-        "--quiet", action="store_true", help="print no report; the record and the exit code remain"
-    )
+    parser.add_argument("--quiet", action="store_true", help="print no report; the record and the exit code remain")
     return parser
 
 

@@ -113,9 +113,7 @@ def read(path: str | os.PathLike[str]) -> Record:
     torn = lines.pop()  # empty when the last line was completed
     events = _events(file, lines)
     if not events:
-        raise RecordError(
-            f"{file} holds no complete event; the run was killed at its start, so run it again."
-        )
+        raise RecordError(f"{file} holds no complete event; the run was killed at its start, so run it again.")
     _check_start(file, events[0])
     incomplete = bool(torn) or not any(isinstance(event, RunEnded) for event in events)
     return Record(file, tuple(events), incomplete)
@@ -124,16 +122,12 @@ def read(path: str | os.PathLike[str]) -> Record:
 def _content(file: Path) -> bytes:
     try:
         if file.stat().st_size > LARGEST_RECORD:
-            raise RecordError(
-                f"{file} is larger than any record unstuck writes; check that it is the file you mean."
-            )
+            raise RecordError(f"{file} is larger than any record unstuck writes; check that it is the file you mean.")
         return file.read_bytes()
     except FileNotFoundError:
         raise RecordError(f"There is no record at {file}; make one with `unstuck run`.") from None
     except OSError as error:
-        raise RecordError(
-            f"{file} cannot be read ({error.strerror}); check the path and its permissions."
-        ) from None
+        raise RecordError(f"{file} cannot be read ({error.strerror}); check the path and its permissions.") from None
 
 
 def _events(file: Path, lines: list[bytes]) -> list[Event]:
@@ -163,9 +157,7 @@ def _from_the_future(line: bytes) -> bool:
 
 def _check_start(file: Path, first: Event) -> None:
     if not isinstance(first, RunStarted):
-        raise RecordError(
-            f"{file} does not begin as a record does; give the run directory or its events.jsonl."
-        )
+        raise RecordError(f"{file} does not begin as a record does; give the run directory or its events.jsonl.")
     if first.version > RECORD_VERSION:
         raise RecordError(
             f"{file} was written by a newer unstuck (record version {first.version}, this one reads up to "

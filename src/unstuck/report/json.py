@@ -74,9 +74,7 @@ def _run(run: RunSummary | None) -> Json | None:
         "exit_code": run.exit_code,
         "steps": run.steps,
         "seconds": run.seconds,
-        "crash": {"kind": crash.kind, "message": crash.message, "place": _place(crash.place)}
-        if crash
-        else None,
+        "crash": {"kind": crash.kind, "message": crash.message, "place": _place(crash.place)} if crash else None,
         "record": run.record,
     }
 

@@ -90,9 +90,7 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     lines += _labelled("why", lead.cause, prose)
     lines += _labelled("change", lead.fix.text, prose)
     if lead.verify:
-        lines += _labelled(
-            "then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command"
-        )
+        lines += _labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
     if len(diagnosis.witnesses) > 1:
         lines += _labelled("seen", " and ".join(SEEN[witness] for witness in diagnosis.witnesses), prose)
     if diagnosis.explains:
@@ -160,18 +158,14 @@ def _hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
     rows: list[str] = []
     for paragraph in text.split("\n"):
         code = paragraph.startswith((" ", "\t"))
-        wrap = textwrap.wrap(
-            paragraph, max(prose - indent, 20), break_on_hyphens=False, break_long_words=False
-        )
+        wrap = textwrap.wrap(paragraph, max(prose - indent, 20), break_on_hyphens=False, break_long_words=False)
         rows += [paragraph] if code else wrap or [""]
     first: Line = [*start, (rows[0], style)]
     return [first, *([(" " * indent, ""), (row, style)] for row in rows[1:])]
 
 
 def _wrapped(text: str, prose: int, style: str = "") -> list[Line]:
-    return [
-        [(line, style)] for line in textwrap.wrap(text, prose, break_on_hyphens=False, break_long_words=False)
-    ]
+    return [[(line, style)] for line in textwrap.wrap(text, prose, break_on_hyphens=False, break_long_words=False)]
 
 
 def _closing(result: Result, prose: int) -> list[Line]:

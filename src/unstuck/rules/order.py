@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
 from unstuck.source.knowledge import is_optimizer
+from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from unstuck.source.values import UNKNOWN, Instance, Param, Parameters, Symbol, 
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
 STATEMENTS_AT_LEAST = 1500
-TRAINING_WORDS = re.compile(r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I)
+TRAINING_WORDS = re.compile(
+    r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +89,9 @@ class ReaderState:
         self.block.append(Hidden(self.place(node), called))
         self.facts.escaped.update(id(value) for value in given)
 
-    def tensor(self, op: str, inputs: tuple[Value, ...], node: ast.AST, cut: str = "", module: Instance | None = None) -> Tensor:
+    def tensor(
+        self, op: str, inputs: tuple[Value, ...], node: ast.AST, cut: str = "", module: Instance | None = None
+    ) -> Tensor:
         """The result of an operation, which no gradient passes when recording is off."""
         where = self.place(node)
         if not cut and self.grad_off is not None:
@@ -146,7 +150,8 @@ def _carries_training(value: Value) -> bool:
     if knowledge.is_optimizer(value) or knowledge.is_scaler(value) or knowledge.is_module(value):
         return value.last not in knowledge.LOSSES
     return value.cls is not None and any(
-        isinstance(item, Instance) and item is not value and knowledge.is_optimizer(item) for item in value.attrs.values()
+        isinstance(item, Instance) and item is not value and knowledge.is_optimizer(item)
+        for item in value.attrs.values()
     )
 
 

@@ -19,7 +19,6 @@ from unstuck.source.values import (
     Group,
     Instance,
     Method,
-
     Parameters,
     Symbol,
     Tensor,
@@ -123,7 +122,9 @@ class Calls(Methods):
     ) -> None:
         spec, names = function.node.args, frame.scope.names
         parameters = [*spec.posonlyargs, *spec.args]
-        static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in getattr(function.node, "decorator_list", []))
+        static = any(
+            isinstance(d, ast.Name) and d.id == "staticmethod" for d in getattr(function.node, "decorator_list", [])
+        )
         given = (function.owner, *args) if function.owner is not None and not static else args
         defaults = dict(zip([p.arg for p in parameters][::-1], spec.defaults[::-1], strict=False))
         defaults.update({p.arg: d for p, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
@@ -152,7 +153,9 @@ class Calls(Methods):
         assert instance.cls is not None
         method = find_method(instance.cls, "__init__")
         if method:
-            self.call_function(UserFunction(method[0], method[1].scope, instance, method[1]), instance.args, instance.kwargs)
+            self.call_function(
+                UserFunction(method[0], method[1].scope, instance, method[1]), instance.args, instance.kwargs
+            )
 
     def _call_symbol(self, symbol: Symbol, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         last, first = symbol.last, args[0] if args else next(iter(kwargs.values()), UNKNOWN)
@@ -197,7 +200,9 @@ class Calls(Methods):
         if last.startswith("clip_grad_") and "nn.utils" in name:
             parameters = args[0] if args else kwargs.get("parameters", UNKNOWN)
             kind = "value" if "value" in last else "norm"
-            self.happen(Clip(kind=kind, target=self._owner_label(parameters), place=self.place(node)), subject=parameters)
+            self.happen(
+                Clip(kind=kind, target=self._owner_label(parameters), place=self.place(node)), subject=parameters
+            )
             return UNKNOWN
         if name == "torch.autograd.backward":
             self.happen(Backward(place=self.place(node)), first)
@@ -270,7 +275,12 @@ class Calls(Methods):
         value = args[0] if args else UNKNOWN
         for item in sequential.items:
             value = self.call_value(item, node, (value,), {})
-            if isinstance(value, Tensor) and isinstance(item, Instance) and item.cls is None and item.last != "Sequential":
+            if (
+                isinstance(value, Tensor)
+                and isinstance(item, Instance)
+                and item.cls is None
+                and item.last != "Sequential"
+            ):
                 value.place = item.place
         return value
 
@@ -286,7 +296,9 @@ class Calls(Methods):
         if not is_module:
             return self.call_function(UserFunction(method[0], method[1].scope, instance, method[1]), args, kwargs)
         if not self.forward_depth:
-            event = Forward(model=instance.label or instance.last, grad_enabled=self.grad_off is None, place=self.place(node))
+            event = Forward(
+                model=instance.label or instance.last, grad_enabled=self.grad_off is None, place=self.place(node)
+            )
             self.happen(event, subject=instance)
         self.forward_depth += 1
         try:
@@ -295,7 +307,12 @@ class Calls(Methods):
             self.forward_depth -= 1
 
     def _loss(
-        self, loss: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value], module: Instance | None = None
+        self,
+        loss: str,
+        node: ast.Call,
+        args: tuple[Value, ...],
+        kwargs: dict[str, Value],
+        module: Instance | None = None,
     ) -> Value:
         prediction = args[0] if args else kwargs.get("input", UNKNOWN)
         target = args[1] if len(args) > 1 else kwargs.get("target", UNKNOWN)
@@ -315,7 +332,4 @@ def _children(args: tuple[Value, ...]) -> list[Value]:
         first = first.args[0] if first.args else Group([])
     if not isinstance(first, Group):
         return [first]
-    pairs = [item.items[1] if isinstance(item, Group) and len(item.items) == 2 else item for item in first.items]
-    return pairs
-
-
+    return [item.items[1] if isinstance(item, Group) and len(item.items) == 2 else item for item in first.items]

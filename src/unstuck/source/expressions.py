@@ -95,7 +95,11 @@ class Expressions(ReaderState):
             return self._of_instance(base, node)
         if isinstance(base, UserClass):
             method = find_method(base, name)
-            return UserFunction(method[0], method[1].scope, None, method[1]) if method else base.assigned.get(name, UNKNOWN)
+            return (
+                UserFunction(method[0], method[1].scope, None, method[1])
+                if method
+                else base.assigned.get(name, UNKNOWN)
+            )
         if isinstance(base, Tensor):
             if name in ("data", "T", "mT"):
                 return self.tensor(name, (base,), node, knowledge.CUTS.get(name, ""))
@@ -113,7 +117,9 @@ class Expressions(ReaderState):
             method = find_method(base.cls, name)
             if method:
                 function = UserFunction(method[0], method[1].scope, base, method[1])
-                is_property = any(isinstance(item, ast.Name) and item.id == "property" for item in method[0].decorator_list)
+                is_property = any(
+                    isinstance(item, ast.Name) and item.id == "property" for item in method[0].decorator_list
+                )
                 return self.call_function(function, (), {}) if is_property else function
             if name in base.cls.assigned:
                 return base.cls.assigned[name]
@@ -179,7 +185,12 @@ class Expressions(ReaderState):
                 return base.items[base.keys.index(key)] if key in base.keys else UNKNOWN
             if isinstance(key, int) and base.complete and -len(base.items) <= key < len(base.items):
                 return base.items[key]
-        if isinstance(base, Instance) and base.items and isinstance(key, int) and -len(base.items) <= key < len(base.items):
+        if (
+            isinstance(base, Instance)
+            and base.items
+            and isinstance(key, int)
+            and -len(base.items) <= key < len(base.items)
+        ):
             return base.items[key]
         if isinstance(base, Instance) and base.kind.startswith("part of "):
             return Instance(base.kind, base.place, parent=base, fresh=False, label=str(key))
@@ -220,7 +231,7 @@ class Expressions(ReaderState):
         return Group([self.evaluate(node.value)], complete=False, place=self.place(node))
 
     def _bind_generators(self, generators: list[ast.comprehension]) -> list[str]:
-        conditions = []
+        conditions: list[str] = []
         for generator in generators:
             self.assign(generator.target, self.each(self.evaluate(generator.iter), generator.target))
             conditions.extend(ast.unparse(test) for test in generator.ifs)

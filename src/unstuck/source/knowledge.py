@@ -21,21 +21,22 @@ LOSS_FUNCTIONS = frozenset(LOSSES.values())
 
 LAYERS_WITH_WEIGHTS = frozenset(
     "Linear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyLinear LazyConv1d "
-    "LazyConv2d LazyConv3d BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm Embedding "
-    "EmbeddingBag RNN LSTM GRU RNNCell LSTMCell GRUCell MultiheadAttention Transformer TransformerEncoder "
-    "TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer PReLU".split()
+    "LazyConv2d LazyConv3d BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm "
+    "Embedding EmbeddingBag RNN LSTM GRU RNNCell LSTMCell GRUCell MultiheadAttention Transformer "
+    "TransformerEncoder TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer PReLU".split()
 )
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 OPTIMIZERS = frozenset(
-    "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SparseAdam Adafactor Lion Lamb LAMB "
-    "AdaBelief RAdamW Muon SophiaG".split()
+    "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SparseAdam Adafactor Lion Lamb "
+    "LAMB AdaBelief RAdamW Muon SophiaG".split()
 )
 
 SAME_VALUES = frozenset(
-    "view reshape flatten squeeze unsqueeze transpose permute contiguous float double half bfloat16 to cuda cpu type "
-    "clone getitem t type_as view_as reshape_as expand movedim swapaxes rearrange unflatten mT T requires_grad_".split()
+    "view reshape flatten squeeze unsqueeze transpose permute contiguous float double half bfloat16 to cuda cpu "
+    "type clone getitem t type_as view_as reshape_as expand movedim swapaxes rearrange unflatten mT T "
+    "requires_grad_".split()
 )
 """Operations that move or cast values without changing what they are."""
 
@@ -61,8 +62,8 @@ REBUILDERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor", "Ten
 """Functions of torch that make a new tensor out of numbers."""
 
 HARMLESS_CALLS = frozenset(
-    "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round iter "
-    "next format vars dir callable issubclass super list tuple set dict any all open input".split()
+    "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round "
+    "iter next format vars dir callable issubclass super list tuple set dict any all open input".split()
 )
 """Builtins that never step, zero or back-propagate anything they are given."""
 
@@ -72,7 +73,7 @@ FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
 
 def is_optimizer(value: Value) -> bool:
     """Does `value` certainly stand for an optimizer?"""
-    if not isinstance(value, Instance) or value.cls is not None and not _user_optimizer(value.cls):
+    if not isinstance(value, Instance) or (value.cls is not None and not _user_optimizer(value.cls)):
         return False
     if value.kind.startswith("torch.optim.lr_scheduler"):
         return False

@@ -26,11 +26,13 @@ from unstuck.source.values import (
     alternatives,
 )
 
-OPTIMIZER_WORDS = re.compile(r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I)
+OPTIMIZER_WORDS = re.compile(
+    r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I
+)
 SCHEDULER_WORDS = re.compile(r"sched|warmup|lr_|_lr$", re.I)
 SCALER_WORDS = re.compile(r"scaler$", re.I)
 RETURNS_ITSELF = frozenset(
-    "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_ manual_seed".split()
+    "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_".split()
 )
 HIDING_METHODS = frozenset(
     "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
@@ -131,7 +133,9 @@ class Methods(Expressions):
             self.happen(SchedulerStep(kind=scheduler.last, place=self.place(node)), subject=scheduler)
         return UNKNOWN
 
-    def _on_scaler(self, scaler: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], *_: object) -> Value | None:
+    def _on_scaler(
+        self, scaler: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], *_: object
+    ) -> Value | None:
         return self._scaler_call(method.name, node, args)
 
     def _scaler_call(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
@@ -151,7 +155,11 @@ class Methods(Expressions):
         name, label = method.name, module.label or module.last
         if name in ("parameters", "named_parameters"):
             whole = Parameters(module)
-            return whole if name == "parameters" else Group([Group([UNKNOWN, Param(module)], is_tuple=True)], complete=False)
+            return (
+                whole
+                if name == "parameters"
+                else Group([Group([UNKNOWN, Param(module)], is_tuple=True)], complete=False)
+            )
         if name == "zero_grad":
             self.happen(ZeroGrad(model=label, place=self.place(node)), subject=module)
         elif name in ("train", "eval"):
@@ -193,9 +201,7 @@ class Methods(Expressions):
             self.happen(Clip(place=self.place(node)), subject=args[0] if args else UNKNOWN)
         return UNKNOWN
 
-    def _on_unknown(
-        self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
-    ) -> Value:
+    def _on_unknown(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         name, text = method.name, dotted(method.node.value)
         last = text.rpartition(".")[2]
         place = self.place(node)

@@ -13,8 +13,8 @@ from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunctio
 
 LIBRARIES = frozenset(
     "torch torchvision torchaudio numpy np math os sys random time typing collections functools itertools json re "
-    "argparse logging pathlib dataclasses copy tqdm matplotlib sklearn scipy pandas transformers datasets accelerate "
-    "lightning pytorch_lightning wandb tensorboard tensorboardX builtins PIL cv2 gym gymnasium".split()
+    "argparse logging pathlib dataclasses copy tqdm matplotlib sklearn scipy pandas transformers datasets "
+    "accelerate lightning pytorch_lightning wandb tensorboard tensorboardX builtins PIL cv2 gym gymnasium".split()
 )
 SEARCHED_PARENTS = 3
 
@@ -34,7 +34,9 @@ def parse(text: str, path: str) -> ast.Module:
             Place(path, line, column),
         ) from None
     except (RecursionError, MemoryError, ValueError) as problem:
-        raise SourceError(f"{path} cannot be parsed ({type(problem).__name__}: too deeply nested); it was skipped.") from None
+        raise SourceError(
+            f"{path} cannot be parsed ({type(problem).__name__}: too deeply nested); it was skipped."
+        ) from None
 
 
 class Project:

@@ -44,7 +44,7 @@ class Script:
     @cached_property
     def training_loops(self) -> tuple[Loop, ...]:
         """Loops whose own turn runs a backward pass, each once."""
-        found = {}
+        found: dict[object, Loop] = {}
         for loop in loops_in(self.facts.trace):
             if any(isinstance(item.event, Backward) for item in events_in(loop.body, nested_loops=False)):
                 found.setdefault((loop.node, tuple(map(str, _events_of(loop)))), loop)
@@ -118,5 +118,3 @@ def read_script(path: Path, project: Project | None = None) -> Script:
     """Read one file, or raise a SourceError that says what is wrong with it."""
     text = read_text(path)
     return Script(str(path), text, parse(text, str(path)), project or Project())
-
-

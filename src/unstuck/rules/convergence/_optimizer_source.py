@@ -72,7 +72,9 @@ def _cared_for_later(facts: Facts, change: ChildReplaced, made: OptimizerMade) -
 def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
     for module in _given(made.parameters):
         states = [frozen for frozen in facts.frozen if _concerns(frozen, module)]
-        everything = [frozen for frozen in states if frozen.owner is module and not frozen.trainable and not frozen.partly]
+        everything = [
+            frozen for frozen in states if frozen.owner is module and not frozen.trainable and not frozen.partly
+        ]
         if not everything or not knowledge.is_module(module):
             continue
         last = everything[-1]
@@ -81,7 +83,8 @@ def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
         renewed = any(change.time > last.time and root(change.owner) is module for change in facts.replaced)
         if not thawed and not renewed and id(module) not in facts.escaped:
             yield Untrained(
-                f"Every parameter of {_label(module)} is frozen and {_label(made.optimizer)} is given nothing else to train.",
+                f"Every parameter of {_label(module)} is frozen and {_label(made.optimizer)} is given nothing "
+                "else to train.",
                 "With requires_grad=False everywhere there is no gradient to compute and nothing to update.",
                 "Leave the part that should learn unfrozen, for example the new head.",
                 _label(module),
@@ -100,15 +103,19 @@ def _unfrozen_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
         for frozen in facts.frozen:
             if not isinstance(chosen.owner, Instance) or not _concerns(frozen, chosen.owner) or not frozen.trainable:
                 continue
-            was_frozen = any(f.time < made.time and not f.trainable and _concerns(f, chosen.owner) for f in facts.frozen)
+            was_frozen = any(
+                f.time < made.time and not f.trainable and _concerns(f, chosen.owner) for f in facts.frozen
+            )
             later = [other for other in facts.optimizers if other.time > made.time]
             added = [time for _, time in facts.groups_added if time > made.time]
             if frozen.time < made.time or not was_frozen or later or added or id(made.optimizer) in facts.escaped:
                 continue
             assert isinstance(frozen.owner, Instance)
             yield Untrained(
-                f"{_label(frozen.owner)} is unfrozen after {_label(made.optimizer)} was built from the trainable parameters only.",
-                "The optimizer was given only what was trainable then, so what is unfrozen later gets gradients but is never updated.",
+                f"{_label(frozen.owner)} is unfrozen after {_label(made.optimizer)} was built from the "
+                "trainable parameters only.",
+                "The optimizer was given only what was trainable then, so what is unfrozen later gets "
+                "gradients but is never updated.",
                 "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
                 _label(frozen.owner),
                 frozen.place,
@@ -126,7 +133,8 @@ def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
         container = "nn.ModuleDict" if kind == "dict" else "nn.ModuleList"
         yield Untrained(
             f"self.{name} keeps layers in a plain {kind}, so {owner.last}.parameters() does not contain them.",
-            "nn.Module registers only modules that are attributes or sit in its own containers; the optimizer never gets these.",
+            "nn.Module registers only modules that are attributes or sit in its own containers; the "
+            "optimizer never gets these.",
             f"Wrap the {kind}: self.{name} = {container}(...).",
             f"{owner.last}.{name}",
             group.place,
@@ -149,10 +157,19 @@ def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool
     """`forward` reads the list, and nothing in the class registers modules or hands parameters out by other means."""
     assert owner.cls is not None
     text = ast.unparse(owner.cls.node)
-    if any(word in text for word in ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")):
+    if any(
+        word in text for word in ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")
+    ):
         return False
-    wraps = (f"ModuleList(self.{name}", f"Sequential(*self.{name}", f"ModuleDict(self.{name}", f"Sequential(self.{name}")
-    if any(word in text for word in wraps) or f".{name}:" in script.text.replace(f"self.{name}:", "") and ".parameters()" in script.text:
+    wraps = (
+        f"ModuleList(self.{name}",
+        f"Sequential(*self.{name}",
+        f"ModuleDict(self.{name}",
+        f"Sequential(self.{name}",
+    )
+    if any(word in text for word in wraps) or (
+        f".{name}:" in script.text.replace(f"self.{name}:", "") and ".parameters()" in script.text
+    ):
         return False
     readers = [method for key, method in owner.cls.methods.items() if key != "__init__"]
     return any(f"self.{name}" in ast.unparse(method) for method in readers)
@@ -186,7 +203,8 @@ def _never_given(script: Script) -> Iterator[Untrained]:
             yield Untrained(
                 f"The loss flows through {_label(module)}, and no optimizer is given its parameters.",
                 "An optimizer updates only what it was given, so these weights keep their initial random values.",
-                "Give its parameters to an optimizer too; if it is meant to stay fixed, call requires_grad_(False) on it.",
+                "Give its parameters to an optimizer too; if it is meant to stay fixed, call "
+                "requires_grad_(False) on it.",
                 _label(module),
                 module.place,
                 tuple(made.place for made in facts.optimizers),

@@ -26,7 +26,9 @@ rule = Rule(
 CAUSE = "behind a cut there is no path back to the parameters, so they get no gradient and cannot learn."
 FIXES = {
     "no_grad": "Run the training forward pass outside no_grad()/inference_mode(); keep those for evaluation.",
-    "argmax": "Back-propagate the loss (for example cross_entropy on the logits); argmax and accuracy have no gradient.",
+    "argmax": (
+        "Back-propagate the loss (for example cross_entropy on the logits); argmax and accuracy have no gradient."
+    ),
     "a comparison": "Back-propagate the loss, not a metric: comparisons and accuracy have no gradient.",
 }
 FIX = "Back-propagate the loss tensor itself, and use {cut} only on the copy that is logged."
@@ -124,7 +126,12 @@ def _explained(events: Sequence[Event], crash: Crash) -> Finding:
         Witness.RUN,
         message,
         cause=_upper(CAUSE),
-        fix=_fix(cut) if cut else "Between those two lines, remove what cuts the graph: item(), detach(), .data, numpy(), float() or torch.tensor().",
+        fix=_fix(cut)
+        if cut
+        else (
+            "Between those two lines, remove what cuts the graph: item(), detach(), .data, numpy(), float() or "
+            "torch.tensor()."
+        ),
         subject=Subject("loss", f"backward at {crash.place}"),
         place=place,
         related=related,

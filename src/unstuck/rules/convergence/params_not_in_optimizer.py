@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Crash, ModelSeen, OptimizerSeen, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
+from unstuck.events import (
+    Crash,
+    ModelSeen,
+    OptimizerSeen,
+    OptimizerStep,
+    ParameterFact,
+    Place,
+    Setup,
+    UntrainedGradients,
+)
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _optimizer_source as source
@@ -22,7 +31,9 @@ rule = Rule(
     explains=("O01", "O03", "O07", "O22"),
 )
 
-NEVER_MOVES = "An optimizer updates only the tensors it was given, so these keep their initial values for the whole run."
+NEVER_MOVES = (
+    "An optimizer updates only the tensors it was given, so these keep their initial values for the whole run."
+)
 STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."
 NOTHING = "With requires_grad=False everywhere there is no gradient to compute and nothing for the optimizer to update."
 REBUILD = "Build the optimizer after the model is complete, or add the new parameters with optimizer.add_param_group()."
@@ -91,9 +102,13 @@ def _nothing_trainable(witness: Witness, setup: Setup, place: Place | None = Non
         if model.parameters and not any(fact.trainable for fact in model.parameters):
             yield rule.finding(
                 witness,
-                f"All {len(model.parameters)} parameters of {model.model} have requires_grad=False: nothing can be trained.",
+                f"All {len(model.parameters)} parameters of {model.model} have requires_grad=False: nothing "
+                "can be trained.",
                 cause=NOTHING,
-                fix="Leave the part that should learn unfrozen: call requires_grad_(True) on it before the optimizer is built.",
+                fix=(
+                    "Leave the part that should learn unfrozen: call requires_grad_(True) on it before the "
+                    "optimizer is built."
+                ),
                 subject=Subject("module", model.model),
                 place=place or model.place,
                 related=(model.place, *built),
@@ -108,8 +123,14 @@ def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
         yield rule.finding(
             Witness.RUN,
             "The optimizer was given no parameters at all.",
-            cause="The iterable was empty: every parameter was filtered out, the layers sit in a plain list, or it was used up before.",
-            fix="Check what you pass: list(model.parameters()) must not be empty. Layers belong in nn.ModuleList, and a generator can be read only once.",
+            cause=(
+                "The iterable was empty: every parameter was filtered out, the layers sit in a plain list, or it "
+                "was used up before."
+            ),
+            fix=(
+                "Check what you pass: list(model.parameters()) must not be empty. Layers belong in "
+                "nn.ModuleList, and a generator can be read only once."
+            ),
             subject=Subject("optimizer", f"optimizer at {crash.place}"),
             place=crash.place,
             evidence=(Evidence("parameters given", 0),),
@@ -136,11 +157,20 @@ def _unregistered(seen: UntrainedGradients, missing: Sequence[ParameterFact]) ->
     return rule.finding(
         Witness.RUN,
         f"{len(missing)} parameters ({names}) get gradients but belong to layers that the model has not registered.",
-        cause="Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no optimizer gets them.",
-        fix="Create the layers in __init__ and keep them in nn.ModuleList, nn.ModuleDict or as attributes of the module.",
+        cause=(
+            "Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no "
+            "optimizer gets them."
+        ),
+        fix=(
+            "Create the layers in __init__ and keep them in nn.ModuleList, nn.ModuleDict or as attributes of the "
+            "module."
+        ),
         subject=Subject("module", names),
         place=seen.place,
-        evidence=(Evidence("parameters not registered", len(missing)), Evidence("numbers never trained", _count(missing))),
+        evidence=(
+            Evidence("parameters not registered", len(missing)),
+            Evidence("numbers never trained", _count(missing)),
+        ),
     )
 
 

@@ -89,7 +89,9 @@ def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
     backward = next(item for item in items if isinstance(item.event, Backward))
     if waiting:
         message = f"{waiting}.step() is never called: the loop runs backward() and no weight changes."
-        yield _finding(Witness.SOURCE, message, MISSING, f"Call {waiting}.step() after backward(). {ORDER}", backward.event.place)
+        yield _finding(
+            Witness.SOURCE, message, MISSING, f"Call {waiting}.step() after backward(). {ORDER}", backward.event.place
+        )
 
 
 def _never_stepped(script: Script, items: Sequence[Happened]) -> str:
@@ -124,7 +126,9 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
         return
     label = step.event.optimizer if isinstance(step.event, OptimizerStep) else ""
     message = f"{label} steps in every turn of the loop and the gradients are never cleared."
-    yield _finding(Witness.SOURCE, message, PILED, f"Call {label}.zero_grad() before each backward(). {ORDER}", step.event.place)
+    yield _finding(
+        Witness.SOURCE, message, PILED, f"Call {label}.zero_grad() before each backward(). {ORDER}", step.event.place
+    )
 
 
 @rule.in_run
@@ -153,7 +157,9 @@ def _empty_steps(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Ite
         message += "step() runs before backward()." if early else "zero_grad() had just cleared it."
         fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
         guilty, other = (step.place, zero.place) if early else (zero.place, step.place)
-        yield _finding(Witness.RUN, message, EARLY if early else WIPED, f"{fix} {ORDER}", guilty, [other], [*counts, lost])
+        yield _finding(
+            Witness.RUN, message, EARLY if early else WIPED, f"{fix} {ORDER}", guilty, [other], [*counts, lost]
+        )
 
 
 def _is_empty(step: OptimizerStep) -> bool:
@@ -218,4 +224,6 @@ def _finding(
     evidence: Sequence[Evidence] = (),
 ) -> Finding:
     subject = Subject("loop", f"training loop at {place}")
-    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence)
+    return rule.finding(
+        witness, message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence
+    )

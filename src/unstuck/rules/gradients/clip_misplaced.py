@@ -25,7 +25,9 @@ rule = Rule(
 
 FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."
 AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards protects nothing."
-BEFORE_BACKWARD = "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
+BEFORE_BACKWARD = (
+    "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
+)
 STEADY = 3
 
 

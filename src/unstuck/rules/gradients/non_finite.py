@@ -20,13 +20,30 @@ rule = Rule(
 )
 
 FIXES = {
-    "input": "Find and repair the bad samples: assert torch.isfinite(x).all() in the dataset, and check divisions by a standard deviation of 0.",
-    "activation": "Look at what this module computes and at its inputs: guard log, sqrt and division with a small epsilon, and keep exp in range.",
-    "loss": "Use the stable form of the loss (functions that take logits), or guard log, sqrt and division with a small epsilon.",
-    "gradient": "Guard the operation whose derivative has no finite value there: sqrt(x + eps), norm with eps, clamp before acos or division.",
-    "parameter": "Lower the learning rate or clip the gradients before step(); check the learning rate of that very step.",
+    "input": (
+        "Find and repair the bad samples: assert torch.isfinite(x).all() in the dataset, and check divisions by "
+        "a standard deviation of 0."
+    ),
+    "activation": (
+        "Look at what this module computes and at its inputs: guard log, sqrt and division with a small epsilon, "
+        "and keep exp in range."
+    ),
+    "loss": (
+        "Use the stable form of the loss (functions that take logits), or guard log, sqrt and division with a "
+        "small epsilon."
+    ),
+    "gradient": (
+        "Guard the operation whose derivative has no finite value there: sqrt(x + eps), norm with eps, clamp "
+        "before acos or division."
+    ),
+    "parameter": (
+        "Lower the learning rate or clip the gradients before step(); check the learning rate of that very step."
+    ),
 }
-CAUSE = "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned any more."
+CAUSE = (
+    "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned "
+    "any more."
+)
 
 
 @rule.in_run
