@@ -34,8 +34,10 @@ class Frame:
     defined_in: UserClass | None = None
     returned: list[Value] = field(default_factory=list)
     yielded: list[Value] = field(default_factory=list)
-    changing: set[str] = field(default_factory=set)
-    """Names that may differ from one turn of the enclosing loop to the next."""
+    parameters: frozenset[str] = frozenset()
+    """Names of the function's parameters, which may differ from one call to the next."""
+    loops: list[ast.AST] = field(default_factory=list)
+    """The loops being read, outermost first."""
 
 
 class ReaderState:

@@ -133,7 +133,7 @@ class Calls(Methods):
             names[parameter.arg] = Const(default.value) if isinstance(default, ast.Constant) else UNKNOWN
         names.update({parameter.arg: value for parameter, value in zip(parameters, given, strict=False)})
         names.update({name: value for name, value in kwargs.items() if name in names})
-        frame.changing |= {parameter.arg for parameter in (*parameters, *spec.kwonlyargs)}
+        frame.parameters = frozenset(parameter.arg for parameter in (*parameters, *spec.kwonlyargs))
         if spec.vararg:
             names[spec.vararg.arg] = Group(list(given[len(parameters) :]), complete=True)
         if spec.kwarg:

@@ -22,6 +22,7 @@ from unstuck.source.values import Instance, UserClass, UserFunction
 IGNORE = re.compile(r"#\s*unstuck:\s*ignore(?:\[([^\]]*)\])?")
 TORCH_TEXT = re.compile(r"torch|backward|optimizer|nn\.Module")
 TRAINING_TEXT = re.compile(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
+FUNCTION_TEXT = re.compile(r"backward|\.step\(|zero_grad|[lL]oss|cross_entropy|requires_grad|optim")
 
 
 class Script:
@@ -89,21 +90,27 @@ class _Reading(Statements):
     def _read_functions(self, scope: Scope) -> None:
         """Functions that nothing called, with arguments that could be anything."""
         for value in list(scope.names.values()):
-            if isinstance(value, UserFunction) and value.scope is scope and value.node not in self.read:
+            if isinstance(value, UserFunction) and value.scope is scope and self._worth_reading(value.node):
                 self.call_function(value, (), {})
+
+    def _worth_reading(self, node: ast.AST) -> bool:
+        """Not read yet, and its text mentions something that trains."""
+        lines = self.scope.source.lines[getattr(node, "lineno", 1) - 1 : getattr(node, "end_lineno", 1)]
+        return node not in self.read and FUNCTION_TEXT.search("\n".join(lines)) is not None
 
     def _read_class(self, cls: UserClass) -> None:
         methods = [node for node in cls.methods.values() if node not in self.read]
-        if not methods:
+        module = knowledge.is_module_class(cls)
+        if not methods or not (module or any(self._worth_reading(node) for node in methods)):
             return
         instance = next((item for item in self.facts.modules if item.cls is cls), None)
         if instance is None:
             instance = Instance(cls.node.name, self.scope.source.place(cls.node), cls)
-            if knowledge.is_module_class(cls):
+            if module:
                 self.facts.modules.append(instance)
             self.initialise(instance)
         for node in methods:
-            if node not in self.read:
+            if node.name == "forward" or self._worth_reading(node):
                 self._read_method(UserFunction(node, cls.scope, instance, cls))
 
     def _read_method(self, method: UserFunction) -> None:

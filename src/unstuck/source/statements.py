@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -170,10 +171,11 @@ class Statements(Calls):
             self.scope.names = before
 
     def _varies(self, test: ast.expr) -> bool:
+        changing = self.frame.parameters.union(*map(_stored_names, self.frame.loops))
         for part in ast.walk(test):
-            if isinstance(part, ast.Name) and part.id in self.frame.changing:
+            if isinstance(part, ast.Name) and part.id in changing:
                 return True
-            if isinstance(part, ast.Attribute) and part.attr in self.frame.changing:
+            if isinstance(part, ast.Attribute) and part.attr in changing:
                 return True
             if isinstance(part, ast.Mod) or (isinstance(part, ast.Call) and not _is_type_test(part)):
                 return True
@@ -187,12 +189,11 @@ class Statements(Calls):
         self._loop(node, lambda: self.evaluate(node.test))
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, enter: Callable[[], object]) -> None:
-        before = set(self.frame.changing)
-        self.frame.changing |= _stored_names(node)
+        self.frame.loops.append(node)
         with self.collecting(Loop(node, self.place(node))):
             enter()
             self.execute(node.body)
-        self.frame.changing = before
+        self.frame.loops.pop()
         self.execute(node.orelse)
 
     def each(self, value: Value, target: ast.expr | None = None) -> Value:
@@ -340,7 +341,9 @@ def _is_type_test(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id in ("isinstance", "hasattr", "callable", "len", "bool")
 
 
+@functools.lru_cache(maxsize=256)
 def _stored_names(loop: ast.AST) -> set[str]:
+    """Names and attributes assigned inside a loop, which may differ from one turn to the next."""
     stored: set[str] = set()
     for part in ast.walk(loop):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
