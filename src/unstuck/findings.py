@@ -38,11 +38,12 @@ class Confidence(enum.Enum):
 
 
 class Witness(enum.Enum):
-    """Who saw it: the text of the script, the live objects before training, or the run itself."""
+    """Who saw it: the text of the script, the live objects before training, the run itself, or the loss on its own."""
 
     SOURCE = "source"
     SETUP = "setup"
     RUN = "run"
+    SURFACE = "surface"
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -125,7 +126,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """Every witness once, in the order source, setup, run."""
+        """Every witness once, in the order source, setup, run, surface."""
         seen = {finding.witness for finding in self.findings}
         return tuple(witness for witness in Witness if witness in seen)
 

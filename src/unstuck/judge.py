@@ -35,6 +35,7 @@ from unstuck.trend import Trend, trend_of
 if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
+    from unstuck.surface.model import Surface
 
 Seen = TypeVar("Seen")
 
@@ -43,11 +44,13 @@ ABSENT: dict[type[Event], str] = {
     Clip: "no gradient was clipped",
     Forward: "no model was called",
     LossCall: "no loss function of torch was called",
+    ModelSeen: "no model was trained",
+    OptimizerSeen: "no optimizer was built",
     OptimizerStep: "no optimizer stepped",
     SchedulerStep: "no scheduler stepped",
 }
 
-SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run"}
+SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run", Witness.SURFACE: "a surface"}
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges, Crash)
 """Without any of these a run shows nothing that a rule could judge."""
 
@@ -58,6 +61,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosis, ...] = ()
     unconfirmed: tuple[Diagnosis, ...] = ()
     """Seen in the text of a script whose run did not show them."""
+    good_news: tuple[Diagnosis, ...] = ()
+    """What rules that look for something good have found; no pitfall."""
     trend: Trend | None = None
     checked: tuple[str, ...] = ()
     """Codes of the rules that had something to look at."""
@@ -86,7 +91,8 @@ def judge(
 
     With a record, the scripts are the text of that run: what only the text shows is `unconfirmed`.
     """
-    hearing = Hearing(tuple(all_rules() if rules is None else rules))
+    asked = all_rules() if rules is None else rules
+    hearing = Hearing(tuple(rule for rule in asked if rule.witnesses != (Witness.SURFACE,)))
     for script in scripts:
         hearing.ask(script.path, script, lambda rule: rule.source)
     if setup is not None:
@@ -110,6 +116,26 @@ def judge(
     )
 
 
+def judge_surface(surface: Surface, rules: Iterable[Rule] | None = None) -> Verdict:
+    """Ask every rule that looks at a loss on its own; for good news only when nothing else was found."""
+    able = [rule for rule in (all_rules() if rules is None else rules) if rule.surface]
+    pitfalls = Hearing(tuple(rule for rule in able if not rule.good_news))
+    pitfalls.ask(f"the surface of {surface.name}", surface, lambda rule: rule.surface)
+    found = merge(_complete(finding, None) for finding in pitfalls.findings)
+    causes = {rule.code: frozenset(rule.explains) for rule in able}
+    diagnoses = tuple(rank((d for d in found if not _is_ignored(d, {})), causes))
+    praise = Hearing(tuple(rule for rule in able if rule.good_news))
+    if not found:
+        praise.ask(f"the surface of {surface.name}", surface, lambda rule: rule.surface)
+    failed = pitfalls.failed | praise.failed
+    return Verdict(
+        diagnoses=diagnoses,
+        good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
+        checked=tuple(rule.code for rule in pitfalls.rules if rule.code not in failed),
+        failures=(*pitfalls.failures, *praise.failures),
+    )
+
+
 def unite(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdicts on separate scripts as one, in the given order."""
     all_of = list(verdicts)
@@ -117,6 +143,7 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
     diagnoses = {_matter(d): d for verdict in all_of for d in verdict.diagnoses}
     return Verdict(
         diagnoses=tuple(diagnoses.values()),
+        good_news=tuple(d for verdict in all_of for d in verdict.good_news),
         checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
         not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),
         failures=tuple(sentence for verdict in all_of for sentence in verdict.failures),

@@ -20,15 +20,17 @@ from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subje
 if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
+    from unstuck.surface.model import Surface
 
 SourceWitness = Callable[["Script"], Iterable[Finding]]
 SetupWitness = Callable[[Setup], Iterable[Finding]]
 RunWitness = Callable[["Record"], Iterable[Finding]]
+SurfaceWitness = Callable[["Surface"], Iterable[Finding]]
 
 
 @dataclass(eq=False)
 class Rule:
-    """One pitfall: its identity and up to three witnesses, each a function from what it reads to findings."""
+    """One pitfall: its identity and its witnesses, each a function from what it reads to findings."""
 
     code: str
     name: str
@@ -39,9 +41,12 @@ class Rule:
     """Codes of the rules whose findings are symptoms of this one."""
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
+    good_news: bool = False
+    """What it finds is no pitfall but its absence: said plainly, and never counted against anybody."""
     source: SourceWitness | None = field(default=None, init=False)
     setup: SetupWitness | None = field(default=None, init=False)
     run: RunWitness | None = field(default=None, init=False)
+    surface: SurfaceWitness | None = field(default=None, init=False)
     page: Path = field(default=Path(), init=False)
     family: str = field(default="", init=False)
 
@@ -60,11 +65,15 @@ class Rule:
         self.run = witness
         return witness
 
+    def in_surface(self, witness: SurfaceWitness) -> SurfaceWitness:
+        """Decorator: this function sees the rule in the shape of a loss."""
+        self.surface = witness
+        return witness
+
     @property
     def witnesses(self) -> tuple[Witness, ...]:
         """Which witnesses it has."""
-        pairs = ((Witness.SOURCE, self.source), (Witness.SETUP, self.setup), (Witness.RUN, self.run))
-        return tuple(witness for witness, function in pairs if function)
+        return tuple(witness for witness in Witness if getattr(self, witness.value))
 
     @property
     def docs(self) -> str:

@@ -46,7 +46,7 @@ def check_identity(rule: Rule) -> None:
         f"{who}: the title must be half a sentence, without blanks around.",
     )
     _expect(not rule.title.endswith("."), f"{who}: the title is half a sentence and has no full stop.")
-    _expect(rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup or in_run.")
+    _expect(rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup, in_run or in_surface.")
     stem = rule.name.replace("-", "_")
     _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
 
@@ -77,7 +77,12 @@ def check_page(rule: Rule) -> Page:
 
 def check_example(rule: Rule, example: Example) -> None:
     """One example behaves as its section says, before each witness it is meant for."""
-    checks = {Witness.SOURCE: check_source, Witness.SETUP: check_setup, Witness.RUN: check_run}
+    checks = {
+        Witness.SOURCE: check_source,
+        Witness.SETUP: check_setup,
+        Witness.RUN: check_run,
+        Witness.SURFACE: check_surface,
+    }
     for witness in audience(rule, example):
         checks[witness](rule, example)
 
@@ -117,13 +122,39 @@ def check_setup(rule: Rule, example: Example) -> None:
     from unstuck.preflight import check
 
     where = _where(rule, example, "check")
-    # A page is our own text, shipped with the rule: running it is running a test.
-    namespace: dict[str, Any] = {"__name__": "page"}
-    exec(compile(example.code, f"{rule.page.name} ({example.section})", "exec"), namespace)
-    _expect("objects" in namespace, f"{where}: the block must define `objects()`, which returns what check takes.")
-    verdict = check(**namespace["objects"]()).verdict
+    verdict = check(**_given_by(rule, example, "objects", where)).verdict
     _expect_no_failures(verdict, where)
     _expect_found(rule, example, where, [diagnosis.lead for diagnosis in verdict.diagnoses])
+
+
+def check_surface(rule: Rule, example: Example) -> None:
+    """The surface of the example's loss shows the rule, at the line that defines the loss, or nothing but good."""
+    from unstuck.judge import judge_surface
+    from unstuck.surface.scan import surface
+
+    where = _where(rule, example, "surface")
+    seen = surface(**_given_by(rule, example, "plane", where))
+    verdict = judge_surface(seen, {*all_rules(), rule})
+    _expect_no_failures(verdict, where)
+    good = verdict.good_news if rule.good_news else ()
+    findings = [diagnosis.lead for diagnosis in (*verdict.diagnoses, *good)]
+    _expect_found(rule, example, where, findings)
+    if example.section == "Broken":
+        found = {finding.place.line for finding in findings if finding.code == rule.code and finding.place}
+        marked = _marked(rule, example, where)
+        _expect(found == marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(findings)}")
+        loud = [f for f in findings if f.code != rule.code and f.severity.at_least(Severity.WARNING)]
+        _expect(not loud, f"{where} must be the only one to speak, but there is also:\n{_listed(loud)}")
+
+
+def _given_by(rule: Rule, example: Example, function: str, where: str) -> dict[str, Any]:
+    """What the example's function of this name returns: the arguments of the call that is tested."""
+    # A page is our own text, shipped with the rule: running it is running a test.
+    namespace: dict[str, Any] = {"__name__": "page"}
+    exec(compile(example.code, f"<{rule.page.name} ({example.section})>", "exec"), namespace)
+    _expect(function in namespace, f"{where}: the block must define `{function}()`, which returns the arguments.")
+    given: dict[str, Any] = namespace[function]()
+    return given
 
 
 def check_run(rule: Rule, example: Example) -> None:

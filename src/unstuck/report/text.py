@@ -17,7 +17,12 @@ from unstuck.trend import Trend
 PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""
 MOST_NAMES = 6
-SEEN = {Witness.SOURCE: "in the source", Witness.SETUP: "in the live objects", Witness.RUN: "in the run"}
+SEEN = {
+    Witness.SOURCE: "in the source",
+    Witness.SETUP: "in the live objects",
+    Witness.RUN: "in the run",
+    Witness.SURFACE: "in the surface",
+}
 ENDED = {
     "finished": "finished",
     "exited": "exited",
@@ -72,7 +77,7 @@ def _run_sentence(run: RunSummary) -> str:
 
 def trend_sentence(trend: Trend) -> str:
     """Where the loss went, in its own numbers."""
-    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
+    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'sampled step')}"
     if trend.word == "non-finite":
         began = "" if trend.first is None else f" (it began at {number(trend.first)})"
         return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
@@ -171,6 +176,8 @@ def _wrapped(text: str, prose: int, style: str = "") -> list[Line]:
 def _closing(result: Result, prose: int) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
+    for good in verdict.good_news:
+        lines += _wrapped(f"{good.lead.code} {good.lead.name}: {good.lead.message}", prose, "strong")
     for problem in result.errors:
         lines += _wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
     for path in sorted(result.changed) if verdict.diagnoses else ():

@@ -21,6 +21,7 @@ rule = Rule(
     title="softmax before a cross-entropy loss that applies it again",
     severity=Severity.ERROR,
     explains=("O01", "O07", "G09", "O22"),
+    needs=(LossCall,),
 )
 
 CAUSE = (
@@ -100,7 +101,7 @@ def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
     kept = [call.gradient_kept for call in calls if call.gradient_kept is not None]
     if kept:
         share = sorted(kept)[len(kept) // 2]
-        evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%", 100))
+        evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%"))
     return evidence
 
 

@@ -21,6 +21,7 @@ rule = Rule(
     title="the loss is cut off the graph before backward()",
     severity=Severity.ERROR,
     explains=("O01", "O02", "O07", "O22", "G09", "G18"),
+    needs=(Backward,),
 )
 
 CAUSE = "behind a cut there is no path back to the parameters, so they get no gradient and cannot learn."

@@ -29,6 +29,7 @@ rule = Rule(
     title="parameters that should be trained and that no optimizer holds",
     severity=Severity.ERROR,
     explains=("O01", "O03", "O07", "O22"),
+    needs=(ModelSeen, OptimizerSeen),
 )
 
 NEVER_MOVES = (

@@ -22,6 +22,7 @@ rule = Rule(
     title="zero_grad, backward and step out of order, or one of them missing",
     severity=Severity.ERROR,
     explains=("O01", "O03", "O07", "O22", "G08", "G10", "M14"),
+    needs=(Backward,),
 )
 
 ORDER = "The order is: zero_grad, forward, loss, backward, step."

@@ -21,6 +21,7 @@ rule = Rule(
     title="gradients clipped after step(), before backward(), or when there are none",
     severity=Severity.ERROR,
     explains=("G08", "G10", "G05", "M14", "O22"),
+    needs=(Clip,),
 )
 
 FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."

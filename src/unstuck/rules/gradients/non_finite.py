@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import NonFinite
+from unstuck.events import Backward, NonFinite
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 
@@ -17,6 +17,7 @@ rule = Rule(
     name="non-finite",
     title="a value became NaN or infinite; the first one is named",
     severity=Severity.ERROR,
+    needs=(Backward,),
 )
 
 FIXES = {
