@@ -46,7 +46,10 @@ def check_identity(rule: Rule) -> None:
         f"{who}: the title must be half a sentence, without blanks around.",
     )
     _expect(not rule.title.endswith("."), f"{who}: the title is half a sentence and has no full stop.")
-    _expect(rule.witnesses, f"{who} has no witness: decorate a function with @rule.in_source, in_setup, in_run or in_surface.")
+    _expect(
+        rule.witnesses,
+        f"{who} has no witness: decorate a function with @rule.in_source, in_setup, in_run or in_surface.",
+    )
     stem = rule.name.replace("-", "_")
     _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
 

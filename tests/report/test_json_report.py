@@ -13,8 +13,8 @@ from fakes import detailed_finding, make_finding, make_record
 from unstuck.events import Crash, Place
 from unstuck.findings import Diagnosis, Edit, Evidence, Fix
 from unstuck.judge import Verdict
-from unstuck.report import Problem, Result, run_summary
 from unstuck.report import json as report
+from unstuck.report.result import Problem, Result, run_summary
 from unstuck.trend import Trend
 
 DOCS = Path(__file__).parents[2] / "docs" / "json.md"

@@ -12,7 +12,7 @@ from unstuck._version import __version__
 
 if TYPE_CHECKING:
     from unstuck.judge import Verdict
-    from unstuck.report import Result
+    from unstuck.report.result import Result
     from unstuck.rule import Rule
 
 CLEAN = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from unstuck.cli import common
 from unstuck.report.terminal import columns_of, wants_colour
@@ -15,17 +16,28 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("rule", metavar="RULE", help="a code such as O12, or a name such as double-softmax")
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
-    rule = common.rule_named(options.rule)
-    page = rule.page.read_text(encoding="utf-8")
+    path = _page_of(options.rule) or common.rule_named(options.rule).page
+    page = path.read_text(encoding="utf-8")
     if options.format == "json":
         from unstuck.report import json
 
-        sys.stdout.write(json.encode(json.rule_document(rule, page)))
+        sys.stdout.write(json.encode(json.rule_document(common.rule_named(options.rule), page)))
     elif wants_colour(sys.stdout):
         _render(page)
     else:
         common.print_to_stdout(page)
     return common.CLEAN
+
+
+def _page_of(word: str) -> Path | None:
+    """The page whose first line names this rule, found without loading the rules themselves."""
+    wanted = word.strip().lower().replace("_", "-")
+    for path in (Path(__file__).parent.parent / "rules").rglob("*.md"):
+        with path.open(encoding="utf-8") as file:
+            code, name = file.readline().removeprefix("# ").partition(":")[0].lower().split()
+        if wanted in (code, name):
+            return path
+    return None
 
 
 def _render(page: str) -> None:

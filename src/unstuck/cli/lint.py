@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unstuck.cli import common
 from unstuck.judge import Verdict, judge, unite
-from unstuck.report import Problem, Result
+from unstuck.report.result import Problem, Result
 from unstuck.rule import Rule, all_rules
 from unstuck.source import SourceError, find_files, read_script
 

@@ -12,7 +12,7 @@ from typing import TextIO
 from unstuck.cli import common
 from unstuck.judge import is_what_ran, judge, script_of, spelled
 from unstuck.record import RecordError, read
-from unstuck.report import Result, run_summary
+from unstuck.report.result import Result, run_summary
 
 FOLDER = Path(".unstuck")
 

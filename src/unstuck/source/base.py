@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from unstuck.events import Backward, Event, LossCall, Place
 from unstuck.source import knowledge
@@ -24,19 +25,18 @@ TRAINING_WORDS = re.compile(
 )
 
 
-@dataclass(slots=True, eq=False)
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """One function being read."""
 
     scope: Scope
     function: str = ""
     owner: Instance | None = None
     defined_in: UserClass | None = None
-    returned: list[Value] = field(default_factory=list)
-    yielded: list[Value] = field(default_factory=list)
+    returned: list[Value] = msgspec.field(default_factory=list)
+    yielded: list[Value] = msgspec.field(default_factory=list)
     parameters: frozenset[str] = frozenset()
     """Names of the function's parameters, which may differ from one call to the next."""
-    loops: list[ast.AST] = field(default_factory=list)
+    loops: list[ast.AST] = msgspec.field(default_factory=list)
     """The loops being read, outermost first."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from dataclasses import dataclass, field
+
+import msgspec
 
 from unstuck.events import Place
 from unstuck.source.values import UNKNOWN, Symbol, Value
@@ -12,8 +13,7 @@ from unstuck.source.values import UNKNOWN, Symbol, Value
 BUILTINS = frozenset(dir(builtins))
 
 
-@dataclass(slots=True, eq=False)
-class SourceFile:
+class SourceFile(msgspec.Struct, eq=False):
     """A file of the user's, as text and lines."""
 
     path: str
@@ -32,11 +32,10 @@ class SourceFile:
         return (offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))) + 1
 
 
-@dataclass(slots=True, eq=False)
-class Scope:
+class Scope(msgspec.Struct, eq=False):
     """Names of one module, class body or function call; `outer` is the scope it was written in."""
 
-    names: dict[str, Value] = field(default_factory=dict)
+    names: dict[str, Value] = msgspec.field(default_factory=dict)
     outer: Scope | None = None
     file: SourceFile | None = None
     """The file it was written in; None takes the outer scope's."""

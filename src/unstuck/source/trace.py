@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
+
+import msgspec
 
 from unstuck.events import Event, Place
 from unstuck.source.values import Value
@@ -13,8 +14,7 @@ from unstuck.source.values import Value
 MOST_CONDITIONS = 7
 
 
-@dataclass(slots=True, eq=False)
-class Happened:
+class Happened(msgspec.Struct, eq=False):
     """One event, with the abstract values that took part."""
 
     event: Event
@@ -23,49 +23,43 @@ class Happened:
     """The optimizer, model or parameters acted on."""
 
 
-@dataclass(slots=True, eq=False)
-class Hidden:
+class Hidden(msgspec.Struct, eq=False):
     """A call into code we cannot read that was given something able to train: anything may have happened."""
 
     place: Place | None
     called: str
 
 
-@dataclass(slots=True, eq=False)
-class Leave:
+class Leave(msgspec.Struct, eq=False):
     """Control leaves: `return`, `continue`, `break` or `raise`."""
 
     kind: str
 
 
-@dataclass(slots=True, eq=False)
-class Branch:
+class Branch(msgspec.Struct, eq=False):
     """Two ways on. Branches with the same `condition` go the same way on one path, unless it `varies`."""
 
     condition: str
     varies: bool
-    then: Block = field(default_factory=list)
-    other: Block = field(default_factory=list)
+    then: Block = msgspec.field(default_factory=list)
+    other: Block = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class Loop:
+class Loop(msgspec.Struct, eq=False):
     """A loop of the script and what one turn does."""
 
     node: ast.For | ast.AsyncFor | ast.While
     place: Place
-    body: Block = field(default_factory=list)
+    body: Block = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class Inlined:
+class Inlined(msgspec.Struct, eq=False):
     """The events of a function that was called; a `return` ends only this."""
 
-    body: Block = field(default_factory=list)
+    body: Block = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """Marks the end of a turn in a path through a loop."""
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from unstuck.events import Place
 
@@ -35,8 +36,7 @@ class Unknown(Value):
 UNKNOWN = Unknown()
 
 
-@dataclass(slots=True, frozen=True)
-class Symbol(Value):
+class Symbol(Value, msgspec.Struct, frozen=True):
     """A name from another library, by its full dotted path, such as `torch.nn.functional.softmax`."""
 
     name: str
@@ -47,15 +47,13 @@ class Symbol(Value):
         return self.name.rpartition(".")[2]
 
 
-@dataclass(slots=True, frozen=True)
-class Const(Value):
+class Const(Value, msgspec.Struct, frozen=True):
     """A literal."""
 
     value: object
 
 
-@dataclass(slots=True, eq=False)
-class Tensor(Value):
+class Tensor(Value, msgspec.Struct, eq=False):
     """The result of `op` on `inputs`. `cut` says why no gradient can flow back through it, or is empty."""
 
     op: str
@@ -67,8 +65,7 @@ class Tensor(Value):
     """The module that was called, when the operation is a module."""
 
 
-@dataclass(slots=True, eq=False)
-class Instance(Value):
+class Instance(Value, msgspec.Struct, eq=False):
     """An object made by calling a class: a layer, an optimizer, a user's own class."""
 
     kind: str
@@ -76,9 +73,9 @@ class Instance(Value):
     place: Place | None = None
     cls: UserClass | None = None
     args: tuple[Value, ...] = ()
-    kwargs: dict[str, Value] = field(default_factory=dict)
-    attrs: dict[str, Value] = field(default_factory=dict)
-    items: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = msgspec.field(default_factory=dict)
+    attrs: dict[str, Value] = msgspec.field(default_factory=dict)
+    items: list[Value] = msgspec.field(default_factory=list)
     """Children of a container such as Sequential."""
     parent: Instance | None = None
     label: str = ""
@@ -92,19 +89,17 @@ class Instance(Value):
         return self.kind.rpartition(".")[2]
 
 
-@dataclass(slots=True, eq=False)
-class UserClass(Value):
+class UserClass(Value, msgspec.Struct, eq=False):
     """A class of the user's, with the scope it was written in."""
 
     node: ast.ClassDef
     scope: Scope
     bases: tuple[Value, ...]
     methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
-    assigned: dict[str, Value] = field(default_factory=dict)
+    assigned: dict[str, Value] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class UserFunction(Value):
+class UserFunction(Value, msgspec.Struct, eq=False):
     """A function or method of the user's; `owner` is the bound object."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -113,8 +108,7 @@ class UserFunction(Value):
     defined_in: UserClass | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Method(Value):
+class Method(Value, msgspec.Struct, eq=False):
     """A method of an object whose source is not the user's: `optimizer.step`, `loss.backward`."""
 
     receiver: Value
@@ -122,8 +116,7 @@ class Method(Value):
     node: ast.Attribute
 
 
-@dataclass(slots=True, eq=False)
-class Parameters(Value):
+class Parameters(Value, msgspec.Struct, eq=False):
     """`module.parameters()` and what is made of it."""
 
     owner: Value
@@ -133,15 +126,13 @@ class Parameters(Value):
     """Filtered by something else, so some may be missing."""
 
 
-@dataclass(slots=True, eq=False)
-class Param(Value):
+class Param(Value, msgspec.Struct, eq=False):
     """One parameter out of `owner`'s."""
 
     owner: Value
 
 
-@dataclass(slots=True, eq=False)
-class Group(Value):
+class Group(Value, msgspec.Struct, eq=False):
     """A list, tuple, set or dict whose members are (some of) `items`."""
 
     items: list[Value]
@@ -152,8 +143,7 @@ class Group(Value):
     is_tuple: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Choice(Value):
+class Choice(Value, msgspec.Struct, frozen=True):
     """One of several values, depending on a branch."""
 
     options: tuple[Value, ...]
