@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -175,14 +174,13 @@ def _possible_files(record: Record) -> tuple[str, ...]:
     return (record.started.script, f"{module}.py", os.path.join(module, "__main__.py"))
 
 
-@dataclass
-class Hearing:
+class Hearing(msgspec.Struct, eq=False):
     """Collects what the rules say; a rule that breaks down is noted and the others are still heard."""
 
     rules: tuple[Rule, ...]
-    findings: list[Finding] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    failures: list[str] = msgspec.field(default_factory=list)
+    failed: set[str] = msgspec.field(default_factory=set)
 
     def ask(self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]) -> None:
         """Show `seen` to one kind of witness of every rule."""

@@ -10,9 +10,10 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
@@ -28,8 +29,7 @@ RunWitness = Callable[["Record"], Iterable[Finding]]
 SurfaceWitness = Callable[["Surface"], Iterable[Finding]]
 
 
-@dataclass(eq=False)
-class Rule:
+class Rule(msgspec.Struct, eq=False):
     """One pitfall: its identity and its witnesses, each a function from what it reads to findings."""
 
     code: str
@@ -43,12 +43,12 @@ class Rule:
     """Events without which its run witness has nothing to look at; the report then says so."""
     good_news: bool = False
     """What it finds is no pitfall but its absence: said plainly, and never counted against anybody."""
-    source: SourceWitness | None = field(default=None, init=False)
-    setup: SetupWitness | None = field(default=None, init=False)
-    run: RunWitness | None = field(default=None, init=False)
-    surface: SurfaceWitness | None = field(default=None, init=False)
-    page: Path = field(default=Path(), init=False)
-    family: str = field(default="", init=False)
+    source: SourceWitness | None = None
+    setup: SetupWitness | None = None
+    run: RunWitness | None = None
+    surface: SurfaceWitness | None = None
+    page: Path = Path()
+    family: str = ""
 
     def in_source(self, witness: SourceWitness) -> SourceWitness:
         """Decorator: this function sees the rule in a script's text."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -56,8 +54,17 @@ def read_text(path: Path) -> str:
     if len(raw) > LARGEST_FILE:
         raise SourceError(f"{path} is larger than {LARGEST_FILE // 2**20} MB; it was skipped.")
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-        text = raw.decode(encoding)
+        text = raw.decode(_encoding(raw))
     except (SyntaxError, UnicodeDecodeError, LookupError):
         raise SourceError(f"{path} cannot be decoded; save it as UTF-8 or declare its encoding on line 1.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _encoding(raw: bytes) -> str:
+    """The declared encoding; the standard library's own reader of declarations is loaded only if there is one."""
+    if not any(b"coding" in line for line in raw.split(b"\n", 2)[:2]):
+        return "utf-8-sig"
+    import io
+    import tokenize
+
+    return tokenize.detect_encoding(io.BytesIO(raw).readline)[0]

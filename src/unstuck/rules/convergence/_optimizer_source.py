@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from unstuck.events import Backward, OptimizerStep, Place
 from unstuck.rules.order import modules_behind, owners, root
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 
-@dataclass(frozen=True)
-class Untrained:
+class Untrained(msgspec.Struct, frozen=True):
     """One thing in the script that no optimizer will train, and how we know."""
 
     message: str
