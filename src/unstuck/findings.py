@@ -181,12 +181,12 @@ def _same_matter(one: Finding, other: Finding) -> bool:
 
 def _diagnosis(group: Sequence[Finding]) -> Diagnosis:
     kept = [finding for index, finding in enumerate(group) if finding not in group[:index]]
-    # Numbers of the user's own run convince more than text: the run leads, the source sharpens its place.
+    # Numbers of the user's own run convince more than text: the run leads, the source knows the place and the fix.
     lead = min(kept, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
     source = next((f for f in kept if f.witness is Witness.SOURCE and f.place), None)
     if source and lead is not source:
-        fix = source.fix if source.fix.edits else lead.fix
-        lead = msgspec.structs.replace(lead, place=source.place, related=_other_lines(source, lead), fix=fix)
+        related = _other_lines(source, lead)
+        lead = msgspec.structs.replace(lead, place=source.place, related=related, fix=source.fix)
     return Diagnosis(lead=lead, findings=tuple(kept))
 
 

@@ -84,7 +84,7 @@ every row of its input sums to 1.
             leaves a fifth of the gradient.
   change    Return self.head(x) and leave the softmax to the loss.
   then      unstuck run train.py --epochs 3  should show no O12 double-softmax
-  seen      in the source and in the run
+  also      seen in the source: The loss gets probabilities, not logits.
   leads to  O04, reported below
   more      unstuck explain O12
 
@@ -325,4 +325,4 @@ def test_the_witnesses_are_named_where_there_are_several() -> None:
     setup = msgspec.structs.replace(source, witness=Witness.SETUP)
     diagnosis = Diagnosis(lead=source, findings=(source, setup))
     shown = rendered(Result(command="lint", verdict=Verdict(diagnoses=(diagnosis,))))
-    assert "  seen      in the source and in the live objects\n" in shown
+    assert "  also      seen in the live objects: The loss gets probabilities, not logits.\n" in shown

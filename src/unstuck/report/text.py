@@ -96,11 +96,17 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     lines += _labelled("change", lead.fix.text, prose)
     if lead.verify:
         lines += _labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
-    if len(diagnosis.witnesses) > 1:
-        lines += _labelled("seen", " and ".join(SEEN[witness] for witness in diagnosis.witnesses), prose)
+    for witness, message in _other_witnesses(diagnosis).items():
+        lines += _labelled("also", f"seen {SEEN[witness]}: {message}", prose)
     if diagnosis.explains:
         lines += _labelled("leads to", f"{', '.join(diagnosis.explains)}, reported below", prose)
     return [*lines, *_labelled("more", lead.docs, prose, "command"), []]
+
+
+def _other_witnesses(diagnosis: Diagnosis) -> dict[Witness, str]:
+    """What the witnesses that do not lead say, one sentence each."""
+    others = [finding for finding in diagnosis.findings if finding.witness is not diagnosis.lead.witness]
+    return {finding.witness: finding.message for finding in reversed(others)}
 
 
 def _headline(diagnosis: Diagnosis, prose: int) -> list[Line]:
