@@ -1,4 +1,4 @@
-"""Scripts in the style of real projects. A line that must be reported carries `# finding: name`; nothing else may be."""
+"""Scripts in the style of real projects: a line carrying `# finding: name` must be reported, and nothing else may be."""
 
 from __future__ import annotations
 

@@ -1,20 +1,23 @@
-"""Questions about where a value came from."""
+"""Questions about where a value came from. Histories can be long, so they are walked, never recursed into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 from unstuck.source import knowledge
-from unstuck.source.values import Choice, Const, Group, Instance, Param, Parameters, Tensor, Value, alternatives
+from unstuck.source.values import Choice, Const, Group, Param, Parameters, Tensor, Value
 
 
 def producers(value: Value) -> Iterator[Value]:
     """What made the value, seen through reshapes, casts and branches: one for each way it may have come about."""
-    for option in alternatives(value):
-        if isinstance(option, Tensor) and option.op in knowledge.SAME_VALUES and option.inputs and not option.cut:
-            yield from producers(option.inputs[0])
-        else:
+    for option in _walk([value], lambda tensor: tensor.inputs[:1] if _keeps_values(tensor) else ()):
+        if not isinstance(option, Tensor) or not _keeps_values(option):
             yield option
+
+
+def _keeps_values(tensor: Tensor) -> bool:
+    return tensor.op in knowledge.SAME_VALUES and bool(tensor.inputs) and not tensor.cut
 
 
 class History:
@@ -25,63 +28,57 @@ class History:
         """Operations nearest to the value behind which no gradient flows, though something trained lies there."""
         self.alive = False
         """Some way back reaches a parameter, or something unknown, without being cut."""
-        self._seen: set[int] = set()
-        self._follow(value)
+        for option in _walk([value], lambda tensor: () if tensor.cut else tensor.inputs):
+            self._take_in(option)
 
     @property
     def detached(self) -> bool:
         """Certainly cut off: every way back is cut, and at least one would have led to something trained."""
         return bool(self.cuts) and not self.alive
 
-    def _follow(self, value: Value) -> None:
-        if id(value) in self._seen:
-            return
-        self._seen.add(id(value))
-        if isinstance(value, Choice):
-            for option in value.options:
-                self._follow(option)
-        elif isinstance(value, Group):
-            for item in value.items:
-                self._follow(item)
-        elif isinstance(value, Tensor):
-            self._follow_tensor(value)
-        elif not isinstance(value, Const):
-            self.alive = True
-
-    def _follow_tensor(self, tensor: Tensor) -> None:
-        if tensor.cut:
-            if tensor.module is not None or any(reaches_training(item) for item in tensor.inputs):
-                self.cuts.append(tensor)
-        elif tensor.op == "requires_grad_" and not papers_over(tensor):
-            self.alive = True
-        elif tensor.module is not None and tensor.module.last not in knowledge.LOSSES:
-            self.alive = self.alive or knowledge.has_weights(tensor.module) or tensor.module.cls is not None
-            for item in tensor.inputs:
-                self._follow(item)
-        else:
-            for item in tensor.inputs:
-                self._follow(item)
+    def _take_in(self, value: Value) -> None:
+        if not isinstance(value, Tensor):
+            self.alive = self.alive or not isinstance(value, Const)
+        elif value.cut:
+            if value.module is not None or reaches_training(value.inputs):
+                self.cuts.append(value)
+        elif value.op == "requires_grad_":
+            self.alive = self.alive or not papers_over(value)
+        elif value.module is not None and value.module.last not in knowledge.LOSSES:
+            self.alive = self.alive or knowledge.has_weights(value.module) or value.module.cls is not None
 
 
 def papers_over(tensor: Tensor) -> bool:
     """`requires_grad_()` on a value that was cut off a model's output or a loss: it hides the mistake."""
-    history = History(tensor.inputs[0])
-    return history.detached
+    return History(tensor.inputs[0]).detached
 
 
-def reaches_training(value: Value, depth: int = 0) -> bool:
-    """Does anything behind the value, cuts or not, come out of a module with weights or a loss?"""
-    if depth > 60:
-        return False
-    if isinstance(value, Param | Parameters):
-        return True
-    if isinstance(value, Choice | Group):
-        options = value.options if isinstance(value, Choice) else tuple(value.items)
-        return any(reaches_training(option, depth + 1) for option in options)
-    if not isinstance(value, Tensor):
-        return False
-    if value.op in knowledge.LOSS_FUNCTIONS:
-        return True
-    if isinstance(value.module, Instance) and knowledge.has_weights(value.module):
-        return True
-    return any(reaches_training(item, depth + 1) for item in value.inputs)
+def reaches_training(values: Iterable[Value]) -> bool:
+    """Does anything behind the values, cuts or not, come out of a module with weights or a loss?"""
+    return any(_trained(value) for value in _walk(values, lambda tensor: tensor.inputs))
+
+
+def _trained(value: Value) -> bool:
+    if isinstance(value, Tensor):
+        layer = value.module is not None and knowledge.has_weights(value.module)
+        return layer or value.op in knowledge.LOSS_FUNCTIONS
+    return isinstance(value, Param | Parameters)
+
+
+def _walk(values: Iterable[Value], behind: Callable[[Tensor], Iterable[Value]]) -> Iterator[Value]:
+    """Each value once, nearest first, through branches, lists and whatever `behind` says lies behind a tensor."""
+    waiting = deque(values)
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Choice):
+            waiting.extend(value.options)
+        elif isinstance(value, Group):
+            waiting.extend(value.items)
+        else:
+            yield value
+            if isinstance(value, Tensor):
+                waiting.extend(behind(value))

@@ -12,7 +12,7 @@ from unstuck.events import Backward
 from unstuck.source import knowledge
 from unstuck.source.base import Frame
 from unstuck.source.facts import Facts
-from unstuck.source.files import read_text
+from unstuck.source.files import SourceError, read_text
 from unstuck.source.project import Project, define, parse
 from unstuck.source.scope import Scope, SourceFile
 from unstuck.source.statements import Statements
@@ -124,4 +124,9 @@ class _Reading(Statements):
 def read_script(path: Path, project: Project | None = None) -> Script:
     """Read one file, or raise a SourceError that says what is wrong with it."""
     text = read_text(path)
-    return Script(str(path), text, parse(text, str(path)), project or Project())
+    script = Script(str(path), text, parse(text, str(path)), project or Project())
+    try:
+        _ = script.facts
+    except RecursionError:
+        raise SourceError(f"{path} nests too deeply to be followed; it was skipped.") from None
+    return script
