@@ -1,4 +1,4 @@
-"""Scripts in the style of real projects: a line carrying `# finding: name` must be reported, and nothing else may be."""
+"""Scripts in the style of real projects: lines that carry `# finding: name` are reported, and no others."""
 
 from __future__ import annotations
 

@@ -86,13 +86,12 @@ def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
     items = [item for way in ways for item in order.gradient_events(way)]
     if any(isinstance(item.event, OptimizerStep) for item in items):
         return
-    waiting = _never_stepped(script, items)
-    backward = next(item for item in items if isinstance(item.event, Backward))
-    if waiting:
+    backward = next((item.event for item in items if isinstance(item.event, Backward)), None)
+    waiting = _never_stepped(script, items) if backward else ""
+    if backward and waiting:
         message = f"{waiting}.step() is never called: the loop runs backward() and no weight changes."
-        yield _finding(
-            Witness.SOURCE, message, MISSING, f"Call {waiting}.step() after backward(). {ORDER}", backward.event.place
-        )
+        fix = f"Call {waiting}.step() after backward(). {ORDER}"
+        yield _finding(Witness.SOURCE, message, MISSING, fix, backward.place)
 
 
 def _never_stepped(script: Script, items: Sequence[Happened]) -> str:
