@@ -10,8 +10,11 @@ from unstuck._version import __version__
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.preflight import check
+    from unstuck.surface import SurfaceModule
 
-__all__ = ["Diagnosis", "Finding", "Severity", "__version__", "check"]
+    surface: SurfaceModule
+
+__all__ = ["Diagnosis", "Finding", "Severity", "__version__", "check", "surface"]
 
 # Loaded at first use, so that importing unstuck costs nothing and `unstuck --version` starts at once.
 _HOMES = {
@@ -23,6 +26,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "surface":
+        return importlib.import_module("unstuck.surface")
     if name not in _HOMES:
         raise AttributeError(f"module 'unstuck' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

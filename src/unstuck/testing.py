@@ -146,8 +146,9 @@ def check_surface(rule: Rule, example: Example) -> None:
         found = {finding.place.line for finding in findings if finding.code == rule.code and finding.place}
         marked = _marked(rule, example, where)
         _expect(found == marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(findings)}")
-        loud = [f for f in findings if f.code != rule.code and f.severity.at_least(Severity.WARNING)]
-        _expect(not loud, f"{where} must be the only one to speak, but there is also:\n{_listed(loud)}")
+        others = [finding for finding in findings if not example.marked_lines(finding.name)]
+        loud = [finding for finding in others if finding.severity.at_least(Severity.WARNING)]
+        _expect(not loud, f"{where} must show nothing that is not marked, but shows:\n{_listed(loud)}")
 
 
 def _given_by(rule: Rule, example: Example, function: str, where: str) -> dict[str, Any]:

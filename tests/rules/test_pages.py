@@ -48,6 +48,11 @@ def test_run(rule: Rule, example: Example) -> None:
     testing.check_run(rule, example)
 
 
+@pytest.mark.parametrize(("rule", "example"), examples(Witness.SURFACE))
+def test_surface(rule: Rule, example: Example) -> None:
+    testing.check_surface(rule, example)
+
+
 def test_codes_and_names_are_unique() -> None:
     rules = all_rules()
     assert len({rule.code for rule in rules}) == len({rule.name for rule in rules}) == len(rules)

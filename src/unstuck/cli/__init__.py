@@ -14,6 +14,7 @@ from unstuck.cli.common import BAD_INPUT, INTERNAL, HelpFormatter, Stop, apology
 VERBS = {
     "lint": "find mistakes in scripts without running them",
     "run": "run a training script and say why it does not learn",
+    "surface": "show a loss on its own and say what is wrong with its shape",
     "report": "judge the record of an earlier run again",
     "explain": "read about one pitfall",
     "rules": "list every pitfall that is recognised",

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.source.knowledge import is_optimizer
 from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
-from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members
+from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -26,7 +28,7 @@ def readable_loops(script: Script) -> Iterator[list[Path]]:
     optimizer in each turn, so that a turn says nothing about the next.
     """
     for loop in script.training_loops:
-        ways = list(paths(loop))
+        ways = paths(loop)
         if ways and not any(_spoils(item) for way in ways for item in way):
             yield ways
 
@@ -40,31 +42,34 @@ def gradient_events(path: Path) -> list[Happened]:
     return [item for item in path if isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS)]
 
 
-def always(ways: Sequence[Path], guilty: Callable[[Path], dict[Place, str]]) -> dict[Place, str]:
-    """Places that are guilty on every path on which they occur, with what is wrong there.
+def turn_numbers(path: Path) -> list[int]:
+    """For each gradient event of a path, the turn it happens in."""
+    numbers: list[int] = []
+    turn = 0
+    for item in path:
+        if isinstance(item, Turn):
+            turn += 1
+        elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
+            numbers.append(turn)
+    return numbers
+
+
+class Opinion(msgspec.Struct):
+    """What one path says of the places on it: guilty with the reason, innocent, or (if in neither) nothing."""
+
+    guilty: dict[Place, str] = msgspec.field(default_factory=dict)
+    innocent: set[Place] = msgspec.field(default_factory=set)
+
+
+def always(ways: Sequence[Path], judge: Callable[[Path], Opinion]) -> dict[Place, str]:
+    """Places that some path finds guilty and none innocent, with what is wrong there.
 
     A line that is right in one configuration is not reported because it is wrong in another.
     """
-    accused: dict[Place, str] = {}
-    cleared: set[Place] = set()
-    for way in ways:
-        wrong = guilty(way)
-        for item in gradient_events(way):
-            if item.event.place is not None and item.event.place not in wrong:
-                cleared.add(item.event.place)
-        accused.update(wrong)
-    return {place: text for place, text in accused.items() if place not in cleared}
-
-
-def turns(path: Path) -> list[list[Happened]]:
-    """The gradient events of a path, turn by turn."""
-    found: list[list[Happened]] = [[]]
-    for item in path:
-        if isinstance(item, Turn):
-            found.append([])
-        elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
-            found[-1].append(item)
-    return found[:-1]
+    opinions = [judge(way) for way in ways]
+    innocent = {place for opinion in opinions for place in opinion.innocent}
+    accused = {place: reason for opinion in opinions for place, reason in opinion.guilty.items()}
+    return {place: reason for place, reason in accused.items() if place not in innocent}
 
 
 def concerns(clearing: Happened, step: Happened) -> bool:
@@ -107,13 +112,6 @@ def modules_behind(values: Iterable[Value]) -> list[Instance]:
                     top = root(option.module)
                     found[id(top)] = top
     return list(found.values())
-
-
-def root(module: Instance) -> Instance:
-    """The outermost module it is part of."""
-    while module.parent is not None:
-        module = module.parent
-    return module
 
 
 def places(events: Iterable[Event]) -> list[Place]:

@@ -12,10 +12,23 @@ import msgspec
 from unstuck.events import Backward, Event, LossCall, Place
 from unstuck.source import knowledge
 from unstuck.source.facts import Facts, Frozen
+from unstuck.source.flow import papers_over
 from unstuck.source.project import Project
 from unstuck.source.scope import Scope
 from unstuck.source.trace import Block, Happened, Hidden, Inlined, Loop, says_something
-from unstuck.source.values import UNKNOWN, Instance, Param, Parameters, Symbol, Tensor, UserClass, Value, members
+from unstuck.source.values import (
+    UNKNOWN,
+    Const,
+    Instance,
+    Param,
+    Parameters,
+    Symbol,
+    Tensor,
+    UserClass,
+    Value,
+    alternatives,
+    members,
+)
 
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
@@ -76,8 +89,7 @@ class ReaderState:
 
     def happen(self, event: Event, value: Value | None = None, subject: Value | None = None) -> Happened:
         """Write an event down at the current point of the trace."""
-        happened = Happened(event, value, subject)
-        self.tick()
+        happened = Happened(event, value, subject, self.tick())
         self.block.append(happened)
         if isinstance(event, LossCall):
             self.facts.losses.append(happened)
@@ -103,6 +115,19 @@ class ReaderState:
     def freeze(self, owner: Value, trainable: bool, node: ast.AST) -> None:
         """`requires_grad` was set on the parameters of `owner`."""
         self.facts.frozen.append(Frozen(owner, trainable, self.branch_depth > 0, self.place(node), self.tick()))
+
+    def set_trainable(self, owner: Value, wanted: Value, node: ast.AST) -> None:
+        """`requires_grad` was set: on known parameters, or on something that may be any of them."""
+        off = wanted == Const(False)
+        for option in alternatives(owner):
+            if isinstance(option, Param):
+                self.freeze(option.owner, not off, node)
+            elif isinstance(option, Instance) and knowledge.is_module(option):
+                self.freeze(option, not off, node)
+            elif isinstance(option, Tensor):
+                option.leaf = option.leaf or (not off and not papers_over(option))
+            elif not off:
+                self.freeze(UNKNOWN, True, node)
 
     @contextmanager
     def inside(self, frame: Frame) -> Iterator[Frame]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 
-from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen
+from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen, ZeroGrad
 from unstuck.source import knowledge
-from unstuck.source.base import Frame, can_train
+from unstuck.source.base import Frame, can_train, dotted
 from unstuck.source.expressions import find_method
 from unstuck.source.facts import OptimizerMade
 from unstuck.source.methods import Methods
@@ -25,12 +26,24 @@ from unstuck.source.values import (
     UserClass,
     UserFunction,
     Value,
+    adopt,
     alternatives,
     join,
 )
 
-MODULE_OPERATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Flatten": "flatten", "Identity": "view"}
+MODULE_OPERATIONS = {
+    "Softmax": "softmax",
+    "Softmax2d": "softmax",
+    "LogSoftmax": "log_softmax",
+    "Flatten": "flatten",
+    "Identity": "view",
+}
 MODES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
+HEADS = ("fc", "classifier", "head", "heads")
+PASSES_THROUGH = frozenset({"tqdm", "trange", "track", "islice", "cycle"})
+NO_LIMIT = frozenset({Symbol("math.inf"), Symbol("torch.inf"), Symbol("numpy.inf")})
+LARGEST_LIMIT = 1e6
+"""Clipping at more than this is a way to measure the norm."""
 WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "FullyShardedDataParallel", "FSDP"})
 
 
@@ -87,6 +100,11 @@ class Calls(Methods):
         """Follow a function of the user's with these arguments."""
         node = function.node
         self.read.add(node)
+        own_optimizer = function.owner is not None and knowledge.is_optimizer(function.owner)
+        if own_optimizer and getattr(node, "name", "") != "__init__":
+            # An optimizer of the user's own may step, clear and back-propagate as it likes.
+            self.hide(node, iter((function.owner or UNKNOWN, *args)))
+            return UNKNOWN
         if node in self.active or len(self.active) >= self.deepest or self.fuel <= 0:
             return UNKNOWN
         self.active.append(node)
@@ -95,7 +113,11 @@ class Calls(Methods):
         self._bind_parameters(function, frame, args, kwargs)
         try:
             with self.inside(frame), self.collecting(Inlined()), self._decorated(node):
-                return self._body(node, frame)
+                value = self._body(node, frame)
+            if "contextmanager" in map(_decorator_name, getattr(node, "decorator_list", [])):
+                # What stands behind its yield happens after the `with` body, not here.
+                self.hide(node, iter(args))
+            return value
         finally:
             self.active.pop()
 
@@ -167,11 +189,20 @@ class Calls(Methods):
             return self._call_torch(symbol, node, args, kwargs)
         if last in knowledge.OPTIMIZERS or last[:1].isupper() or symbol.name.startswith("torchvision.models."):
             return self._make(symbol, node, args, kwargs)
-        if symbol.name == "itertools.chain":
+        if symbol.name.startswith("itertools.chain"):
             return Group(list(args))
+        if last in PASSES_THROUGH:
+            return first
+        if symbol.name.startswith("numpy."):
+            return self._numpy(last, node, args)
         if self._hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
+
+    def _numpy(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+        """NumPy knows no gradients: what it makes of a tensor has lost its history."""
+        tensors = tuple(value for value in args if any(isinstance(option, Tensor) for option in alternatives(value)))
+        return self.tensor(name, tensors, node, f"numpy.{name}()") if tensors else UNKNOWN
 
     def _call_builtin(self, name: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         first = args[0] if args else UNKNOWN
@@ -186,6 +217,12 @@ class Calls(Methods):
             return Parameters(args[1].owner, only_trainable, not only_trainable)
         if name == "enumerate":
             return Group([Group([UNKNOWN, self.each(first)], is_tuple=True)], complete=False) if args else UNKNOWN
+        if name == "zip":
+            return Group([Group([self.each(value) for value in args], is_tuple=True)], complete=False)
+        if name == "float" and isinstance(first, Const):
+            return Const(math.inf) if first.value in ("inf", "Inf", "infinity") else first
+        if name == "getattr" and first == Symbol("torch.optim"):
+            return Symbol("torch.optim.Optimizer")
         if name == "setattr" and isinstance(first, Instance):
             self.facts.escaped.add(id(first))
         if name not in knowledge.HARMLESS_CALLS and self._hides(node, args, kwargs):
@@ -198,11 +235,10 @@ class Calls(Methods):
         if last in MODES:
             return Instance(name, self.place(node), args=args, kwargs=kwargs)
         if last.startswith("clip_grad_") and "nn.utils" in name:
-            parameters = args[0] if args else kwargs.get("parameters", UNKNOWN)
-            kind = "value" if "value" in last else "norm"
-            self.happen(
-                Clip(kind=kind, target=self._owner_label(parameters), place=self.place(node)), subject=parameters
-            )
+            self._clip(last, node, args, kwargs)
+            return UNKNOWN
+        if last == "_foreach_zero_":
+            self.happen(ZeroGrad(place=self.place(node)))
             return UNKNOWN
         if name == "torch.autograd.backward":
             self.happen(Backward(place=self.place(node)), first)
@@ -210,7 +246,7 @@ class Calls(Methods):
         if name.startswith("torch.nn.functional.") and last in knowledge.LOSS_FUNCTIONS:
             return self._loss(last, node, args, kwargs)
         if last in knowledge.REBUILDERS:
-            return self._rebuilt(last, node, args)
+            return self._rebuilt(last, node, args, _asks_for_gradient(kwargs))
         if last[:1].isupper() or name.startswith("torch.optim."):
             return self._make(symbol, node, args, kwargs)
         if name.startswith(("torch.utils.", "torch.distributed", "torch.cuda.", "torch.backends", "torch.autograd.")):
@@ -218,13 +254,27 @@ class Calls(Methods):
         if last in ("save", "load", "manual_seed", "device", "no_grad"):
             return UNKNOWN
         inputs = tuple(first.items) if isinstance(first, Group) else (*args, *kwargs.values())
-        return self.tensor(last, inputs, node, knowledge.CUTS.get(last, ""))
+        result = self.tensor(last, inputs, node, knowledge.CUTS.get(last, ""))
+        result.leaf = _asks_for_gradient(kwargs)
+        return result
 
-    def _rebuilt(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+    def _clip(self, name: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
+        parameters = args[0] if args else kwargs.get("parameters", UNKNOWN)
+        limit = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value", UNKNOWN))
+        number = limit.value if isinstance(limit, Const) else None
+        if limit in NO_LIMIT or (isinstance(number, int | float) and number >= LARGEST_LIMIT):
+            return
+        kind = "value" if "value" in name else "norm"
+        event = Clip(kind=kind, target=self._owner_label(parameters), place=self.place(node))
+        self.happen(event, subject=parameters)
+
+    def _rebuilt(self, name: str, node: ast.Call, args: tuple[Value, ...], leaf: bool) -> Value:
         first = args[0] if args else UNKNOWN
         inputs = tuple(first.items) if isinstance(first, Group) else (first,)
         has_history = any(isinstance(option, Tensor) for value in inputs for option in alternatives(value))
-        return self.tensor("rebuilt", inputs, node, f"torch.{name}()" if has_history else "")
+        result = self.tensor("rebuilt", inputs, node, f"torch.{name}()" if has_history else "")
+        result.leaf = leaf and not has_history
+        return result
 
     def _owner_label(self, parameters: Value) -> str | None:
         owner = parameters.owner if isinstance(parameters, Parameters) else None
@@ -239,8 +289,7 @@ class Calls(Methods):
         elif instance.last in knowledge.CONTAINERS:
             instance.items = _children(args)
             for child in instance.items:
-                if isinstance(child, Instance) and child.parent is None:
-                    child.parent = instance
+                adopt(instance, child)
         elif instance.last == "Variable" and args:
             return args[0]
         if self.forward_depth and knowledge.has_weights(instance) and instance.cls is None:
@@ -266,10 +315,19 @@ class Calls(Methods):
         if knowledge.is_module(instance):
             self.facts.called.setdefault(id(instance), []).append(self.place(node))
             operation = MODULE_OPERATIONS.get(instance.last, instance.last)
-            return self.tensor(operation, (*args, *kwargs.values()), node, module=instance)
+            output = self.tensor(operation, (*args, *kwargs.values()), node, module=instance)
+            return self._through_new_head(instance, node, output)
         if self._hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
+
+    def _through_new_head(self, model: Instance, node: ast.Call, output: Value) -> Value:
+        """A ready-made model whose last layer the user replaced ends in that layer."""
+        for name in HEADS if model.kind.startswith("torchvision.models.") else ():
+            head = model.attrs.get(name)
+            if isinstance(head, Instance) and not head.kind.startswith("part of "):
+                return self.call_value(head, node, (output,), {})
+        return output
 
     def _chain(self, sequential: Instance, node: ast.Call, args: tuple[Value, ...]) -> Value:
         value = args[0] if args else UNKNOWN
@@ -321,6 +379,15 @@ class Calls(Methods):
         self.happen(event, prediction, target)
         classes = loss in ("cross_entropy", "nll_loss")
         return self.tensor(loss, (prediction,) if classes else (prediction, target), node, module=module)
+
+
+def _asks_for_gradient(kwargs: dict[str, Value]) -> bool:
+    return kwargs.get("requires_grad", Const(False)) != Const(False)
+
+
+def _decorator_name(node: ast.expr) -> str:
+    target = node.func if isinstance(node, ast.Call) else node
+    return dotted(target).rpartition(".")[2]
 
 
 def _children(args: tuple[Value, ...]) -> list[Value]:

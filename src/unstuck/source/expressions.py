@@ -142,8 +142,9 @@ class Expressions(ReaderState):
 
     def _arithmetic(self, node: ast.BinOp) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
-        if isinstance(left, Group) and isinstance(right, Group) and isinstance(node.op, ast.Add):
-            return Group([*left.items, *right.items], left.complete and right.complete, place=left.place)
+        lists = isinstance(left, Group | Parameters) and isinstance(right, Group | Parameters)
+        if lists and isinstance(node.op, ast.Add):
+            return _concatenated(left, right)
         if _may_be_tensor(left) or _may_be_tensor(right):
             return self.tensor(type(node.op).__name__.lower(), (left, right), node)
         return UNKNOWN
@@ -179,6 +180,8 @@ class Expressions(ReaderState):
     def _item(self, base: Value, index: Value, node: ast.Subscript) -> Value:
         if isinstance(base, Tensor):
             return self.tensor("getitem", (base,), node)
+        if isinstance(base, Parameters):
+            return Parameters(base.owner, base.only_trainable, partial=True)
         key = index.value if isinstance(index, Const) else None
         if isinstance(base, Group):
             if base.keys is not None:
@@ -300,6 +303,13 @@ def find_method(
             if found:
                 return found
     return None
+
+
+def _concatenated(left: Value, right: Value) -> Group:
+    """`list(a.parameters()) + [b]`."""
+    sides = [side if isinstance(side, Group) else Group([side]) for side in (left, right)]
+    items = [item for side in sides for item in side.items]
+    return Group(items, all(side.complete for side in sides), place=sides[0].place)
 
 
 def _may_be_tensor(value: Value) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from unstuck.source import knowledge
 from unstuck.source.values import Choice, Const, Group, Param, Parameters, Tensor, Value
@@ -21,9 +21,13 @@ def _keeps_values(tensor: Tensor) -> bool:
 
 
 class History:
-    """Everything behind a value: what cut it off the graph, and whether a gradient can still flow."""
+    """Everything behind a value: what cut it off the graph, and whether a gradient can still flow.
 
-    def __init__(self, value: Value) -> None:
+    `trained` are the ids of tensors that an optimizer was given.
+    """
+
+    def __init__(self, value: Value, trained: Collection[int] = ()) -> None:
+        self._trained = trained
         self.cuts: list[Tensor] = []
         """Operations nearest to the value behind which no gradient flows, though something trained lies there."""
         self.alive = False
@@ -39,18 +43,29 @@ class History:
     def _take_in(self, value: Value) -> None:
         if not isinstance(value, Tensor):
             self.alive = self.alive or not isinstance(value, Const)
+        elif value.leaf or id(value) in self._trained:
+            self.alive = True
         elif value.cut:
             if value.module is not None or reaches_training(value.inputs):
                 self.cuts.append(value)
         elif value.op == "requires_grad_":
-            self.alive = self.alive or not papers_over(value)
+            self.alive = self.alive or not papers_over(value.inputs[0])
         elif value.module is not None and value.module.last not in knowledge.LOSSES:
             self.alive = self.alive or knowledge.has_weights(value.module) or value.module.cls is not None
 
 
-def papers_over(tensor: Tensor) -> bool:
-    """`requires_grad_()` on a value that was cut off a model's output or a loss: it hides the mistake."""
-    return History(tensor.inputs[0]).detached
+def papers_over(value: Value) -> bool:
+    """Does `requires_grad_()` on this value hide that it was cut off a model's output or a loss?"""
+    return History(value).detached
+
+
+def first_cut(cut: Tensor) -> Tensor:
+    """The cut nearest to what is trained: behind `float(loss.item())` that is `.item()`."""
+    while True:
+        deeper = History(Group(list(cut.inputs))).cuts
+        if not deeper:
+            return cut
+        cut = deeper[0]
 
 
 def reaches_training(values: Iterable[Value]) -> bool:

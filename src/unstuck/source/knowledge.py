@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstuck.source.values import Group, Instance, Symbol, UserClass, Value, alternatives
+from unstuck.source.values import Const, Instance, Symbol, UserClass, Value, alternatives, members
 
 LOSSES = {
     "CrossEntropyLoss": "cross_entropy",
@@ -125,18 +125,27 @@ def is_module(value: Value) -> bool:
 
 def has_weights(value: Value) -> bool:
     """Does the module certainly hold parameters of its own or of its children?"""
-    if not isinstance(value, Instance):
-        return False
-    if value.last in LAYERS_WITH_WEIGHTS and value.cls is None:
+    waiting, seen = [value], {id(value)}
+    while waiting:
+        module = waiting.pop()
+        if not isinstance(module, Instance):
+            continue
+        if _is_weight(module):
+            return True
+        children = [*module.attrs.values(), *module.items] if is_module(module) else []
+        options = [option for child in children for option in alternatives(child) if id(option) not in seen]
+        seen.update(map(id, options))
+        waiting += options
+    return False
+
+
+def _is_weight(module: Instance) -> bool:
+    if module.kind == "torch.nn.Parameter" or module.kind.startswith("torchvision.models."):
         return True
-    if value.kind == "torch.nn.Parameter" or value.kind.startswith("torchvision.models."):
-        return True
-    children = [*value.attrs.values(), *value.items] if is_module(value) else []
-    return any(has_weights(option) for child in children for option in alternatives(child) if option is not value)
+    plain = Const(False) in (module.kwargs.get("affine"), module.kwargs.get("elementwise_affine"))
+    return module.cls is None and module.last in LAYERS_WITH_WEIGHTS and not plain
 
 
 def contains_weights(group: Value) -> bool:
     """Does a plain list or dict hold modules with weights?"""
-    return isinstance(group, Group) and any(
-        has_weights(option) or contains_weights(option) for item in group.items for option in alternatives(item)
-    )
+    return any(has_weights(option) for option in members(group))

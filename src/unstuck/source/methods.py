@@ -23,6 +23,7 @@ from unstuck.source.values import (
     Tensor,
     UserFunction,
     Value,
+    adopt,
     alternatives,
 )
 
@@ -39,7 +40,8 @@ HIDING_METHODS = frozenset(
     "optimize_parameters update_parameters manual_backward run_step".split()
 )
 
-Arguments = tuple[tuple[Value, ...], dict[str, Value]]
+GRADIENT_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+SUPER = Symbol("builtins.super")
 
 
 class Methods(Expressions):
@@ -48,9 +50,15 @@ class Methods(Expressions):
     def call_method(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         """The result of calling a method that the user did not write."""
         receiver, name = method.receiver, method.name
-        if name == "zero_" and ".grad" in dotted(method.node):
+        if ".grad" in dotted(method.node) and (name == "zero_" or (name in ("fill_", "mul_") and args == (Const(0),))):
             self.happen(ZeroGrad(place=self.place(node)))
             return UNKNOWN
+        if name in GRADIENT_HOOKS:
+            # The hook may step and clear at every backward: no optimizer is beyond its reach.
+            self.facts.escaped.update(id(made.optimizer) for made in self.facts.optimizers)
+            return UNKNOWN
+        if receiver == SUPER:
+            return self._on_super(name, args)
         if isinstance(receiver, Tensor):
             return self._on_tensor(receiver, name, node, args)
         if isinstance(receiver, Group):
@@ -61,10 +69,20 @@ class Methods(Expressions):
             return self._on_parameters(receiver, name, node, args)
         return self._on_unknown(method, node, args, kwargs)
 
+    def _on_super(self, name: str, args: tuple[Value, ...]) -> Value:
+        """`super().__init__(layers...)` of a class derived from a container of torch."""
+        owner, cls = self.frame.owner, self.frame.defined_in
+        bases = cls.bases if cls is not None and name == "__init__" else ()
+        if owner is not None and any(isinstance(base, Symbol) and base.last in knowledge.CONTAINERS for base in bases):
+            self._add_children(owner, args)
+        return UNKNOWN
+
     def _on_tensor(self, tensor: Tensor, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
         if name == "backward":
             self._backward(tensor, node)
             return Const(None)
+        if name == "requires_grad_":
+            self.set_trainable(tensor, args[0] if args else Const(True), node)
         return self.tensor(name, (tensor, *args), node, knowledge.CUTS.get(name, ""))
 
     def _backward(self, value: Value, node: ast.Call) -> None:
@@ -88,9 +106,7 @@ class Methods(Expressions):
 
     def _on_parameters(self, value: Parameters | Param, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
         if name == "requires_grad_" and isinstance(value, Param):
-            wanted = args[0] if args else Const(True)
-            if isinstance(wanted, Const):
-                self.freeze(value.owner, bool(wanted.value), node)
+            self.set_trainable(value, args[0] if args else Const(True), node)
         elif isinstance(value, Param) and name.endswith("_"):
             self.hide(node, iter((value.owner,)))
         return UNKNOWN if isinstance(value, Param) else value
@@ -167,9 +183,9 @@ class Methods(Expressions):
             training = name == "train" and not (isinstance(flag, Const) and flag.value is False)
             self.happen(ModeChange(model=label, training=training, place=self.place(node)), subject=module)
         elif name == "requires_grad_":
-            wanted = args[0] if args else Const(True)
-            if isinstance(wanted, Const):
-                self.freeze(module, bool(wanted.value), node)
+            self.set_trainable(module, args[0] if args else Const(True), node)
+        elif name == "apply" and args and isinstance(args[0], UserFunction):
+            self.call_function(args[0], (module,), {})
         elif name == "load_state_dict":
             self.facts.loaded.add(id(module))
         elif name in ("add_module", "register_module", "append", "extend", "insert"):
@@ -182,8 +198,7 @@ class Methods(Expressions):
         for value in added:
             for child in value.items if isinstance(value, Group) else [value]:
                 module.items.append(child)
-                if isinstance(child, Instance) and child.parent is None:
-                    child.parent = module
+                adopt(module, child)
 
     def call_value(self, value: Value, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         """The result of calling a value."""
@@ -210,6 +225,8 @@ class Methods(Expressions):
         elif name == "zero_grad":
             optimizer = text if OPTIMIZER_WORDS.search(last) else None
             self.happen(ZeroGrad(optimizer=optimizer, place=place), subject=method.receiver)
+        elif name == "requires_grad_":
+            self.set_trainable(method.receiver, args[0] if args else Const(True), node)
         elif name == "step" and SCALER_WORDS.search(last):
             return self._scaler_call(name, node, args)
         elif name == "step" and SCHEDULER_WORDS.search(last):

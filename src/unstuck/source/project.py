@@ -81,7 +81,8 @@ class Project:
         level = len(module) - len(stripped)
         parts = stripped.split(".")
         if level:
-            roots = [folder.parents[level - 2] if level > 1 else folder]
+            above = [folder, *folder.parents]
+            roots = above[level - 1 : level]
         else:
             roots = [folder, *list(folder.parents)[:SEARCHED_PARENTS]]
         for root in roots:

@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from unstuck.events import Place, ZeroGrad
 from unstuck.source import knowledge
+from unstuck.source.base import dotted
 from unstuck.source.calls import Calls
+from unstuck.source.expressions import find_method
 from unstuck.source.facts import ChildReplaced
 from unstuck.source.project import user_class
 from unstuck.source.scope import bind_import
@@ -20,11 +22,13 @@ from unstuck.source.values import (
     Const,
     Group,
     Instance,
+    Method,
     Param,
     Parameters,
     Tensor,
     UserFunction,
     Value,
+    adopt,
     alternatives,
     join,
 )
@@ -45,7 +49,9 @@ class Statements(Calls):
         return True
 
     def _expression(self, node: ast.Expr) -> None:
-        self.evaluate(node.value)
+        value = self.evaluate(node.value)
+        if isinstance(value, Instance) and value.last == "set_grad_enabled":
+            self.grad_off, self.grad_unknown = self.recording_after(value, node.value, None, True)
 
     def _assignment(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
@@ -58,6 +64,10 @@ class Statements(Calls):
 
     def _augmented(self, node: ast.AugAssign) -> None:
         old, new = self.evaluate(node.target), self.evaluate(node.value)
+        if dotted(node.target).endswith(".grad"):
+            if isinstance(node.op, ast.Mult) and new == Const(0):
+                self.happen(ZeroGrad(place=self.place(node)))
+            return
         if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
             self.hide(node, iter((old,)))
         if isinstance(old, Group):
@@ -97,17 +107,31 @@ class Statements(Calls):
 
     def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
         owner = self.evaluate(target.value)
-        if target.attr == "grad" and isinstance(value, Const):
-            self.happen(ZeroGrad(place=self.place(target)))
-        elif target.attr == "requires_grad" and isinstance(value, Const):
-            for option in alternatives(owner):
-                if isinstance(option, Param):
-                    self.freeze(option.owner, bool(value.value), target)
+        if target.attr == "grad":
+            self._assign_gradient(target, value)
+        elif target.attr == "requires_grad":
+            self.set_trainable(owner, value, target)
         elif target.attr == "data" and isinstance(owner, Param):
             self.hide(target, iter((owner.owner,)))
         for option in alternatives(owner):
             if isinstance(option, Instance):
                 self._set_attribute(option, target, value)
+            elif isinstance(option, Method) and isinstance(option.receiver, Instance):
+                # `layer.weight.data = ...`: its weights are the user's own, not random ones to be trained.
+                self.facts.escaped.add(id(option.receiver))
+
+    def _assign_gradient(self, target: ast.expr, value: Value) -> None:
+        """`p.grad = None`, zeros, or something else, of which we know nothing."""
+        cleared = isinstance(value, Const) or (isinstance(value, Tensor) and value.op.startswith("zeros"))
+        if cleared:
+            self.happen(ZeroGrad(place=self.place(target)))
+        else:
+            self.hide(target, iter(()))
+
+    def _delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and target.attr == "grad":
+                self.happen(ZeroGrad(place=self.place(target)))
 
     def _set_attribute(self, owner: Instance, target: ast.Attribute, value: Value) -> None:
         name = target.attr
@@ -120,15 +144,19 @@ class Statements(Calls):
 
     def _adopt(self, owner: Instance, name: str, value: Value, target: ast.Attribute) -> None:
         for option in alternatives(value):
-            if isinstance(option, Instance) and option.parent is None and option is not owner:
-                option.parent = owner
+            adopt(owner, option)
             if isinstance(option, Group) and owner is self.frame.owner:
                 self.facts.plain_lists.append((owner, name, option))
-        if owner is not self.frame.owner and any(knowledge.has_weights(option) for option in alternatives(value)):
+        held = any(knowledge.has_weights(option) for option in alternatives(owner.attrs.get(name, UNKNOWN)))
+        building = self.frame.function == "__init__" or self.forward_depth > 0
+        inside = owner is self.frame.owner and (building or not held)
+        if not inside and any(knowledge.has_weights(option) for option in alternatives(value)):
             self.facts.replaced.append(ChildReplaced(owner, name, value, self.place(target), self.tick()))
 
     def _assign_item(self, target: ast.Subscript, value: Value) -> None:
         base = self.evaluate(target.value)
+        if dotted(target.value).endswith(".grad"):
+            self._assign_gradient(target, value)
         if isinstance(base, Group):
             base.items.append(value)
             base.complete = False
@@ -140,9 +168,9 @@ class Statements(Calls):
     def _if(self, node: ast.If) -> bool:
         if _is_main_guard(node.test):
             return self.execute(node.body)
-        test = self.evaluate(node.test)
-        if isinstance(test, Const):
-            return self.execute(node.body if test.value else node.orelse)
+        if isinstance(node.test, ast.Constant):
+            return self.execute(node.body if node.test.value else node.orelse)
+        self.evaluate(node.test)
         then: Block = []
         other: Block = []
         then_names, then_falls = self._read_branch(node.body, then)
@@ -221,6 +249,8 @@ class Statements(Calls):
         off, unknown = self.grad_off, self.grad_unknown
         for item in node.items:
             value = self.evaluate(item.context_expr)
+            if isinstance(value, Instance) and value.cls is not None and find_method(value.cls, "__enter__"):
+                self.hide(item.context_expr, iter((value,)))
             off, unknown = self.recording_after(value, item.context_expr, off, unknown)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value if isinstance(value, Instance) else UNKNOWN)
@@ -314,6 +344,7 @@ class Statements(Calls):
         ast.Global: _outer_names,
         ast.Nonlocal: _outer_names,
         ast.Match: _match,
+        ast.Delete: _delete,
         ast.Return: _return,
         ast.Continue: _leave,
         ast.Break: _leave,

@@ -8,10 +8,23 @@ from itertools import product
 
 import msgspec
 
-from unstuck.events import Event, Place
+from unstuck.events import (
+    Backward,
+    Clip,
+    Event,
+    OptimizerSeen,
+    OptimizerStep,
+    Place,
+    SchedulerStep,
+    Unscale,
+    ZeroGrad,
+)
 from unstuck.source.values import Value
 
-MOST_CONDITIONS = 7
+MOST_CONDITIONS = 8
+MOST_PATHS = 4096
+ORDERED = (Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, SchedulerStep)
+"""Events whose order and presence rules look at."""
 
 
 class Happened(msgspec.Struct, eq=False):
@@ -21,6 +34,8 @@ class Happened(msgspec.Struct, eq=False):
     value: Value | None = None
     subject: Value | None = None
     """The optimizer, model or parameters acted on."""
+    time: int = 0
+    """When, on the reader's clock."""
 
 
 class Hidden(msgspec.Struct, eq=False):
@@ -113,62 +128,68 @@ def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[H
             yield from events_in(node.body)
 
 
-def paths(loop: Loop, turns: int = 2) -> Iterator[Path]:
-    """What `turns` turns of the loop can do, one path per combination of its conditions."""
+def paths(loop: Loop, turns: int = 2) -> list[Path]:
+    """What `turns` turns of the loop can do to gradients, one path per combination of its conditions.
+
+    Empty when there are too many to look at them all: then nothing can be said of every path.
+    """
     steady, varying = _conditions(loop.body)
-    steady_keys, varying_keys = sorted(steady)[:MOST_CONDITIONS], sorted(varying)[:MOST_CONDITIONS]
-    seen: set[tuple[int, ...]] = set()
-    for same in product((True, False), repeat=len(steady_keys)):
-        chosen = dict(zip(steady_keys, same, strict=True))
-        options = [_turn(loop, chosen, varying_keys, values) for values in _all_ways(varying_keys)]
-        for turn in product(_distinct(options), repeat=turns):
-            path = tuple(item for part in turn for item in part)
-            key = tuple(map(id, path))
-            if key not in seen:
-                seen.add(key)
-                yield path
+    if len(steady) > MOST_CONDITIONS or len(varying) > MOST_CONDITIONS:
+        return []
+    found: dict[tuple[int, ...], Path] = {}
+    for same in product((True, False), repeat=len(steady)):
+        chosen = dict(zip(sorted(steady), same, strict=True))
+        options = _turns(loop, chosen, sorted(varying))
+        if len(options) ** turns > MOST_PATHS:
+            return []
+        for path in _sequences(options, turns):
+            found.setdefault(tuple(map(id, path)), path)
+    return list(found.values())
 
 
-def _all_ways(keys: Sequence[str]) -> Iterator[tuple[bool, ...]]:
-    yield from product((True, False), repeat=len(keys))
+def _turns(loop: Loop, steady: dict[str, bool], varying: Sequence[str]) -> list[tuple[Path, bool]]:
+    """The different turns the loop can take, and whether each goes on to another."""
+    found: dict[tuple[object, ...], tuple[Path, bool]] = {}
+    for values in product((True, False), repeat=len(varying)):
+        collected: list[Happened | Hidden | Turn] = []
+        left = _walk(loop.body, {**steady, **dict(zip(varying, values, strict=True))}, collected)
+        turn = ((*collected, TURN), left in ("", "continue"))
+        found.setdefault((*map(id, collected), turn[1]), turn)
+    return list(found.values())
 
 
-def _distinct(options: list[Path]) -> list[Path]:
-    return list({tuple(map(id, option)): option for option in options}.values())[:16]
-
-
-def _turn(loop: Loop, steady: dict[str, bool], varying: Sequence[str], values: Sequence[bool]) -> Path:
-    collected: list[Happened | Hidden | Turn] = []
-    _walk(loop.body, {**steady, **dict(zip(varying, values, strict=True))}, collected)
-    return (*collected, TURN)
+def _sequences(options: Sequence[tuple[Path, bool]], turns: int) -> Iterator[Path]:
+    for turn, goes_on in options:
+        if goes_on and turns > 1:
+            yield from (turn + rest for rest in _sequences(options, turns - 1))
+        else:
+            yield turn
 
 
 def _conditions(block: Sequence[Node]) -> tuple[set[str], set[str]]:
-    """Conditions that decide about events: those that hold for the whole loop, and those that change per turn."""
+    """Conditions that decide about gradients: those that hold for the whole loop, and those that change per turn."""
     steady: set[str] = set()
     varying: set[str] = set()
-    for node in block:
-        children: list[Block] = []
+    waiting = list(block)
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, Branch):
-            if _matters(node):
+            if any(_decides(item) for item in _consequences([*node.then, *node.other])):
                 (varying if node.varies else steady).add(node.condition)
-            children = [node.then, node.other]
+            waiting += [*node.then, *node.other]
         elif isinstance(node, Loop | Inlined):
-            children = [node.body]
-        for child in children:
-            inner_steady, inner_varying = _conditions(child)
-            steady |= inner_steady
-            varying |= inner_varying
+            waiting += node.body
     return steady - varying, varying
+
+
+def _decides(node: Node) -> bool:
+    """Does it matter to the order of things whether this happens?"""
+    return not isinstance(node, Happened) or isinstance(node.event, ORDERED)
 
 
 def says_something(block: Sequence[Node]) -> bool:
     """Does anything happen in the block, whatever the branch?"""
     return any(not isinstance(node, Leave) for node in _consequences(block))
-
-
-def _matters(branch: Branch) -> bool:
-    return any(True for _ in _consequences(branch.then)) or any(True for _ in _consequences(branch.other))
 
 
 def _consequences(block: Sequence[Node]) -> Iterator[Node]:

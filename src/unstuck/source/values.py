@@ -63,6 +63,8 @@ class Tensor(Value, msgspec.Struct, eq=False):
     cut_place: Place | None = None
     module: Instance | None = None
     """The module that was called, when the operation is a module."""
+    leaf: bool = False
+    """Made with `requires_grad=True`: something to train, whatever it was made from."""
 
 
 class Instance(Value, msgspec.Struct, eq=False):
@@ -149,6 +151,24 @@ class Choice(Value, msgspec.Struct, frozen=True):
     options: tuple[Value, ...]
 
 
+def adopt(owner: Instance, child: Value) -> None:
+    """Make `child` a part of `owner`, unless it has an owner or is an owner of `owner` itself."""
+    if not isinstance(child, Instance) or child.parent is not None:
+        return
+    above: Instance | None = owner
+    while above is not None and above is not child:
+        above = above.parent
+    if above is None:
+        child.parent = owner
+
+
+def root(module: Instance) -> Instance:
+    """The outermost module it is part of."""
+    while module.parent is not None:
+        module = module.parent
+    return module
+
+
 def join(one: Value, other: Value) -> Value:
     """What is known when either value may be the one."""
     if one is other or one == other:
@@ -164,9 +184,16 @@ def alternatives(value: Value) -> tuple[Value, ...]:
 
 def members(value: Value) -> Iterator[Value]:
     """Every value reachable through lists, dicts and branches, itself included."""
-    for option in alternatives(value):
-        if isinstance(option, Group):
-            for item in option.items:
-                yield from members(item)
+    waiting = [value]
+    seen: set[int] = set()
+    while waiting:
+        option = waiting.pop(0)
+        if id(option) in seen:
+            continue
+        seen.add(id(option))
+        if isinstance(option, Choice):
+            waiting[:0] = option.options
+        elif isinstance(option, Group):
+            waiting[:0] = option.items
         else:
             yield option

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import Backward, OptimizerStep, Place
-from unstuck.rules.order import modules_behind, owners, root
+from unstuck.rules.order import modules_behind, owners
 from unstuck.source import knowledge
 from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
 from unstuck.source.trace import events_in
-from unstuck.source.values import Group, Instance, Parameters, Value, alternatives, members
+from unstuck.source.values import Const, Group, Instance, Parameters, Value, members, root
 
 if TYPE_CHECKING:
     from unstuck.source import Script
+
+REGISTERING = ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")
 
 
 class Untrained(msgspec.Struct, frozen=True):
@@ -64,33 +67,44 @@ def _replaced_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
 
 
 def _cared_for_later(facts: Facts, change: ChildReplaced, made: OptimizerMade) -> bool:
+    if not any(call.time > change.time for call in facts.backwards):
+        return True
     later = [other for other in facts.optimizers if other.time > change.time]
     added = any(time > change.time for _, time in facts.groups_added)
     return bool(later) or added or id(made.optimizer) in facts.escaped or id(root(change.owner)) in facts.escaped
 
 
 def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
-    for module in _given(made.parameters):
-        states = [frozen for frozen in facts.frozen if _concerns(frozen, module)]
-        everything = [
-            frozen for frozen in states if frozen.owner is module and not frozen.trainable and not frozen.partly
-        ]
-        if not everything or not knowledge.is_module(module):
-            continue
-        last = everything[-1]
-        unknown = [frozen for frozen in facts.frozen if not isinstance(frozen.owner, Instance)]
-        thawed = any(frozen.trainable for frozen in (*states, *unknown))
-        renewed = any(change.time > last.time and root(change.owner) is module for change in facts.replaced)
-        if not thawed and not renewed and id(module) not in facts.escaped:
-            yield Untrained(
-                f"Every parameter of {_label(module)} is frozen and {_label(made.optimizer)} is given nothing "
-                "else to train.",
-                "With requires_grad=False everywhere there is no gradient to compute and nothing to update.",
-                "Leave the part that should learn unfrozen, for example the new head.",
-                _label(module),
-                last.place,
-                (made.place,),
-            )
+    given = [value for value in members(made.parameters) if not isinstance(value, Const)]
+    freezes = [_whole_freeze(facts, value) for value in given]
+    if not freezes or not all(freezes):
+        return
+    last = max((freeze for freeze in freezes if freeze), key=lambda freeze: freeze.time)
+    thawed = any(state.trainable for state in facts.frozen)
+    trained_before = any(call.time < last.time for call in facts.backwards)
+    renewed = any(change.time > last.time for change in facts.replaced)
+    if not thawed and not trained_before and not renewed:
+        names = " and ".join(dict.fromkeys(_label(v.owner) for v in given if isinstance(v, Parameters)))
+        yield Untrained(
+            f"Every parameter of {names} is frozen and {_label(made.optimizer)} is given nothing else to train.",
+            "With requires_grad=False everywhere there is no gradient to compute and nothing to update.",
+            "Leave the part that should learn unfrozen, for example the new head.",
+            names,
+            last.place,
+            (made.place,),
+        )
+
+
+def _whole_freeze(facts: Facts, given: Value) -> Frozen | None:
+    """The moment that froze everything an optimizer was given here, if it is certain that all of it was."""
+    if not isinstance(given, Parameters) or not isinstance(given.owner, Instance):
+        return None
+    owner = given.owner
+    if not knowledge.is_module(owner) or id(owner) in facts.escaped or id(root(owner)) in facts.escaped:
+        return None
+    above = {id(owner), id(root(owner))}
+    whole = [state for state in facts.frozen if id(state.owner) in above and not state.trainable and not state.partly]
+    return whole[-1] if whole else None
 
 
 def _concerns(frozen: Frozen, module: Instance) -> bool:
@@ -98,36 +112,44 @@ def _concerns(frozen: Frozen, module: Instance) -> bool:
 
 
 def _unfrozen_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
-    filtered = [value for value in members(made.parameters) if isinstance(value, Parameters) and value.only_trainable]
-    for chosen in filtered:
-        for frozen in facts.frozen:
-            if not isinstance(chosen.owner, Instance) or not _concerns(frozen, chosen.owner) or not frozen.trainable:
-                continue
-            was_frozen = any(
-                f.time < made.time and not f.trainable and _concerns(f, chosen.owner) for f in facts.frozen
-            )
-            later = [other for other in facts.optimizers if other.time > made.time]
-            added = [time for _, time in facts.groups_added if time > made.time]
-            if frozen.time < made.time or not was_frozen or later or added or id(made.optimizer) in facts.escaped:
-                continue
-            assert isinstance(frozen.owner, Instance)
-            yield Untrained(
-                f"{_label(frozen.owner)} is unfrozen after {_label(made.optimizer)} was built from the "
-                "trainable parameters only.",
-                "The optimizer was given only what was trainable then, so what is unfrozen later gets "
-                "gradients but is never updated.",
-                "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
-                _label(frozen.owner),
-                frozen.place,
-                (made.place,),
-            )
+    later = any(other.time > made.time for other in facts.optimizers)
+    added = any(time > made.time for _, time in facts.groups_added)
+    if later or added or id(made.optimizer) in facts.escaped:
+        return
+    for chosen in members(made.parameters):
+        if isinstance(chosen, Parameters) and isinstance(chosen.owner, Instance):
+            yield from (_thawed_too_late(state, made) for state in _left_out(facts, made, chosen, chosen.owner))
+
+
+def _left_out(facts: Facts, made: OptimizerMade, chosen: Parameters, owner: Instance) -> list[Frozen]:
+    """Later thaws of something that was frozen, and so not among the parameters chosen for the optimizer."""
+    whole = root(owner)
+    given = {id(module) for module in _given(made.parameters, whole_only=True)}
+    states = [state for state in facts.frozen if _concerns(state, whole)]
+    if not any(state.time < made.time and not state.trainable for state in states):
+        return []
+    thaws = [s for s in states if s.trainable and s.time > made.time and id(s.owner) not in given]
+    return [state for state in thaws if chosen.only_trainable or (owner is not whole and state.owner is not owner)]
+
+
+def _thawed_too_late(state: Frozen, made: OptimizerMade) -> Untrained:
+    name = _label(state.owner)
+    return Untrained(
+        f"{name} is unfrozen after {_label(made.optimizer)} was built from the trainable parameters only.",
+        "The optimizer was given only what was trainable then, so what is unfrozen later gets gradients but is never "
+        "updated.",
+        "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
+        name,
+        state.place,
+        (made.place,),
+    )
 
 
 def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
     for owner, name, group in facts.plain_lists:
         if owner.cls is None or id(owner) in facts.escaped or not knowledge.contains_weights(group):
             continue
-        if not _only_in_the_list(owner, group) or not _used_but_not_registered(script, owner, name):
+        if not _only_in_the_list(facts, owner, group) or not _used_but_not_registered(script, owner, name):
             continue
         kind = "dict" if group.keys is not None else "list"
         container = "nn.ModuleDict" if kind == "dict" else "nn.ModuleList"
@@ -143,33 +165,33 @@ def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
         )
 
 
-def _only_in_the_list(owner: Instance, group: Group) -> bool:
-    """The layers of the list are not registered under another name as well."""
-    registered = {id(v) for attr in owner.attrs.values() if not isinstance(attr, Group) for v in alternatives(attr)}
-    for attr in owner.attrs.values():
-        for option in alternatives(attr):
-            registered |= {id(item) for item in option.items} if isinstance(option, Instance) else set()
+def _only_in_the_list(facts: Facts, owner: Instance, group: Group) -> bool:
+    """The layers of the list are not registered under another name, not given to an optimizer, not fixed on purpose."""
     layers = [value for value in members(group) if isinstance(value, Instance) and knowledge.has_weights(value)]
-    return bool(layers) and not any(id(layer) in registered or id(layer.parent) != id(None) for layer in layers)
+    held = {
+        id(value.owner)
+        for made in facts.optimizers
+        for value in members(made.parameters)
+        if isinstance(value, Parameters)
+    }
+    frozen = {id(state.owner) for state in facts.frozen}
+    if not layers or any(layer.parent is not None for layer in layers):
+        return False
+    # A list around one module that has a name of its own is a known way to hide a teacher from the state dict.
+    hidden = group.complete and len(group.items) == 1 and bool(layers[0].label)
+    return not hidden and not any(id(layer) in held | frozen | facts.loaded for layer in layers)
 
 
 def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool:
-    """`forward` reads the list, and nothing in the class registers modules or hands parameters out by other means."""
+    """`forward` reads the list, and nothing registers its modules or hands their parameters out by other means."""
     assert owner.cls is not None
     text = ast.unparse(owner.cls.node)
-    if any(
-        word in text for word in ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")
-    ):
+    wraps = (f"List(self.{name}", f"Sequential(*self.{name}", f"Dict(self.{name}", f"Sequential(self.{name}")
+    if any(word in text for word in (*REGISTERING, *wraps)):
         return False
-    wraps = (
-        f"ModuleList(self.{name}",
-        f"Sequential(*self.{name}",
-        f"ModuleDict(self.{name}",
-        f"Sequential(self.{name}",
-    )
-    if any(word in text for word in wraps) or (
-        f".{name}:" in script.text.replace(f"self.{name}:", "") and ".parameters()" in script.text
-    ):
+    node = owner.cls.node
+    outside = [*script.lines[: node.lineno - 1], *script.lines[node.end_lineno or node.lineno :]]
+    if any(re.search(rf"\.{name}\b", line) for line in outside):
         return False
     readers = [method for key, method in owner.cls.methods.items() if key != "__init__"]
     return any(f"self.{name}" in ast.unparse(method) for method in readers)
@@ -177,7 +199,7 @@ def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool
 
 def _made_in_forward(facts: Facts) -> Iterator[Untrained]:
     for layer, place in facts.made_in_forward:
-        called = id(layer) in facts.called and place.function == "forward"
+        called = id(layer) in facts.called and id(layer) not in facts.escaped and place.function == "forward"
         if called and layer.parent is None and not layer.label.startswith("self."):
             yield Untrained(
                 f"nn.{layer.last} is created inside forward().",
@@ -228,11 +250,12 @@ def _partial(value: Value) -> bool:
     return any(isinstance(item, Parameters) and item.partial for item in members(value))
 
 
-def _given(parameters: Value) -> list[Instance]:
-    """Modules whose whole `.parameters()` the optimizer got."""
+def _given(parameters: Value, *, whole_only: bool = False) -> list[Instance]:
+    """Modules whose `.parameters()` the optimizer got, all of them or (unless `whole_only`) the trainable ones."""
     values = [value for value in members(parameters) if isinstance(value, Parameters) and not value.partial]
-    return [value.owner for value in values if isinstance(value.owner, Instance)]
+    chosen = [value.owner for value in values if not (whole_only and value.only_trainable)]
+    return [owner for owner in chosen if isinstance(owner, Instance)]
 
 
-def _label(instance: Instance) -> str:
-    return instance.label or instance.last
+def _label(value: Value) -> str:
+    return (value.label or value.last) if isinstance(value, Instance) else "the model"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from unstuck.events import Backward, Crash, Event, Forward, LossCall, ModelSeen, OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.source.flow import History, papers_over, producers
-from unstuck.source.values import Tensor, Value
+from unstuck.source.flow import History, first_cut, papers_over, producers
+from unstuck.source.values import Tensor, Value, members
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -42,18 +42,20 @@ STEADY = 3
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Every way back from the value given to backward() is cut."""
+    given = [value for made in script.facts.optimizers for value in members(made.parameters)]
+    trained = {id(value) for value in given}
     for call in script.facts.backwards:
         if call.value is None:
             continue
         papered = _papered(call.value)
-        history = History(papered.inputs[0] if papered else call.value)
+        history = History(papered.inputs[0] if papered else call.value, trained)
         if history.detached:
             yield from _cut_findings(history.cuts, call.event.place, papered)
 
 
 def _papered(value: Value) -> Tensor | None:
     for maker in producers_until_leaf(value):
-        if isinstance(maker, Tensor) and maker.op == "requires_grad_" and papers_over(maker):
+        if isinstance(maker, Tensor) and maker.op == "requires_grad_" and papers_over(maker.inputs[0]):
             return maker
     return None
 
@@ -65,7 +67,7 @@ def producers_until_leaf(value: Value) -> Iterator[Value]:
 
 
 def _cut_findings(cuts: Sequence[Tensor], backward: Place | None, papered: Tensor | None) -> Iterator[Finding]:
-    cut = cuts[0]
+    cut = first_cut(cuts[0])
     under = "under no_grad()" if cut.cut == "no_grad" else f"by {cut.cut}"
     hidden = "; requires_grad_() only hides that" if papered else ""
     yield rule.finding(

@@ -50,64 +50,79 @@ def _wiped_in_source(ways: Sequence[Path]) -> Iterator[Finding]:
         yield _finding(Witness.SOURCE, message, text, f"{fix} {ORDER}", place)
 
 
-def _wiping(path: Path) -> dict[Place, str]:
-    """Clearings that come between a backward and the step that should have used it."""
-    guilty: dict[Place, str] = {}
-    turn_of = {id(item): number for number, turn in enumerate(order.turns(path)) for item in turn}
-    items = order.gradient_events(path)
-    for position, item in enumerate(items):
-        if not isinstance(item.event, OptimizerStep) or item.event.inside_closure:
+def _wiping(path: Path) -> order.Opinion:
+    """A clearing between a backward and the step that should have used it condemns; a step that works acquits."""
+    opinion = order.Opinion()
+    items, turn_of = order.gradient_events(path), order.turn_numbers(path)
+    for position, step in enumerate(items):
+        used = _gradients_of(items, position)
+        if used is None:
             continue
-        clearing = _cleared_before(items[:position], item)
-        if clearing is None:
-            continue
-        zero, backward = clearing
-        same_turn = turn_of.get(id(zero)) == turn_of.get(id(backward)) and items.index(backward) < items.index(zero)
-        culprit = zero if same_turn else item
-        if culprit.event.place is not None:
-            guilty[culprit.event.place] = WIPED if same_turn else EARLY
-    return guilty
+        backward, zero = used
+        if zero is None:
+            clearings = [item for item in items[:backward] if isinstance(item.event, ZeroGrad)]
+            helpful = [item.event for item in clearings if order.concerns(item, step)]
+            opinion.innocent |= set(order.places([step.event, *helpful]))
+        elif turn_of[backward] == turn_of[zero] == turn_of[position]:
+            opinion.guilty.update(dict.fromkeys(order.places([items[zero].event]), WIPED))
+        else:
+            opinion.guilty.update(dict.fromkeys(order.places([step.event]), EARLY))
+    return opinion
 
 
-def _cleared_before(before: Sequence[Happened], step: Happened) -> tuple[Happened, Happened] | None:
-    """The zero_grad and the backward it wiped, if nothing was computed between it and the step."""
-    zero: Happened | None = None
-    for item in reversed(before):
+def _gradients_of(items: Sequence[Happened], position: int) -> tuple[int, int | None] | None:
+    """Where the gradients of a step come from, and the zero_grad after it that wiped them; None if neither is known."""
+    step = items[position]
+    if not isinstance(step.event, OptimizerStep) or step.event.inside_closure:
+        return None
+    zero: int | None = None
+    for index in range(position - 1, -1, -1):
+        item = items[index]
+        if isinstance(item.event, Backward):
+            return index, zero
         if isinstance(item.event, ZeroGrad) and zero is None and order.concerns(item, step):
-            zero = item
-        elif isinstance(item.event, Backward):
-            return (zero, item) if zero is not None else None
+            zero = index
         elif isinstance(item.event, OptimizerStep) and order.concerns(item, step):
             return None
     return None
 
 
 def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    items = [item for way in ways for item in order.gradient_events(way)]
-    if any(isinstance(item.event, OptimizerStep) for item in items):
-        return
-    backward = next((item.event for item in items if isinstance(item.event, Backward)), None)
-    waiting = _never_stepped(script, items) if backward else ""
-    if backward and waiting:
-        message = f"{waiting}.step() is never called: the loop runs backward() and no weight changes."
-        fix = f"Call {waiting}.step() after backward(). {ORDER}"
+    items = list({id(item): item for way in ways for item in order.gradient_events(way)}.values())
+    waiting = _never_stepped(script, items)
+    backward = _backward_after(items, waiting) if waiting else None
+    if backward is not None:
+        name = waiting if isinstance(waiting, str) else waiting.label or waiting.last
+        message = f"{name}.step() is never called: the loop runs backward() and no weight changes."
+        fix = f"Call {name}.step() after backward(). {ORDER}"
         yield _finding(Witness.SOURCE, message, MISSING, fix, backward.place)
 
 
-def _never_stepped(script: Script, items: Sequence[Happened]) -> str:
-    """Name of an optimizer that this loop belongs to and that nothing in the script steps."""
+def _backward_after(items: Sequence[Happened], waiting: Instance | str) -> Event | None:
+    """The backward that follows the optimizer's own zero_grad, or else the first."""
+    zeroed = [index for index, item in enumerate(items) if item.subject is waiting and isinstance(item.event, ZeroGrad)]
+    start = zeroed[0] if zeroed else 0
+    backwards = [item.event for item in (*items[start:], *items) if isinstance(item.event, Backward)]
+    return backwards[0] if backwards else None
+
+
+def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
+    """An optimizer that this loop belongs to and that nothing in the script steps."""
     steps = [item for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
     if any(not isinstance(item.subject, Instance) for item in steps):
         return ""
     stepped = {id(item.subject) for item in steps}
-    zeroed_objects = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
+    steps_here = any(isinstance(item.event, OptimizerStep) for item in items)
+    zeroed = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
     trained = {id(module) for module in order.modules_behind(_losses(items))}
     for made in script.facts.optimizers:
-        belongs = id(made.optimizer) in zeroed_objects or order.owners(made.parameters) & trained
+        # Where another one steps, the loss may lie behind both: only its own zero_grad shows that this one counts.
+        belongs = id(made.optimizer) in zeroed or (order.owners(made.parameters) & trained and not steps_here)
         if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
-            return made.optimizer.label or made.optimizer.last
-    zeroed = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
-    return zeroed[0] if zeroed and not steps and not script.facts.optimizers and ".step" not in script.text else ""
+            return made.optimizer
+    names = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
+    alone = bool(names) and not steps and not script.facts.optimizers and ".step(" not in script.text
+    return names[0] if alone and names[0] else ""
 
 
 def _losses(items: Sequence[Happened]) -> list[Value]:
@@ -115,20 +130,31 @@ def _losses(items: Sequence[Happened]) -> list[Value]:
 
 
 def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    relevant = [order.gradient_events(way) for way in ways]
-    stepping = [items for items in relevant if any(isinstance(item.event, OptimizerStep) for item in items)]
-    if not stepping or any(isinstance(item.event, ZeroGrad) for items in relevant for item in items):
-        return
-    step = next(item for item in stepping[0] if isinstance(item.event, OptimizerStep))
-    known = isinstance(step.subject, Instance)
-    # A step whose optimizer came from elsewhere may be cleared elsewhere too: any mention of clearing is an alibi.
-    if not known and any(word in script.text for word in ("zero_grad", ".grad = None", "reset_grad", ".grad.zero_")):
-        return
-    label = step.event.optimizer if isinstance(step.event, OptimizerStep) else ""
-    message = f"{label} steps in every turn of the loop and the gradients are never cleared."
-    yield _finding(
-        Witness.SOURCE, message, PILED, f"Call {label}.zero_grad() before each backward(). {ORDER}", step.event.place
+    every = [item for way in ways for item in order.gradient_events(way)]
+    zeros = [item for item in every if isinstance(item.event, ZeroGrad)]
+    known = all(
+        isinstance(item.subject, Instance) for item in every if isinstance(item.event, ZeroGrad | OptimizerStep)
     )
+    # An optimizer that came from elsewhere may be cleared elsewhere too: any mention of clearing is an alibi.
+    if not known and (zeros or any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))):
+        return
+    for step in _repeated_steps(ways):
+        if not any(order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
+            label = step.event.optimizer
+            message = f"{label} steps in every turn of the loop and its gradients are never cleared."
+            fix = f"Call {label}.zero_grad() before each backward(). {ORDER}"
+            yield _finding(Witness.SOURCE, message, PILED, fix, step.event.place)
+
+
+def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
+    """Steps, one for each optimizer, that some path takes at least twice."""
+    found: dict[object, Happened] = {}
+    for way in ways:
+        steps = [item for item in order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
+        for step in steps:
+            if sum(other is step for other in steps) > 1:
+                found.setdefault(id(step.subject) if step.subject is not None else step.event.place, step)
+    return list(found.values())
 
 
 @rule.in_run

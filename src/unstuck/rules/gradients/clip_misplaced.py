@@ -30,6 +30,8 @@ BEFORE_BACKWARD = (
     "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
 )
 STEADY = 3
+LARGEST_LIMIT = 1e6
+"""Clipping at more than this is a way to measure the norm."""
 
 
 @rule.in_source
@@ -40,15 +42,18 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield _finding(Witness.SOURCE, _message(cause), cause, place)
 
 
-def _misplaced(path: Path) -> dict[Place, str]:
+def _misplaced(path: Path) -> order.Opinion:
     items = order.gradient_events(path)
-    guilty: dict[Place, str] = {}
+    opinion = order.Opinion()
     for position, item in enumerate(items):
         if isinstance(item.event, Clip) and item.event.place is not None:
-            cause = _verdict(_before(items[:position], item), _next(items[position + 1 :]))
+            before, after = _before(items[:position], item), _next(items[position + 1 :])
+            cause = _verdict(before, after)
             if cause:
-                guilty[item.event.place] = cause
-    return guilty
+                opinion.guilty[item.event.place] = cause
+            elif before is not None and after is not None:
+                opinion.innocent.add(item.event.place)
+    return opinion
 
 
 def _before(earlier: Sequence[Happened], clip: Happened) -> Event | None:
@@ -80,7 +85,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
     by_place: dict[Place | None, list[tuple[Clip, str]]] = {}
     for position, event in enumerate(events):
-        if isinstance(event, Clip):
+        if isinstance(event, Clip) and event.limit is not None and event.limit < LARGEST_LIMIT:
             by_place.setdefault(event.place, []).append((event, _measured(events, position)))
     for place, clips in by_place.items():
         # The first turn has no step behind it and the last none ahead: those two may look innocent.
