@@ -44,7 +44,7 @@ def test_no_command_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixt
     [
         ("lnit", "unstuck: there is no command 'lnit'; did you mean 'lint'?\n"),
         ("train.py", "to watch a script: unstuck run train.py"),
-        ("xyz", "there is no command 'xyz' among lint, run, report, explain, rules."),
+        ("xyz", f"there is no command 'xyz' among {', '.join(cli.VERBS)}."),
     ],
 )
 def test_an_unknown_command_gets_a_hint(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,7 +178,7 @@ def test_advice_is_no_cause() -> None:
 
 def test_nothing_found_is_said_plainly_with_what_was_checked() -> None:
     assert rendered(lint_result(files=3)) == (
-        "Nothing found in 3 files: none of the 2 pitfalls checked.\n"
+        "Nothing found in 3 files; 2 pitfalls checked.\n"
         "Checked      O03 O12\n"
         "Not checked  G10: only a run shows it\n"
     )
@@ -188,7 +188,7 @@ def test_nothing_found_is_said_plainly_with_what_was_checked() -> None:
     ("word", "sentence"),
     [
         ("flat", "No cause found: the loss is flat, but it is none of the 2 pitfalls checked."),
-        ("falling", "Nothing found: none of the 2 pitfalls checked."),
+        ("falling", "Nothing found; 2 pitfalls checked."),
     ],
 )
 def test_a_stuck_run_without_a_cause_is_not_called_healthy(word: str, sentence: str) -> None:

@@ -17,8 +17,8 @@ EPILOG = (
     common.EXIT_CODES
     + """
 A file that cannot be parsed is reported and the others are still looked at; the exit code is then
-1 if something was found in the others, else 2. A line is left alone when it ends in
-`# unstuck: ignore[O12]`.
+1 if something was found in the others, else 2 (70 if one of our own rules broke down).
+A line is left alone when it ends in `# unstuck: ignore[O12]`.
 """
 )
 
@@ -37,7 +37,14 @@ def main(arguments: Sequence[str]) -> int:
     common.publish(result, options, sys.stdout)
     if options.format == "json" or options.output:
         _print_problems(result.errors)
-    return common.exit_code(verdict, options.fail_on) or (common.BAD_INPUT if problems else common.CLEAN)
+    return common.exit_code(verdict, options.fail_on) or _silent_code(verdict, problems)
+
+
+def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
+    """Nothing was found; but a rule that broke down, or a file that could not be read, is no clean bill of health."""
+    if verdict.failures:
+        return common.INTERNAL
+    return common.BAD_INPUT if problems else common.CLEAN
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,7 +58,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _chosen_rules(select: str | None, ignore: str | None) -> tuple[Rule, ...]:
     left_out = _rules_in(ignore)
-    return tuple(rule for rule in (_rules_in(select) if select else all_rules()) if rule not in left_out)
+    wanted = all_rules() if select is None else _rules_in(select)
+    chosen = tuple(rule for rule in wanted if rule not in left_out)
+    if not chosen:
+        raise common.Stop("--select and --ignore leave no rule to look for; name at least one, such as --select O12.")
+    return chosen
 
 
 def _rules_in(words: str | None) -> tuple[Rule, ...]:

@@ -216,7 +216,7 @@ def _outcome(result: Result) -> str:
     known = f"{len(verdict.checked)} pitfalls" if len(verdict.checked) != 1 else "one pitfall"
     if verdict.trend and verdict.trend.word in ("flat", "rising", "spiking", "non-finite"):
         return f"No cause found: the loss is {verdict.trend.word}, but it is none of the {known} checked."
-    return f"Nothing found{where}: none of the {known} checked."
+    return f"Nothing found{where}; {known} checked."
 
 
 def _counts(verdict: Verdict) -> str:

@@ -59,7 +59,7 @@ class Script:
         if comment is None:
             return False
         listed = comment.group(1)
-        words = {word.strip().lower() for word in (listed or "").split(",")}
+        words = {word.strip().lower().replace("_", "-") for word in (listed or "").split(",")}
         return listed is None or code.lower() in words or name in words
 
 
