@@ -67,6 +67,8 @@ class ReaderState:
         self.grad_off: Place | None = None
         self.grad_unknown = False
         self.active: list[ast.AST] = []
+        self.trusts_defaults = True
+        """Functions are read because something calls them, so an argument left out has its default."""
         self.read: set[ast.AST] = set()
         self.deepest = DEEPEST_CALL if follow_calls else 1
         self._resolved: dict[tuple[str, str], Value] = {}

@@ -151,7 +151,8 @@ class Calls(Methods):
         defaults = dict(zip([p.arg for p in parameters][::-1], spec.defaults[::-1], strict=False))
         defaults.update({p.arg: d for p, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
         for parameter in (*parameters, *spec.kwonlyargs):
-            default = defaults.get(parameter.arg)
+            # Nobody calls a function that is read on its own, so its defaults say nothing.
+            default = defaults.get(parameter.arg) if self.trusts_defaults else None
             names[parameter.arg] = Const(default.value) if isinstance(default, ast.Constant) else UNKNOWN
         names.update({parameter.arg: value for parameter, value in zip(parameters, given, strict=False)})
         names.update({name: value for name, value in kwargs.items() if name in names})

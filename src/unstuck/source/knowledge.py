@@ -73,22 +73,24 @@ FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
 
 def is_optimizer(value: Value) -> bool:
     """Does `value` certainly stand for an optimizer?"""
-    if not isinstance(value, Instance) or (value.cls is not None and not _user_optimizer(value.cls)):
+    if not isinstance(value, Instance) or is_scheduler(value):
         return False
-    if value.kind.startswith("torch.optim.lr_scheduler"):
-        return False
-    return value.kind.startswith("torch.optim.") or value.last in OPTIMIZERS or value.cls is not None
-
-
-def _user_optimizer(cls: UserClass) -> bool:
-    return any(isinstance(base, Symbol) and base.name.startswith("torch.optim.") for base in cls.bases)
+    if value.cls is not None:
+        return _derives_from(value.cls, "torch.optim.")
+    return value.kind.startswith("torch.optim.") or value.last in OPTIMIZERS
 
 
 def is_scheduler(value: Value) -> bool:
     """Does `value` certainly stand for a learning-rate scheduler?"""
-    return isinstance(value, Instance) and (
-        value.kind.startswith("torch.optim.lr_scheduler.") or (value.cls is None and value.last.endswith("LR"))
-    )
+    if not isinstance(value, Instance):
+        return False
+    if value.cls is not None:
+        return _derives_from(value.cls, "torch.optim.lr_scheduler.")
+    return value.kind.startswith("torch.optim.lr_scheduler.") or value.last.endswith("LR")
+
+
+def _derives_from(cls: UserClass, prefix: str) -> bool:
+    return any(isinstance(base, Symbol) and base.name.startswith(prefix) for base in cls.bases)
 
 
 def is_scaler(value: Value) -> bool:

@@ -198,7 +198,8 @@ class Methods(Expressions):
         for value in added:
             for child in value.items if isinstance(value, Group) else [value]:
                 module.items.append(child)
-                adopt(module, child)
+                for option in alternatives(child):
+                    adopt(module, option)
 
     def call_value(self, value: Value, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         """The result of calling a value."""

@@ -77,6 +77,7 @@ class _Reading(Statements):
         define(script.tree.body, scope, project)
         if trains:
             self.execute(script.tree.body)
+        self.trusts_defaults = False
         self._read_classes(scope, only_modules=not trains)
         if trains:
             self._read_functions(scope)

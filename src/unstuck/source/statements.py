@@ -168,9 +168,9 @@ class Statements(Calls):
     def _if(self, node: ast.If) -> bool:
         if _is_main_guard(node.test):
             return self.execute(node.body)
-        if isinstance(node.test, ast.Constant):
-            return self.execute(node.body if node.test.value else node.orelse)
-        self.evaluate(node.test)
+        test = self.evaluate(node.test)
+        if isinstance(test, Const) and self._is_settled(node.test):
+            return self.execute(node.body if test.value else node.orelse)
         then: Block = []
         other: Block = []
         then_names, then_falls = self._read_branch(node.body, then)
@@ -184,6 +184,12 @@ class Statements(Calls):
         else:
             self.scope.names = other_names if other_falls else then_names
         return then_falls or other_falls
+
+    def _is_settled(self, test: ast.expr) -> bool:
+        """A literal, or an argument of this very call: anything else that is constant now may change later."""
+        if not isinstance(test, ast.Name):
+            return isinstance(test, ast.Constant)
+        return test.id in self.frame.parameters and not any(test.id in _stored_names(loop) for loop in self.frame.loops)
 
     def _read_branch(self, body: Sequence[ast.stmt], block: Block) -> tuple[dict[str, Value], bool]:
         before = self.scope.names
