@@ -108,7 +108,7 @@ def judge(
     return Verdict(
         diagnoses=diagnoses,
         unconfirmed=tuple(rank(unconfirmed, causes)),
-        trend=trend_of(_losses(record)) if record is not None else None,
+        trend=_trend(record) if record is not None else None,
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=(*_grouped(silent), *_gaps(record)),
         failures=tuple(hearing.failures),
@@ -299,11 +299,17 @@ def _grouped(silent: dict[str, str]) -> list[str]:
     return [f"{', '.join(codes)}: {reason}" for reason, codes in reasons.items()]
 
 
+def _trend(record: Record) -> Trend | None:
+    """Which way the loss went. Several optimizers minimise several losses, of which no single word is true."""
+    stepping = {step.optimizer for step in record.of(OptimizerStep)}
+    return trend_of(_losses(record)) if len(stepping) <= 1 else None
+
+
 def _losses(record: Record) -> list[float]:
     """The loss by step. A record keeps no non-finite values, only that there were some and when."""
     values = [value for _, value in record.losses]
     last = max((step for step, _ in record.losses), default=0)
-    broken = any(event.what in ("loss", "parameter") and event.step >= last for event in record.of(NonFinite))
+    broken = any(event.step >= last for event in record.of(NonFinite))
     return [*values, math.nan] if broken else values
 
 

@@ -36,7 +36,7 @@ class Trend(msgspec.Struct, frozen=True):
 def trend_of(losses: Sequence[float]) -> Trend:
     """The trend of a loss, one value per step."""
     finite = [value for value in losses if math.isfinite(value)]
-    tail = max(3, len(losses) // 10)
+    tail = max(1, min(3, len(losses) // 2), len(losses) // 10)
     first = _median(finite[: min(HEAD, tail)])
     last = _median([value for value in losses[-tail:] if math.isfinite(value)])
     if losses and (not math.isfinite(losses[-1]) or last is None):

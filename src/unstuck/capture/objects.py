@@ -60,9 +60,12 @@ class Model:
         reference = weakref.ref(module)
         previous = self._last_at.get(place, reference)
         if previous() is None:
+            # Its identity is looked at while it lives: a dead parameter's address may be anybody's.
+            registered = {id(parameter) for _, parameter in self.parameters()}
             self.rebuilt[place] = tuple(
                 parameter_fact(f"{type(module).__name__}.{name}", parameter)
                 for name, parameter in module.named_parameters(recurse=False)
+                if parameter.requires_grad and id(parameter) not in registered
             )
         self._last_at[place] = reference
         self._inner[id(module)] = (reference, place)
@@ -135,8 +138,15 @@ class Objects:
         """Its label, known from now on."""
         known = self._optimizers.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
-            known = self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self._label(optimizer))
+            label = self._label_of_wrapped(optimizer) or self._label(optimizer)
+            known = self._optimizers[id(optimizer)] = (weakref.ref(optimizer), label)
         return known[1]
+
+    def _label_of_wrapped(self, optimizer: Optimizer) -> str:
+        """A wrapper shares the groups of what it wraps, as Lightning's does; the two are one optimizer."""
+        groups = getattr(optimizer, "param_groups", None)
+        shared = (label for other, label in self.optimizers() if other.param_groups is groups)
+        return next(shared, "") if groups is not None else ""
 
     def optimizers(self) -> Iterator[tuple[Optimizer, str]]:
         """Optimizers that still exist, with their labels."""

@@ -102,19 +102,33 @@ class Backwards:
             self._scaled = (weakref.ref(result), loss.detach())
 
     def end_window(
-        self, sampled: bool, grad_norm: Any, current_rates: tuple[float, ...], step: int | None = None
+        self,
+        sampled: bool,
+        grad_norm: Any,
+        current_rates: tuple[float, ...],
+        step: int | None = None,
+        in_closure: bool = False,
     ) -> None:
         """Tell the gauges of the window that just ended, and begin a new one."""
         watch = self._watch
         if sampled and (self.losses or grad_norm is not None):
-            # A slot cannot be averaged before it has arrived; the last one stands for the window then.
-            numbers = [loss for loss in self.losses if isinstance(loss, float)]
-            loss = sum(numbers) / len(numbers) if numbers else next(iter(self.losses[-1:]), None)
+            loss = self._loss_of_window(in_closure)
             gauges_step = watch.clock.steps if step is None else step
             watch.tell(Gauges(step=gauges_step, loss=loss, grad_norm=grad_norm, rates=current_rates))  # type: ignore[arg-type]
         self.losses = []
         watch.turn()
         self._inspector.window_ended()
+
+    def _loss_of_window(self, in_closure: bool) -> float | Slot | None:
+        """What the step minimises: the sum of its backwards, as micro-batches hold shares of it.
+
+        A closure is evaluated again and again for one step, and a slot cannot be added before it has arrived: there
+        the last value stands for all.
+        """
+        numbers = [loss for loss in self.losses if isinstance(loss, float)]
+        if numbers and not in_closure:
+            return sum(numbers)
+        return self.losses[-1] if self.losses else None
 
     def _true_value(self, loss: Tensor) -> Tensor:
         scaled, self._scaled = self._scaled, None
@@ -206,7 +220,8 @@ class Steps:
         watch.gradients_used = True
         self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
         watch.clock.step_taken()
-        self._backwards.end_window(sampled, grad_norm, rates(optimizer) if sampled else (), step)
+        in_closure = self._backwards.count > running.backwards
+        self._backwards.end_window(sampled, grad_norm, rates(optimizer) if sampled else (), step, in_closure)
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import Tensor
 
-from unstuck.capture.objects import parameter_fact, parameters_of
+from unstuck.capture.objects import Model, parameter_fact, parameters_of
 from unstuck.capture.tensors import is_plain, may_measure, norm, norms
 from unstuck.capture.watch import Watch
 from unstuck.events import ParameterFact, Place, UntrainedGradients
@@ -36,8 +34,9 @@ class Untrained:
             sizes = norms([parameter.grad for _, parameter in group if parameter.grad is not None])
             facts = tuple(parameter_fact(name, parameter) for name, parameter in group)
             self._tell(facts, place, () if sizes is None else tuple(sizes.tolist()))
-        for place, facts in self._built_in_forward(held):
-            self._tell(facts, place, ())
+        for model in self._watch.objects.models():
+            for place, facts in model.rebuilt.items():
+                self._tell(facts, place, ())
 
     def _tell(self, facts: tuple[ParameterFact, ...], place: Place | None, sizes: tuple[float, ...]) -> None:
         matter = (place, frozenset(fact.name for fact in facts))
@@ -52,20 +51,22 @@ class Untrained:
         found: dict[int, tuple[str, Tensor, Place | None]] = {}
         for model in self._watch.objects.models():
             named = [(name, parameter, None) for name, parameter in model.parameters()]
+            if _is_fixed(model, held):
+                continue
             for name, parameter, place in [*named, *model.strays()]:
                 wanted = parameter.requires_grad and id(parameter) not in held
                 if wanted and is_plain(parameter.grad) and is_plain(parameter):
                     found.setdefault(id(parameter), (name, parameter, place))
         return list(found.values())
 
-    def _built_in_forward(self, held: set[int]) -> Iterator[tuple[Place | None, tuple[ParameterFact, ...]]]:
-        for model in self._watch.objects.models():
-            registered = {id(parameter) for _, parameter in model.parameters()}
-            for place, facts in model.rebuilt.items():
-                yield place, tuple(f for f in facts if f.trainable and f.key not in registered | held)
-
     def _has_stayed(self, parameter: Tensor) -> bool:
         now = (parameter._version, float(norm(parameter)))
         before = self._still.get(id(parameter))
         self._still[id(parameter)] = now
         return before == now
+
+
+def _is_fixed(model: Model, held: set[int]) -> bool:
+    """A whole model in eval mode that no optimizer touches, such as a network for a perceptual loss, is meant so."""
+    module = model.module
+    return module is not None and not module.training and not any(id(p) in held for _, p in model.parameters())

@@ -97,7 +97,8 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     if lead.verify:
         lines += _labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
     for witness, message in _other_witnesses(diagnosis).items():
-        lines += _labelled("also", f"seen {SEEN[witness]}: {message}", prose)
+        news = "" if lead.message.startswith(message.rstrip(".")) else f": {message}"
+        lines += _labelled("also", f"seen {SEEN[witness]}{news}", prose)
     if diagnosis.explains:
         lines += _labelled("leads to", f"{', '.join(diagnosis.explains)}, reported below", prose)
     return [*lines, *_labelled("more", lead.docs, prose, "command"), []]

@@ -117,7 +117,7 @@ def _finding(
         f"cross_entropy is given {given}, so softmax is applied twice{share}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=FIX,
-        subject=Subject("call", f"cross_entropy at {loss}"),
+        subject=Subject("call", f"cross_entropy fed by {place}"),
         place=place,
         related=(loss,),
         evidence=evidence,

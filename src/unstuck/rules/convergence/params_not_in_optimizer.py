@@ -139,12 +139,12 @@ def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
 
 
 def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
+    if seen.place is not None:
+        yield _unregistered(seen)
+        return
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
     missing = [fact for fact in seen.parameters if fact.key not in held]
     if not missing:
-        return
-    if seen.place is not None:
-        yield _unregistered(seen, missing)
         return
     norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))
     largest = max((norms.get(fact.key, 0.0) for fact in missing), default=0.0)
@@ -153,24 +153,21 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     yield _not_held(Witness.RUN, missing, stale, setup.models, setup.optimizers, evidence)
 
 
-def _unregistered(seen: UntrainedGradients, missing: Sequence[ParameterFact]) -> Finding:
-    names = _listed([fact.name for fact in missing])
+def _unregistered(seen: UntrainedGradients) -> Finding:
+    names = _listed([fact.name for fact in seen.parameters])
+    count = len(seen.parameters)
+    what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
         Witness.RUN,
-        f"{len(missing)} parameters ({names}) get gradients but belong to layers that the model has not registered.",
-        cause=(
-            "Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no "
-            "optimizer gets them."
-        ),
-        fix=(
-            "Create the layers in __init__ and keep them in nn.ModuleList, nn.ModuleDict or as attributes of the "
-            "module."
-        ),
+        f"{what} to layers that the model has not registered ({names}).",
+        cause="Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no "
+        "optimizer gets them.",
+        fix="Create the layers in __init__ and keep them as attributes, in nn.ModuleList or nn.ModuleDict.",
         subject=Subject("module", names),
         place=seen.place,
         evidence=(
-            Evidence("parameters not registered", len(missing)),
-            Evidence("numbers never trained", _count(missing)),
+            Evidence("parameters not registered", count),
+            Evidence("numbers never trained", _count(seen.parameters)),
         ),
     )
 

@@ -220,7 +220,7 @@ def _piled_up(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Iterat
         Evidence("zero_grad() calls", 0),
         Evidence("gradient norm left over at the last backward", carrying[-1]),
     ]
-    message = f"{step.optimizer} took {len(steps)} steps and its gradients were never cleared."
+    message = f"In {len(steps)} watched steps of {step.optimizer} its gradients were never cleared."
     fix = f"Call zero_grad() before each backward(). {ORDER}"
     yield _finding(Witness.RUN, message, PILED, fix, step.place, [backwards[-1].place], evidence)
 
@@ -235,7 +235,7 @@ def _no_step(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
         return
     optimizer = optimizers[-1]
     evidence = [Evidence("backward() calls watched", len(backwards)), Evidence("step() calls", 0)]
-    message = f"backward() ran {len(backwards)} times and {optimizer.kind}.step() never: no weight changed."
+    message = f"In {len(backwards)} watched calls of backward(), {optimizer.kind}.step() never ran: no weight changed."
     fix = f"Call the optimizer's step() after backward(). {ORDER}"
     yield _finding(Witness.RUN, message, MISSING, fix, backwards[0].place, [optimizer.place], evidence)
 

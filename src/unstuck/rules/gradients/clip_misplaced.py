@@ -92,7 +92,8 @@ def in_run(record: Record) -> Iterator[Finding]:
         causes = [cause for _, cause in clips if cause]
         if len(causes) >= STEADY and len(causes) >= len(clips) - 2:
             cause = max(set(causes), key=causes.count)
-            yield _finding(Witness.RUN, _message(cause), cause, place, _numbers([clip for clip, _ in clips]))
+            steps = [event for event in events if isinstance(event, OptimizerStep)]
+            yield _finding(Witness.RUN, _message(cause), cause, place, _numbers([clip for clip, _ in clips], steps))
 
 
 def _measured(events: Sequence[Event], position: int) -> str:
@@ -104,12 +105,12 @@ def _measured(events: Sequence[Event], position: int) -> str:
     return _verdict(before, after)
 
 
-def _numbers(clips: Sequence[Clip]) -> list[Evidence]:
+def _numbers(clips: Sequence[Clip], steps: Sequence[OptimizerStep]) -> list[Evidence]:
     last = clips[-1]
     evidence = [Evidence("clip calls watched", len(clips))]
     if last.with_grad is not None and last.parameters is not None:
         evidence.append(Evidence("parameters with a gradient when clipped", f"{last.with_grad} of {last.parameters}"))
-    norms = [clip.norm for clip in clips if clip.norm is not None]
+    norms = [step.grad_norm for step in steps if step.grad_norm is not None]
     if norms and last.limit is not None:
         evidence.append(Evidence("largest norm that step() applied unclipped", max(norms), "", last.limit))
     return evidence

@@ -27,7 +27,8 @@ FIXES = {
     ),
     "activation": (
         "Look at what this module computes and at its inputs: guard log, sqrt and division with a small epsilon, "
-        "and keep exp in range."
+        "and keep exp in range. If the weights had grown "
+        "huge before, lower the learning rate."
     ),
     "loss": (
         "Use the stable form of the loss (functions that take logits), or guard log, sqrt and division with a "
