@@ -18,7 +18,7 @@ from unstuck.surface.pictures.chart import image
 
 DOCS = Path(__file__).parent
 EXAMPLES = "examples/surface/losses.py"
-COLOURS = 96
+COLOURS = 80
 """In a picture's palette: enough for the bands and their soft edges, and a quarter of the bytes."""
 WIDEST = 920
 
@@ -42,7 +42,9 @@ INTRODUCTION = f"""\
 
 What a loss does to its inputs, without a model: colour is the loss, arrows point where descent goes, and their length
 grows with the logarithm of the gradient; a dot is a gradient of zero. The verdicts are what `unstuck surface` finds.
-All of it is made by `python docs/make_losses.py` from [{EXAMPLES}](../{EXAMPLES}). For a page with a start to drag about:
+All of it is made by `python docs/make_losses.py` from [{EXAMPLES}](../{EXAMPLES}).
+
+For a page with a start to drag about:
 
 ```
 unstuck surface {EXAMPLES}:focal --out focal.html

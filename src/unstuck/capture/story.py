@@ -6,11 +6,12 @@ import datetime
 import hashlib
 import os
 import platform
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from unstuck._version import __version__
-from unstuck.events import Crash, RunEnded, RunStarted
+from unstuck.events import Crash, Note, RunEnded, RunStarted
 from unstuck.record import Writer
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Story:
             self._session.guard.protect("the crash", self._crash)(error)
         seconds = round(time.monotonic() - self._began, 3)
         steps = self._session.steps
+        others = 0 if steps else self._session.guard.protect("the count of processes", _processes_started)()
+        if others:
+            self._write(Note(text=f"what {others} processes did that the program started: only the first is watched"))
         self._write(RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps))
 
     def _crash(self, error: BaseException) -> None:
@@ -69,6 +73,13 @@ class Story:
                 frames=frames,
             )
         )
+
+
+def _processes_started() -> int:
+    """How many processes the program has started through multiprocessing, which keeps no public count of them."""
+    process = sys.modules.get("multiprocessing.process")
+    counter = getattr(process, "_process_counter", None)
+    return counter.__reduce__()[1][0] - 1 if counter is not None else 0
 
 
 def _torch_version() -> str:
