@@ -50,4 +50,4 @@ bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/overhead.py
 
 clean: ## remove everything that was generated
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .unstuck .mypy_cache .ruff_cache .hypothesis build dist

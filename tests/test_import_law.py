@@ -23,7 +23,7 @@ WITHOUT_TORCH = [
     "trend",
     "page",
 ]
-WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "explain", "rules", "report", "run")]
+WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "explain", "rules", "report", "run", "surface")]
 
 
 def modules_below(part: str) -> list[str]:

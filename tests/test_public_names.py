@@ -13,7 +13,7 @@ from unstuck import findings
 
 def test_all_is_what_can_be_seen() -> None:
     assert sorted(unstuck.__all__) == dir(unstuck)
-    assert set(unstuck.__all__) == {"Diagnosis", "Finding", "Severity", "__version__", "check"}
+    assert set(unstuck.__all__) == {"Diagnosis", "Finding", "Severity", "__version__", "check", "surface"}
 
 
 def test_names_are_the_things_themselves() -> None:
@@ -21,6 +21,7 @@ def test_names_are_the_things_themselves() -> None:
     assert unstuck.Diagnosis is findings.Diagnosis
     assert unstuck.Severity is findings.Severity
     assert callable(unstuck.check)
+    assert callable(unstuck.surface)
 
 
 def test_a_name_that_does_not_exist_says_so() -> None:

@@ -14,7 +14,6 @@ import msgspec
 from unstuck.events import (
     Backward,
     Clip,
-    Crash,
     Event,
     Forward,
     Gauges,
@@ -50,7 +49,7 @@ ABSENT: dict[type[Event], str] = {
 }
 
 SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run", Witness.SURFACE: "a surface"}
-TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges, Crash)
+TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 
 
@@ -260,7 +259,7 @@ def spelled(path: str) -> str:
         return path
     here = os.getcwd()
     whole = os.path.abspath(path)
-    return os.path.relpath(whole, here) if whole.startswith(here.rstrip(os.sep) + os.sep) else os.path.normpath(path)
+    return os.path.relpath(whole, here) if whole.startswith(here.rstrip(os.sep) + os.sep) else whole
 
 
 def _silent_rules(
@@ -309,7 +308,8 @@ def _losses(record: Record) -> list[float]:
     """The loss by step. A record keeps no non-finite values, only that there were some and when."""
     values = [value for _, value in record.losses]
     last = max((step for step, _ in record.losses), default=0)
-    broken = any(event.step >= last for event in record.of(NonFinite))
+    unseen = any(gauges.loss is None for gauges in record.of(Gauges))
+    broken = unseen and any(event.step >= last for event in record.of(NonFinite))
     return [*values, math.nan] if broken else values
 
 

@@ -25,6 +25,10 @@ class Report:
         """No error and no warning; advice is allowed."""
         return not self.verdict.reaches(Severity.WARNING)
 
+    def __bool__(self) -> bool:
+        """So that `assert unstuck.check(...)` means what it says."""
+        return self.ok
+
     def __str__(self) -> str:
         from unstuck.report import terminal, text
 

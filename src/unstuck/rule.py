@@ -140,10 +140,7 @@ def nearest(word: str) -> str | None:
     """The code or name the user probably meant."""
     import difflib
 
-    wanted = word.strip().lower().replace("_", "-")
-    letter, number = wanted[:1].upper(), wanted[1:]
-    if number.isdigit():
-        family = [rule.code for rule in all_rules() if rule.code[0] == letter] or [rule.code for rule in all_rules()]
-        return min(family, key=lambda code: (abs(int(code[1:]) - int(number)), code))
-    close = difflib.get_close_matches(wanted, [rule.name for rule in all_rules()], 1, 0.4)
+    wanted = word.strip().replace("_", "-")
+    codes = difflib.get_close_matches(wanted.upper(), [rule.code for rule in all_rules()], 1, 0.6)
+    close = codes or difflib.get_close_matches(wanted.lower(), [rule.name for rule in all_rules()], 1, 0.4)
     return close[0] if close else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from unstuck.cli import common
 from unstuck.rule import Rule, all_rules
 
+NARROWEST = 30
 HEADER = ("code", "name", "severity", "seen by", "pitfall")
 
 
@@ -21,17 +23,24 @@ def main(arguments: Sequence[str]) -> int:
 
         sys.stdout.write(json.encode([json.rule_document(rule) for rule in all_rules()]))
     else:
-        common.print_to_stdout(table(all_rules()))
+        from unstuck.report.terminal import columns_of
+
+        common.print_to_stdout(table(all_rules(), columns_of(sys.stdout)))
     return common.CLEAN
 
 
-def table(rules: Iterable[Rule]) -> str:
-    """The rules in aligned columns; the last one is as long as it likes."""
+def table(rules: Iterable[Rule], width: int) -> str:
+    """The rules in aligned columns; the last one is wrapped to the width, or stands below where that is too narrow."""
     rows = [HEADER, *(_row(rule) for rule in rules)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER) - 1)]
-    lines = (
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
-    )
+    room = width - sum(widths) - 2 * len(widths)
+    indent = width - room if room >= NARROWEST else len("code  ")
+    lines: list[str] = []
+    for row in rows:
+        cells = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
+        first, *rest = textwrap.wrap(row[-1], width - indent)
+        lines += [f"{cells:<{indent}}{first}"] if room >= NARROWEST else [cells, " " * indent + first]
+        lines += [" " * indent + line for line in rest]
     return "\n".join(lines) + "\n"
 
 

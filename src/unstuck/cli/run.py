@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("name a script, such as: unstuck run train.py")
     common.check_output(options.output)
     if importlib.util.find_spec("torch") is None:
-        needed = "run needs PyTorch, which is not installed here: pip install 'unstuck[torch]'"
+        needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     # The script may change directory, or put something else in place of stderr.
     home, stream = os.getcwd(), sys.stderr

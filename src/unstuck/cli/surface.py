@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--component", metavar="NAME=LOSS", action="append", default=[], help="a part of the loss, for the table"
     )
+    parser.add_argument(
+        "--around", metavar="RUN", help="axes over what a loss of torch was given in a run: a record, or `latest`"
+    )
     parser.add_argument("--points", type=int, metavar="N", help="points along each axis (80; 400 on a line)")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32")
     parser.add_argument("--out", metavar="FILE", help="a picture: .html (interactive), .png or .svg")
@@ -93,7 +96,7 @@ def _check(options: argparse.Namespace) -> None:
     if len(options.losses) > MOST_LOSSES:
         raise common.Stop(f"{len(options.losses)} losses were named; one is shown, or two are compared.")
     if importlib.util.find_spec("torch") is None:
-        needed = "surface needs PyTorch, which is not installed here: pip install 'unstuck[torch]'"
+        needed = "surface needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     if options.out and Path(options.out).suffix not in (".html", ".png", ".svg"):
         raise common.Stop(f"--out {options.out} ends in none of .html, .png and .svg.")
@@ -112,8 +115,21 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
         "dtype": options.dtype,
     }
     first, *others = [load(target) for target in options.losses]
-    seen = surface(first, options.x, options.y, **chosen)
+    x, y = _around(options.around, options.losses[0]) if options.around else (options.x, options.y)
+    seen = surface(first, x, y, **chosen)
     return [seen, *(surface(other, *seen.axes, **chosen) for other in others)]
+
+
+def _around(run: str, target: str) -> tuple[Any, Any]:
+    from unstuck.cli.runs import latest_run
+    from unstuck.record import RecordError, read
+    from unstuck.surface.around import axes_around
+
+    try:
+        record = read(latest_run() if run == "latest" else Path(run))
+    except RecordError as error:
+        raise common.Stop(str(error)) from None
+    return axes_around(record, target.rpartition(":")[2])
 
 
 def _named(word: str) -> tuple[str, str]:

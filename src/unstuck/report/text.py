@@ -45,9 +45,9 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
 
 
 def _title(result: Result, index: int) -> list[Line]:
-    """The first diagnosis is the headline, unless many scripts were asked about at once."""
+    """What a run suffers from has a most likely cause; a script that was only read may not suffer at all."""
     first = result.verdict.diagnoses[0]
-    if result.files > 1 or first.severity is Severity.ADVICE:
+    if result.run is None or first.severity is Severity.ADVICE:
         return []
     if index == 0:
         return [[("Most likely cause", "strong")], []]
@@ -81,6 +81,8 @@ def trend_sentence(trend: Trend) -> str:
     if trend.word == "non-finite":
         began = "" if trend.first is None else f" (it began at {number(trend.first)})"
         return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
+    if trend.steps == 1 and trend.last is not None:
+        return f"One loss was seen: {number(trend.last)}."
     if trend.word == "too short":
         return f"The loss went {values}: too short to tell a direction from the noise."
     return f"The loss is {trend.word}: {values}."

@@ -106,6 +106,8 @@ class Calls(Methods):
             self.hide(node, iter((function.owner or UNKNOWN, *args)))
             return UNKNOWN
         if node in self.active or len(self.active) >= self.deepest or self.fuel <= 0:
+            if self.active:
+                self.hide(node, iter((*args, *kwargs.values())))
             return UNKNOWN
         self.active.append(node)
         name = getattr(node, "name", "<lambda>")

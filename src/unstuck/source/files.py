@@ -46,13 +46,15 @@ def _python_files(folder: Path) -> Iterator[Path]:
 def read_text(path: Path) -> str:
     """The decoded text of a Python file, line ends as `\\n`, or a SourceError."""
     try:
+        if not path.is_file():
+            raise SourceError(f"{path} is not a regular file; name a Python source file.")
+        if path.stat().st_size > LARGEST_FILE:
+            raise SourceError(f"{path} is larger than {LARGEST_FILE // 2**20} MB; it was skipped.")
         raw = path.read_bytes()
     except OSError as problem:
         raise SourceError(f"{path} cannot be read ({problem.strerror}); check the file and its permissions.") from None
     if b"\0" in raw:
         raise SourceError(f"{path} is not text (it holds null bytes); name a Python source file.")
-    if len(raw) > LARGEST_FILE:
-        raise SourceError(f"{path} is larger than {LARGEST_FILE // 2**20} MB; it was skipped.")
     try:
         text = raw.decode(_encoding(raw))
     except (SyntaxError, UnicodeDecodeError, LookupError):

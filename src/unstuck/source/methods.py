@@ -40,7 +40,9 @@ HIDING_METHODS = frozenset(
     "optimize_parameters update_parameters manual_backward run_step".split()
 )
 
-GRADIENT_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+GRADIENT_HOOKS = frozenset(
+    "register_hook register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook".split()
+)
 SUPER = Symbol("builtins.super")
 
 

@@ -19,7 +19,15 @@ from unstuck.source.values import Const, Group, Instance, Parameters, Value, mem
 if TYPE_CHECKING:
     from unstuck.source import Script
 
-REGISTERING = ("add_module", "register_module", "setattr(", "def parameters", "def named_parameters")
+REGISTERING = (
+    "add_module",
+    "register_parameter",
+    "_modules[",
+    "register_module",
+    "setattr(",
+    "def parameters",
+    "def named_parameters",
+)
 
 
 class Untrained(msgspec.Struct, frozen=True):

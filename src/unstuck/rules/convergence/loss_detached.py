@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from unstuck.events import Backward, Crash, Event, Forward, LossCall, ModelSeen, OptimizerStep, Place, ZeroGrad
+from unstuck.events import Backward, Crash, Event, Forward, LossCall, ModelSeen, OptimizerStep, Place, Setup, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.source.flow import History, first_cut, papers_over, producers
@@ -35,7 +35,7 @@ FIXES = {
 FIX = "Back-propagate the loss tensor itself, and use {cut} only on the copy that is logged."
 EventType = TypeVar("EventType", bound=Event)
 
-NO_GRAPH = "does not require grad"
+NO_GRAPH = "element 0 of tensors does not require grad"
 STEADY = 3
 
 
@@ -54,13 +54,13 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _papered(value: Value) -> Tensor | None:
-    for maker in producers_until_leaf(value):
+    for maker in _itself_and_producers(value):
         if isinstance(maker, Tensor) and maker.op == "requires_grad_" and papers_over(maker.inputs[0]):
             return maker
     return None
 
 
-def producers_until_leaf(value: Value) -> Iterator[Value]:
+def _itself_and_producers(value: Value) -> Iterator[Value]:
     """The value itself, then what made it."""
     yield value
     yield from producers(value)
@@ -89,6 +89,21 @@ def _upper(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The loss of the probed batch has no graph."""
+    cut = [backward for backward in setup.backwards if backward.requires_grad is False]
+    if cut and any(fact.trainable for model in setup.models for fact in model.parameters):
+        yield rule.finding(
+            Witness.SETUP,
+            "The loss of the batch is cut off the graph: backward() has nothing to go back through.",
+            cause=_upper(CAUSE),
+            fix="In the model or the loss function, remove what cuts the graph: item(), detach(), .data or no_grad().",
+            subject=Subject("loss", "loss of the batch"),
+            place=cut[0].place,
+        )
+
+
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """backward() raised for want of a graph, or ran and gave no parameter a gradient."""
@@ -110,18 +125,20 @@ def _something_trains(record: Record) -> bool:
 
 
 def _explained(events: Sequence[Event], crash: Crash) -> Finding:
-    forward = _last(events, Forward)
-    loss = _last(events, LossCall)
+    turn = _since_last_backward(events)
+    forward, loss = _last(turn, Forward), _last(turn, LossCall)
+    recorded = [event for event in turn if isinstance(event, Forward) and event.output_requires_grad]
     message, place, cut = "backward() was called on a tensor without a graph.", crash.place, ""
     evidence: list[Evidence] = []
-    if isinstance(forward, Forward) and not forward.grad_enabled:
+    if isinstance(forward, Forward) and not forward.grad_enabled and not recorded:
         message = f"The forward pass of {forward.model} ran with gradient recording off, so backward() has no graph."
         place, cut = forward.place, "no_grad"
         evidence.append(Evidence("gradient recording in the forward pass", "off", place=forward.place))
     elif isinstance(loss, LossCall) and loss.output_requires_grad:
         message = f"{loss.loss} returned a loss with a graph, but what backward() was called on has none."
         evidence.append(Evidence("loss still had its graph", True, place=loss.place))
-    elif isinstance(forward, Forward) and forward.output_requires_grad:
+    elif recorded:
+        forward = recorded[-1]
         message = f"{forward.model} returned an output with a graph, but what backward() was called on has none."
         evidence.append(Evidence("model output still had its graph", True, place=forward.place))
     related = [crash.place, forward.place if forward else None, loss.place if loss else None]
@@ -140,6 +157,12 @@ def _explained(events: Sequence[Event], crash: Crash) -> Finding:
         related=related,
         evidence=evidence,
     )
+
+
+def _since_last_backward(events: Sequence[Event]) -> list[Event]:
+    """What led to the backward that failed."""
+    earlier = [i for i, event in enumerate(events) if isinstance(event, Backward) and not event.failed]
+    return list(events[earlier[-1] + 1 :] if earlier else events)
 
 
 def _last(events: Sequence[Event], kind: type[EventType]) -> EventType | None:

@@ -40,7 +40,7 @@ NOTHING = "With requires_grad=False everywhere there is no gradient to compute a
 REBUILD = "Build the optimizer after the model is complete, or add the new parameters with optimizer.add_param_group()."
 FREEZE_OR_GIVE = "Give them to an optimizer; if they are meant to stay fixed, say so with requires_grad_(False)."
 EMPTY_LIST = "optimizer got an empty parameter list"
-NO_GRAPH = "does not require grad"
+NO_GRAPH = "element 0 of tensors does not require grad"
 NAMES_SHOWN = 4
 
 
@@ -70,8 +70,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
     missing = [fact for model in setup.models for fact in model.parameters if fact.trainable and fact.key not in held]
     if missing:
-        stale = _stale(setup.models, setup.optimizers)
-        yield _not_held(Witness.SETUP, missing, stale, setup.models, setup.optimizers)
+        yield _not_held(Witness.SETUP, missing, setup)
 
 
 @rule.in_run
@@ -148,9 +147,7 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
         return
     norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))
     largest = max((norms.get(fact.key, 0.0) for fact in missing), default=0.0)
-    stale = _stale(setup.models, setup.optimizers)
-    evidence = (Evidence("largest gradient norm among them", largest),)
-    yield _not_held(Witness.RUN, missing, stale, setup.models, setup.optimizers, evidence)
+    yield _not_held(Witness.RUN, missing, setup, (Evidence("largest gradient norm among them", largest),))
 
 
 def _unregistered(seen: UntrainedGradients) -> Finding:
@@ -172,36 +169,37 @@ def _unregistered(seen: UntrainedGradients) -> Finding:
     )
 
 
-def _stale(models: Iterable[ModelSeen], optimizers: Iterable[OptimizerSeen]) -> list[ParameterFact]:
-    """Tensors an optimizer holds that belong to no model any more."""
-    alive = {fact.key for model in models for fact in model.parameters}
-    return [fact for optimizer in optimizers for fact in optimizer.parameters if fact.key not in alive]
+def _stale(setup: Setup, missing: Sequence[ParameterFact]) -> list[ParameterFact]:
+    """Tensors an optimizer holds in place of the missing ones: of no model, and as many of each dimension."""
+    alive = {fact.key for model in setup.models for fact in model.parameters}
+    strangers = [f for optimizer in setup.optimizers for f in optimizer.parameters if f.key not in alive]
+    alike = sorted(len(fact.shape) for fact in strangers) == sorted(len(fact.shape) for fact in missing)
+    return strangers if alike else []
 
 
 def _not_held(
-    witness: Witness,
-    missing: Sequence[ParameterFact],
-    stale: Sequence[ParameterFact],
-    models: Sequence[ModelSeen],
-    optimizers: Sequence[OptimizerSeen],
-    evidence: Sequence[Evidence] = (),
+    witness: Witness, missing: Sequence[ParameterFact], setup: Setup, evidence: Sequence[Evidence] = ()
 ) -> Finding:
-    trainable = sum(fact.trainable for model in models for fact in model.parameters)
-    whole = len(missing) >= trainable
-    certain = whole or bool(stale)
+    stale = _stale(setup, missing)
+    trainable = sum(fact.trainable for model in setup.models for fact in model.parameters)
+    certain = len(missing) >= trainable or bool(stale)
     names = _listed([fact.name for fact in missing])
-    kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in optimizers))
-    tail = f"; {kinds} holds {len(stale)} tensors that the model no longer uses" if stale else ""
-    counts = [Evidence("trainable parameters in no optimizer", f"{len(missing)} of {trainable}")]
+    kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
+    tail = f"; {kinds} still holds {len(stale)} that the model no longer uses" if stale else ""
+    built = [optimizer.place for optimizer in setup.optimizers]
     return rule.finding(
         witness,
         f"{len(missing)} of {trainable} trainable parameters are in no optimizer ({names}){tail}.",
         cause=STALE if stale else NEVER_MOVES,
         fix=REBUILD if stale else FREEZE_OR_GIVE,
         subject=Subject("parameter", names),
-        place=optimizers[-1].place,
-        related=[optimizer.place for optimizer in optimizers] + [model.place for model in models],
-        evidence=[*counts, Evidence("numbers never trained", _count(missing)), *evidence],
+        place=built[-1],
+        related=[*built, *(model.place for model in setup.models)],
+        evidence=[
+            Evidence("trainable parameters in no optimizer", f"{len(missing)} of {trainable}"),
+            Evidence("numbers never trained", _count(missing)),
+            *evidence,
+        ],
         severity=None if certain else Severity.WARNING,
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ EARLY = "step runs before backward, on gradients that were just cleared, so it h
 MISSING = "backward computes gradients, but without step() no weight ever changes."
 PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
 STEADY = 3
+CLEARING = re.compile(r"zero_grad|\.grad\b")
 
 
 @rule.in_source
@@ -138,12 +140,22 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
     # An optimizer that came from elsewhere may be cleared elsewhere too: any mention of clearing is an alibi.
     if not known and (zeros or any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))):
         return
+    if _clears_elsewhere(script, every):
+        return
     for step in _repeated_steps(ways):
         if not any(order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
             label = step.event.optimizer
             message = f"{label} steps in every turn of the loop and its gradients are never cleared."
             fix = f"Call {label}.zero_grad() before each backward(). {ORDER}"
             yield _finding(Witness.SOURCE, message, PILED, fix, step.event.place)
+
+
+def _clears_elsewhere(script: Script, items: Sequence[Happened]) -> bool:
+    """Is there a mention of clearing that was not followed into this loop, such as in a generator or a hook?"""
+    followed = {place.line for place in order.places(item.event for item in items if isinstance(item.event, ZeroGrad))}
+    mentions = [number for number, line in enumerate(script.lines, 1) if CLEARING.search(line)]
+    elsewhere = {place.line for place in order.places(e.event for e in events_in(script.facts.trace))}
+    return any(number not in followed | elsewhere for number in mentions)
 
 
 def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:

@@ -97,10 +97,16 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _measured(events: Sequence[Event], position: int) -> str:
+    """Why the clip at this position had no effect, by what came before and after it."""
     clip = events[position]
+    assert isinstance(clip, Clip)
+    stepping = {event.optimizer for event in events if isinstance(event, OptimizerStep)}
+    if not clip.parameters or len(stepping) > 1:
+        # Whose gradients were clipped is not known, or several optimizers take turns: the neighbours prove nothing.
+        return ""
     after = next((event for event in events[position + 1 :] if not isinstance(event, Clip)), None)
     before = next((event for event in reversed(events[:position]) if not isinstance(event, Clip)), None)
-    if isinstance(clip, Clip) and clip.with_grad == 0 and not isinstance(before, OptimizerStep):
+    if clip.with_grad == 0 and not isinstance(before, OptimizerStep):
         return BEFORE_BACKWARD
     return _verdict(before, after)
 

@@ -1,0 +1,1 @@
+"""What is wrong with the shape of a loss on its own."""

@@ -1,0 +1,65 @@
+"""S07: autograd says another slope than the loss has: something is detached, or a backward is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Witness
+from unstuck.rule import Rule
+from unstuck.rules.surface._words import point, subject_of
+
+if TYPE_CHECKING:
+    from unstuck.surface.model import Disagreement, Surface
+
+rule = Rule(
+    code="S07",
+    name="gradient-mismatch",
+    title="the gradient autograd gives is not the slope of the loss",
+    severity=Severity.ERROR,
+    explains=("S01", "S04"),
+)
+
+DETACHED = "No gradient gets through: the value is taken out of the graph by detach(), .item(), no_grad or numpy."
+CHANGED = "A part of the loss is detached, or a custom backward does not match its forward."
+FIX = (
+    "Find what leaves the graph (detach, .item(), .data, a round or argmax) or correct the backward and test it with "
+    "torch.autograd.gradcheck. Leave it if it is meant: a stop-gradient, a straight-through estimator."
+)
+FEWEST = 3
+
+
+@rule.in_surface
+def in_surface(surface: Surface) -> Iterator[Finding]:
+    """At several points of the sample, finite differences show another slope."""
+    wrong = surface.disagreements
+    if len(wrong) < FEWEST:
+        return
+    none = not surface.gradient.any()
+    shown = max(wrong, key=_distance)
+    yield rule.finding(
+        Witness.SURFACE,
+        f"At {point(surface, shown.at)} {surface.name} slopes by {_slope(shown.finite_difference)}, but autograd "
+        f"says {_slope(shown.autograd)}.",
+        cause=DETACHED if none else CHANGED,
+        fix=FIX,
+        subject=subject_of(surface),
+        place=surface.place,
+        evidence=[
+            Evidence("points that disagree", len(wrong), threshold=float(FEWEST)),
+            Evidence("autograd", _slope(shown.autograd)),
+            Evidence("finite difference", _slope(shown.finite_difference)),
+        ],
+        severity=None if none else Severity.WARNING,
+        confidence=Confidence.CERTAIN if none else Confidence.LIKELY,
+    )
+
+
+def _distance(wrong: Disagreement) -> float:
+    pairs = zip(wrong.autograd, wrong.finite_difference, strict=True)
+    return sum((one - other) ** 2 for one, other in pairs)
+
+
+def _slope(slope: tuple[float, ...]) -> str:
+    numbers = ", ".join(f"{value:.4g}" for value in slope)
+    return numbers if len(slope) == 1 else f"({numbers})"

@@ -1,0 +1,93 @@
+"""S04: descent ends elsewhere than where the user wants it, or in a minimum that is not the lowest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.rule import Rule
+from unstuck.rules.surface._words import percent, plane, point, subject_of
+
+if TYPE_CHECKING:
+    from unstuck.surface.model import Arrivals, Surface
+
+rule = Rule(
+    code="S04",
+    name="wrong-way",
+    title="descent leads away from where the loss is meant to lead",
+    severity=Severity.ERROR,
+)
+
+CAUSE = "The optimizer does what this loss asks for, and that is not what you want."
+CAUSE_OF_TRAP = "Which of the minima a run ends in is decided by where it starts."
+FIX = "Rethink the formula: check its signs, and what it is at its lowest; {command} shows where its arrows point."
+FIX_OF_TRAP = "Remove the second minimum (a convex term, an annealed weight), or start on the right side of it."
+ARRIVED = 0.9
+"""Enough of the starts end where they should."""
+MOST = 0.5
+TRAPPED = 0.1
+
+
+@rule.in_surface
+def in_surface(surface: Surface) -> Iterator[Finding]:
+    """Too few starts end in the desired region; without one, too many in a local minimum."""
+    arrivals = surface.arrivals
+    if arrivals is None:
+        return
+    if surface.desired is not None:
+        settled = 1.0 - arrivals.ended.get("still moving", 0.0)
+        share = arrivals.ended.get("desired region", 0.0)
+        if settled and share / settled < ARRIVED:
+            yield _astray(surface, arrivals, share)
+    elif arrivals.ended.get("local minimum", 0.0) >= TRAPPED:
+        yield _trapped(surface, arrivals.ended["local minimum"])
+
+
+def _astray(surface: Surface, arrivals: Arrivals, share: float) -> Finding:
+    elsewhere = {word: part for word, part in arrivals.ended.items() if word != "desired region"}
+    worst = max(elsewhere, key=lambda word: elsewhere[word])
+    return rule.finding(
+        Witness.SURFACE,
+        f"Descent on {surface.name} ends in the desired region from only {percent(share)} of {arrivals.starts} "
+        f"starts; {percent(elsewhere[worst])} end {_where(surface, worst)}.",
+        cause=CAUSE,
+        fix=FIX.format(command="`unstuck surface --out surface.html`"),
+        subject=subject_of(surface),
+        place=surface.place,
+        evidence=[
+            Evidence(f"starts that end {_where(surface, word)}", percent(part)) for word, part in elsewhere.items()
+        ],
+        severity=Severity.ERROR if share < MOST else Severity.WARNING,
+    )
+
+
+def _where(surface: Surface, word: str) -> str:
+    places = {
+        "minimum": "in a minimum elsewhere",
+        "local minimum": "in a local minimum elsewhere",
+        "lowest edge": f"at another edge of the {plane(surface)}",
+        "edge of the plane": f"at another edge of the {plane(surface)}",
+        "stuck": "without gradient",
+        "bottomless": "falling without bound",
+        "non-finite": "where the loss is not finite",
+        "still moving": "still moving",
+    }
+    return places.get(word, word)
+
+
+def _trapped(surface: Surface, share: float) -> Finding:
+    minima = [each for each in surface.stationary if each.kind == "minimum"]
+    lowest, trap = min(minima, key=lambda each: each.value), max(minima, key=lambda each: each.value)
+    return rule.finding(
+        Witness.SURFACE,
+        f"From {percent(share)} of the starts, descent on {surface.name} ends in a local minimum "
+        f"({trap.value:.4g} at {point(surface, trap.at)}) instead of the lowest value "
+        f"({min(lowest.value, surface.lowest):.4g}).",
+        cause=CAUSE_OF_TRAP,
+        fix=FIX_OF_TRAP,
+        subject=subject_of(surface),
+        place=surface.place,
+        evidence=[Evidence("starts that end in a local minimum", round(100 * share, 1), "%", 100 * TRAPPED)],
+        severity=Severity.WARNING,
+    )

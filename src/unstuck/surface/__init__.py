@@ -1,0 +1,51 @@
+"""A loss on its own: `unstuck.surface(loss, x=("margin", -3, 3))`, and `unstuck.surface.landscape` for a model.
+
+The package is itself the function: calling it draws a loss.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstuck.surface.compare import difference
+    from unstuck.surface.loss import SurfaceError
+    from unstuck.surface.model import Axis, Surface
+    from unstuck.surface.weights import landscape
+
+__all__ = ["Axis", "Surface", "SurfaceError", "difference", "landscape"]
+
+# Loaded at first use: what only shows a surface needs no torch.
+_HOMES = {
+    "Axis": "unstuck.surface.model",
+    "Surface": "unstuck.surface.model",
+    "SurfaceError": "unstuck.surface.loss",
+    "difference": "unstuck.surface.compare",
+    "landscape": "unstuck.surface.weights",
+}
+
+
+class SurfaceModule(ModuleType):
+    """The type of this package: a module that can be called."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Surface:
+        """See `unstuck.surface.scan.surface`."""
+        from unstuck.surface.scan import surface
+
+        return surface(*arguments, **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unstuck.surface' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+sys.modules[__name__].__class__ = SurfaceModule

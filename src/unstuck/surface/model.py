@@ -1,0 +1,219 @@
+"""What is known about a loss on a line or a plane: plain arrays and numbers, no torch.
+
+Everything that shows or judges a surface reads this and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from unstuck.events import Place
+    from unstuck.findings import Finding
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Point = tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One input that is varied."""
+
+    name: str
+    points: Array
+    """1-D, rising, at least two, evenly spaced."""
+
+    @property
+    def low(self) -> float:
+        """The smallest value."""
+        return float(self.points[0])
+
+    @property
+    def high(self) -> float:
+        """The largest value."""
+        return float(self.points[-1])
+
+    @property
+    def span(self) -> float:
+        """From the smallest to the largest."""
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """A point where the gradient vanishes, refined beyond the grid."""
+
+    at: Point
+    """One coordinate per axis, in axis units."""
+    value: float
+    kind: str
+    """`minimum`, `maximum`, `saddle`, or `degenerate` (flat along at least one direction, to second order)."""
+    curvature: Point
+    """Eigenvalues of the Hessian, rising; one per axis. Infinite across a kink, where there is no Hessian."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The operation that makes a region non-finite."""
+
+    operation: str
+    """`log`, `div`, `sqrt`, ..."""
+    shown: str
+    """The operation with the numbers it was given: `log(0)`, `0 / 0`, `the gradient of sqrt at 0`."""
+    place: Place | None = None
+    """The user's line it stands on, where that is known."""
+    guard: str = ""
+    """What to write instead; empty where no guard is known."""
+    left: float | None = None
+    """Share of the grid that is still non-finite when the guard is put in, where that was tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Cells of the grid that belong together."""
+
+    low: Point
+    """Lower corner of the box around it, in axis units."""
+    high: Point
+    """Upper corner."""
+    share: float
+    """Part of the grid's points that lie in it, from 0 to 1."""
+    cells: Mask
+    """Shape of `Surface.value`; true inside."""
+    label: str = ""
+    """`zero gradient`, `kink`, `desired`; for a non-finite region what is not finite: `loss` or `gradient`."""
+    value: float | None = None
+    """The loss there, where it is the same (to a millionth of its range) throughout."""
+    culprit: Culprit | None = None
+    """What makes it non-finite, for such a region."""
+
+
+@dataclass(frozen=True, eq=False)
+class FlowLine:
+    """The way descent takes from one start."""
+
+    optimizer: str
+    """`flow` (gradient flow, that is SGD with ever smaller steps), `sgd` or `adam`."""
+    points: Array
+    """Shape (n, d): the start first, in axis units."""
+    ended: str
+    """`desired region`, `minimum`, `local minimum` (another one lies lower), `lowest edge` (the lowest value of the
+    plane, at its edge), `edge of the plane`, `stuck` (no gradient, no minimum), `bottomless` (falls far below all
+    of the grid), `non-finite` or `still moving`."""
+
+
+@dataclass(frozen=True)
+class FlowRow:
+    """One line of the gradient-flow table."""
+
+    component: str
+    """`loss`, or the name of a component."""
+    parameter: str
+    """The name of the axis the gradient is for."""
+    label: str
+    """Which representative input: `zero`, `small`, `converged`, `degenerate`, `operating point`, ..."""
+    at: Point
+    loss: float
+    gradient: float
+    flag: str = ""
+    """Empty when all is well; else `zero gradient`, `non-finite loss`, `non-finite gradient`."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A point at which autograd and finite differences do not agree."""
+
+    at: Point
+    autograd: Point
+    finite_difference: Point
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Where descent from starts all over the plane ended, each as a share of the starts."""
+
+    starts: int
+    ended: Mapping[str, float]
+    """The words of `FlowLine.ended`, each with its share; they add up to 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """A loss over one or two of its inputs, its gradient field, and what was found in them."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    """One or two."""
+    value: Array
+    """The loss: shape (len(x),) or (len(x), len(y)), indexed [x, y]. NaN where it could not be computed."""
+    gradient: Array
+    """Shape (d, *value.shape): d loss / d axis. Descent goes against it. NaN where there is none."""
+    components: Mapping[str, Array] = field(default_factory=dict)
+    """The value of each named part of the loss, in the shape of `value`."""
+    stationary: tuple[Stationary, ...] = ()
+    dead: tuple[Region, ...] = ()
+    """Connected regions of zero gradient, also the harmless ones where the loss is at its lowest."""
+    non_finite: tuple[Region, ...] = ()
+    """Connected regions where the loss or its gradient is NaN or infinite. One without cells is a single point
+    between those of the grid."""
+    kinks: tuple[Region, ...] = ()
+    """Where the gradient jumps: a point of a line, a curve in a plane."""
+    desired: Region | None = None
+    """Where the user wants descent to end."""
+    flows: tuple[FlowLine, ...] = ()
+    """Ways of descent to draw, from the marks and a few starts across the plane."""
+    table: tuple[FlowRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What the rules say, the most important first."""
+    marks: tuple[Point, ...] = ()
+    """The user's own operating points."""
+    method: str = "vectorised"
+    """How the grid was computed: `vectorised`, `vmap` or `point by point`."""
+    notes: tuple[str, ...] = ()
+    """Sentences about what could not be done, or was done in another way than asked."""
+    place: Place | None = None
+    """Where the loss is defined, if that is known."""
+    arrivals: Arrivals | None = None
+    disagreements: tuple[Disagreement, ...] = ()
+    """Sampled points where autograd and finite differences do not agree."""
+    product: tuple[str, str] | None = None
+    """The axes each factor depends on, when the loss is in essence a product: `("pos", "neg")`."""
+    remedy: Surface | None = None
+    """The same loss with its product taken apart in log space, to compare with."""
+    eigenvalues: tuple[float, ...] = ()
+    """A model's landscape only: the top eigenvalues of the Hessian at the model, the largest first."""
+
+    @property
+    def dimensions(self) -> int:
+        """1 for a curve, 2 for a plane."""
+        return len(self.axes)
+
+    @property
+    def finite(self) -> Mask:
+        """Where the loss and its whole gradient are finite."""
+        mask: Mask = np.isfinite(self.value) & np.isfinite(self.gradient).all(axis=0)
+        return mask
+
+    @property
+    def steepness(self) -> Array:
+        """The norm of the gradient at every point."""
+        norm: Array = np.sqrt((self.gradient**2).sum(axis=0))
+        return norm
+
+    @property
+    def lowest(self) -> float:
+        """The lowest finite value of the loss on the grid; NaN if there is none."""
+        finite = self.value[np.isfinite(self.value)]
+        return float(finite.min()) if finite.size else float("nan")
+
+    @property
+    def highest(self) -> float:
+        """The highest finite value of the loss on the grid; NaN if there is none."""
+        finite = self.value[np.isfinite(self.value)]
+        return float(finite.max()) if finite.size else float("nan")

@@ -1,0 +1,208 @@
+"""A model's landscape: its loss along directions in the space of its weights, and how sharply it curves there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unstuck.setup.restore import untouched
+from unstuck.surface.field import Field, field_of, one_line
+from unstuck.surface.flow import flow_lines, terrain_of
+from unstuck.surface.interpolate import interpolated
+from unstuck.surface.loss import Loss, SurfaceError
+from unstuck.surface.model import Array, Axis, Surface
+from unstuck.surface.regions import broken_regions, points_of
+from unstuck.surface.sharpness import top_eigenvalues
+from unstuck.surface.stationary import stationary_points
+
+Weights = dict[str, Tensor]
+MOST_ENDS = 2
+FIRST_CHUNK = 16
+LARGEST_ACTIVATIONS = 16
+"""How many times larger than its weights and batch a model's activations are taken to be, to bound the memory."""
+
+
+def landscape(
+    model: nn.Module,
+    loss_fn: Callable[..., Tensor],
+    batch: Any,
+    *,
+    to: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]] = (),
+    dimensions: int = 2,
+    reach: float = 1.0,
+    points: int = 40,
+    seed: int = 0,
+    eigenvalues: int = 3,
+    exact: bool = False,
+) -> Surface:
+    """The loss of a model on one batch, around its weights.
+
+    Along two random directions, each filter of which is as long as the model's own (Li et al., 2018), out to `reach`
+    times the weights. Or towards other weights: `to=checkpoint` is the line from the model, at 0, to the checkpoint,
+    at 1; two checkpoints span a plane. `batch` is an `(inputs, targets)` pair. Gradients are differences between
+    neighbouring points, or with `exact` come from a backward pass, for twice the time. The model is left as it was.
+    """
+    inputs, targets = _pair(batch)
+    ends = [to] if isinstance(to, Mapping) else list(to)
+    with untouched(model):
+        start = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+        if not start:
+            raise SurfaceError("the model has no weights that train, so there is nothing to move along.")
+        ways = _towards(start, ends) if ends else _random(start, dimensions, seed)
+        axes = _axes(len(ways), bool(ends), reach, points)
+        loss = _along(model, loss_fn, inputs, targets, start, ways, exact)
+        dtype = next(iter(start.values())).dtype
+        seen = _drawn(field_of(loss, _first_points(axes), dtype), axes, exact)
+        return _with_eigenvalues(seen, model, loss_fn, inputs, targets, eigenvalues)
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, (list, tuple)) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise SurfaceError("batch must be a pair of inputs and targets, as the loop draws it.")
+
+
+def _axes(count: int, ends: bool, reach: float, points: int) -> tuple[Axis, ...]:
+    low, high = (-0.25, 1.25) if ends else (-abs(reach), abs(reach))
+    names = [f"{'towards checkpoint' if ends else 'direction'} {index + 1}" for index in range(count)]
+    return tuple(Axis(name, np.linspace(low, high, points)) for name in names)
+
+
+def _first_points(axes: Sequence[Axis]) -> Any:
+    """Where it is tried out: two points, since each costs a pass of the model."""
+    return np.array([[axis.low + axis.span * share for axis in axes] for share in (0.45, 0.62)])
+
+
+def _random(start: Weights, dimensions: int, seed: int) -> list[Weights]:
+    """Directions with filters as long as the model's; biases and norms, which scale freely, stay where they are."""
+    generator = torch.Generator().manual_seed(seed)
+    ways = []
+    for _ in range(dimensions):
+        drawn = {name: torch.randn(weight.shape, generator=generator).to(weight) for name, weight in start.items()}
+        ways.append({name: _like_filters(way, start[name]) for name, way in drawn.items()})
+    return ways
+
+
+def _like_filters(way: Tensor, weight: Tensor) -> Tensor:
+    if weight.dim() < 2:
+        return torch.zeros_like(way)
+    own, drawn = weight.flatten(1).norm(dim=1), way.flatten(1).norm(dim=1)
+    scaled: Tensor = way * (own / drawn.clamp_min(1e-12)).reshape(-1, *[1] * (weight.dim() - 1))
+    return scaled
+
+
+def _towards(start: Weights, ends: Sequence[Mapping[str, Tensor]]) -> list[Weights]:
+    if len(ends) > MOST_ENDS:
+        raise SurfaceError(f"{len(ends)} checkpoints span more than a plane; give one or two.")
+    for end in ends:
+        for name, weight in start.items():
+            if name not in end or end[name].shape != weight.shape:
+                raise SurfaceError(f"the checkpoint does not fit the model: {name} is missing or has another shape.")
+    return [{name: end[name].to(weight) - weight for name, weight in start.items()} for end in ends]
+
+
+def _along(
+    model: nn.Module,
+    loss_fn: Callable[..., Tensor],
+    inputs: Any,
+    targets: Any,
+    start: Weights,
+    ways: list[Weights],
+    exact: bool,
+) -> Loss:
+    """The loss as a function of how far one went along each way; without a graph unless it is wanted."""
+    buffers = dict(model.named_buffers())
+    shift = _shifted(start, ways)
+
+    def evaluate(*distances: Tensor) -> Tensor:
+        # Fresh buffers for every point: a batch norm that counts its batches must not see those of other points.
+        with torch.set_grad_enabled(exact):
+            state = {**shift(distances), **{name: buffer.clone() for name, buffer in buffers.items()}}
+            arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+            return loss_fn(torch.func.functional_call(model, state, arguments), targets)
+
+    size = sum(weight.numel() for weight in start.values()) + (inputs.numel() if isinstance(inputs, Tensor) else 0)
+    return Loss(type(model).__name__, evaluate, None, LARGEST_ACTIVATIONS * size)
+
+
+def _shifted(start: Weights, ways: list[Weights]) -> Callable[[Sequence[Tensor]], Weights]:
+    """All weights are moved as one vector, since for a small model moving them costs as much as running it."""
+    origin = _flat(start)
+    directions = torch.stack([_flat(way) for way in ways])
+    sizes = [weight.numel() for weight in start.values()]
+
+    def weights(distances: Sequence[Tensor]) -> Weights:
+        along = torch.stack([distance.reshape(()) for distance in distances])
+        parts = torch.split(origin + along @ directions, sizes)
+        return {name: part.view(w.shape).to(w.dtype) for (name, w), part in zip(start.items(), parts, strict=True)}
+
+    return weights
+
+
+def _flat(weights: Weights) -> Tensor:
+    first = next(iter(weights.values()))
+    return torch.cat([weight.reshape(-1).to(first) for weight in weights.values()])
+
+
+def _in_turns(field: Field, points: Array) -> tuple[Array, Array]:
+    """Evaluate in chunks that double until that no longer pays: how many fit in the cache, only trying tells."""
+    done, size, values, gradients = 0, FIRST_CHUNK, [], []
+    seconds: dict[int, float] = {}
+    while done < len(points):
+        started = time.perf_counter()
+        value, gradient = field(points[done : done + size])
+        seconds.setdefault(size, (time.perf_counter() - started) / len(value))
+        done += size
+        values.append(value)
+        gradients.append(gradient)
+        best = min(seconds, key=lambda tried: seconds[tried])
+        size = 2 * size if size == best == max(seconds) else best
+    return np.concatenate(values), np.concatenate(gradients, axis=1)
+
+
+def _drawn(field: Field, axes: tuple[Axis, ...], exact: bool) -> Surface:
+    """The plane, with what can be read off it without running the model again."""
+    shape = tuple(len(axis.points) for axis in axes)
+    value, gradient = (array.reshape(*array.shape[:-1], *shape) for array in _in_turns(field, points_of(axes)))
+    if not exact:
+        slopes = np.gradient(value, *(axis.points for axis in axes), edge_order=2)
+        gradient = np.asarray(slopes).reshape(len(axes), *shape)
+    between = interpolated(field.loss, axes, value, gradient)
+    with np.errstate(all="ignore"):
+        bare = Surface(
+            field.loss.name,
+            axes,
+            value,
+            gradient,
+            stationary=stationary_points(between, axes, value, gradient, ()),
+            non_finite=broken_regions(axes, value, gradient),
+            marks=(tuple(0.0 for _ in axes),),
+            method=field.method,
+            notes=_notes(field, value.size),
+        )
+        return replace(bare, flows=flow_lines(between, terrain_of(bare), bare.marks))
+
+
+def _notes(field: Field, total: int) -> tuple[str, ...]:
+    notes = list(field.remarks)
+    if field.method == "point by point":
+        notes.append(f"{field.loss.name} does not run under vmap, so it was run once for every point.")
+    notes += [f"{field.loss.name} raises at {count / total:.0%}: {what}" for what, count in field.errors.items()]
+    return tuple(notes)
+
+
+def _with_eigenvalues(
+    seen: Surface, model: nn.Module, loss_fn: Callable[..., Tensor], inputs: Any, targets: Any, count: int
+) -> Surface:
+    if count <= 0:
+        return seen
+    try:
+        return replace(seen, eigenvalues=top_eigenvalues(model, loss_fn, inputs, targets, count))
+    except RuntimeError as error:
+        return replace(seen, notes=(*seen.notes, f"The Hessian cannot be had: {one_line(error)}"))
