@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeScript, finds, make_finding, make_record, make_rule
 
-from unstuck.events import LossCall, NonFinite, Note, OptimizerStep, Place, Setup
+from unstuck.events import Gauges, LossCall, NonFinite, Note, OptimizerStep, Place, Setup
 from unstuck.findings import Evidence, Severity, Verify, Witness
 from unstuck.judge import judge, script_of, unite
 from unstuck.rule import Rule
@@ -163,7 +163,7 @@ def test_the_trend_comes_from_the_losses() -> None:
 
 
 def test_a_loss_that_went_nan_ends_non_finite_unless_it_recovered() -> None:
-    gone = make_record(NonFinite(what="loss", step=50), losses=(2.3,) * 50)
+    gone = make_record(Gauges(step=50), NonFinite(what="loss", step=50), losses=(2.3,) * 50)
     recovered = make_record(NonFinite(what="loss", step=3), losses=(2.3,) * 50)
     words = [verdict.trend and verdict.trend.word for verdict in (judge(record=r, rules=[]) for r in (gone, recovered))]
     assert words == ["non-finite", "flat"]

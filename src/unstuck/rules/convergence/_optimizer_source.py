@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 REGISTERING = (
     "add_module",
+    "register_module",
     "register_parameter",
     "_modules[",
-    "register_module",
     "setattr(",
     "def parameters",
     "def named_parameters",

@@ -12,6 +12,7 @@ from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.source.trace import Happened, Path, events_in
 from unstuck.source.values import Instance, Value
+from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -32,7 +33,7 @@ EARLY = "step runs before backward, on gradients that were just cleared, so it h
 MISSING = "backward computes gradients, but without step() no weight ever changes."
 PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
 STEADY = 3
-CLEARING = re.compile(r"zero_grad|\.grad\b")
+CLEARING = re.compile(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 
 
 @rule.in_source
@@ -111,7 +112,9 @@ def _backward_after(items: Sequence[Happened], waiting: Instance | str) -> Event
 def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
     """An optimizer that this loop belongs to and that nothing in the script steps."""
     steps = [item for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
-    if any(not isinstance(item.subject, Instance) for item in steps):
+    # Parameters taken out of the groups are updated by hand somewhere.
+    by_hand = any(word in script.text for word in ('["params"]', "['params']"))
+    if by_hand or any(not isinstance(item.subject, Instance) for item in steps):
         return ""
     stepped = {id(item.subject) for item in steps}
     steps_here = any(isinstance(item.event, OptimizerStep) for item in items)
@@ -243,7 +246,8 @@ def _no_step(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
     optimizers = list(record.of(OptimizerSeen))
     skipped = any(isinstance(event, StepSkipped) for event in events)
     finished = record.ended is not None and record.ended.status == "finished"
-    if not optimizers or skipped or len(backwards) < STEADY or not (len(thrown_away) >= STEADY or finished):
+    learns = trend_of([loss for _, loss in record.losses]).word == "falling"
+    if not optimizers or skipped or learns or len(backwards) < STEADY or not (len(thrown_away) >= STEADY or finished):
         return
     optimizer = optimizers[-1]
     evidence = [Evidence("backward() calls watched", len(backwards)), Evidence("step() calls", 0)]
