@@ -257,6 +257,11 @@ class NonFinite(Event, tag="non-finite", frozen=True):
     """Operations in the autograd graph that can produce it, nearest to the loss first."""
     also: tuple[str, ...] = ()
     """Other tensors of the same kind that were non-finite in the same step."""
+    before_training: bool = False
+    """A parameter that was NaN before any optimizer had stepped."""
+    inputs_finite: bool | None = None
+    """Were the inputs of the named module finite, where they were really measured? None if they were not. Of a loss:
+    True if the outputs of all modules in that step were measured and finite."""
 
 
 class Gauges(Event, tag="gauges", frozen=True):

@@ -236,7 +236,8 @@ def test_spawned_and_forked_children_work_and_stay_out_of_the_record(folder):
     )
     same(*both(folder, program, env={"OMP_NUM_THREADS": "1"}))
     record = read(folder / "record")
-    assert {type(event).__name__ for event in record.events} == {"RunStarted", "RunEnded"}
+    assert {type(event).__name__ for event in record.events} == {"RunStarted", "Note", "RunEnded"}
+    assert record.notes == ["what 3 processes did that the program started: only the first is watched"]
 
 
 def test_ctrl_c_prints_a_traceback_and_ends_as_a_shell_reports_it(folder):

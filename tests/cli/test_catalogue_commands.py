@@ -15,7 +15,7 @@ from unstuck.rule import all_rules, find_rule
 
 @pytest.mark.parametrize("word", ["O12", "o12", "double-softmax", "double_softmax", " Double-Softmax "])
 def test_explain_finds_a_rule_by_code_or_name(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", word]) == 0
+    assert cli.main(["explain", "--all", word]) == 0
     rule = find_rule("O12")
     assert rule
     assert capsys.readouterr().out == rule.page.read_text(encoding="utf-8")
@@ -77,3 +77,15 @@ def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     documents = json.loads(capsys.readouterr().out)
     assert [document["code"] for document in documents] == [rule.code for rule in all_rules()]
     assert documents[0].keys() == {"code", "name", "severity", "title", "witnesses"}
+
+
+def test_explain_shows_the_first_examples_unless_all_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "O12"]) == 0
+    short = capsys.readouterr().out
+    assert cli.main(["explain", "--all", "O12"]) == 0
+    whole = capsys.readouterr().out
+    assert short.count("```python") == 2
+    assert "## Why" in short
+    assert short.count("# <-- here") == 1
+    hidden = whole.count("```python") - 2
+    assert short.endswith(f"{hidden} more examples: unstuck explain --all O12\n")

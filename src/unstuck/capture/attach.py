@@ -13,12 +13,13 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim import optimizer as optimizers
 
+from unstuck.capture.backwards import Backwards
 from unstuck.capture.forwards import Forwards, Modes
 from unstuck.capture.gradients import Clips, Zeroing
 from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.patches import Patches
-from unstuck.capture.steps import Backwards, Schedulers, Steps
+from unstuck.capture.steps import Schedulers, Steps
 from unstuck.capture.untrained import Untrained
 from unstuck.capture.watch import Watch
 
@@ -33,10 +34,11 @@ class Attachment:
         self._inspector = Inspector(watch)
         self._zeroing = Zeroing(watch)
         self._schedulers = Schedulers(watch)
-        backwards = Backwards(watch, self._inspector)
+        forwards = Forwards(watch, self._inspector)
+        backwards = Backwards(watch, self._inspector, forwards)
         steps = Steps(watch, self._inspector, backwards, Untrained(watch))
         try:
-            self._watch_forwards(watch)
+            self._watch_forwards(watch, forwards)
             self._watch_backward(backwards)
             self._watch_optimizers(steps)
             self._watch_gradients(watch)
@@ -61,12 +63,8 @@ class Attachment:
         self._inspector.finish()
         self.watch.finish()
 
-    def _watch_forwards(self, watch: Watch) -> None:
-        forwards, modes, losses = (
-            Forwards(watch, self._inspector),
-            Modes(watch),
-            Losses(watch, self._inspector),
-        )
+    def _watch_forwards(self, watch: Watch, forwards: Forwards) -> None:
+        modes, losses = Modes(watch), Losses(watch, self._inspector)
         register = modules.register_module_forward_hook
         options = {"always_call": True, "with_kwargs": True}
         known = inspect.signature(register).parameters

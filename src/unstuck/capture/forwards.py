@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,6 +14,9 @@ from unstuck.capture.tensors import tensors_in
 from unstuck.capture.watch import Watch
 from unstuck.events import Forward, ModeChange
 
+_CALL = "_call_impl"
+"""The function of torch that calls a module and its hooks."""
+
 
 class Forwards:
     """Follows calls of modules; a model is a module called while no other one runs."""
@@ -20,12 +25,30 @@ class Forwards:
         self._watch = watch
         self._inspector = inspector
         self._running: list[nn.Module] = []
+        self._frame = 0
+        """Identity of the frame in which the outermost of them runs."""
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Global forward pre-hook."""
         watch = self._watch
-        if watch.clock.sampled and watch.is_listening():
-            self._running.append(module)
+        if not watch.clock.sampled or not watch.is_listening():
+            return
+        if not self._running or module is self._running[0]:
+            own = _calling(sys._getframe())
+            self._drop_stale(own.f_back if own else None)
+            self._frame = self._frame if self._running else id(own)
+        self._running.append(module)
+
+    def drop_stale(self) -> None:
+        """Forget modules that ended by an exception which skips hooks, such as a KeyboardInterrupt."""
+        self._drop_stale(sys._getframe())
+
+    def _drop_stale(self, frame: FrameType | None) -> None:
+        frame = _calling(frame) if self._running else None
+        while frame is not None and id(frame) != self._frame:
+            frame = _calling(frame.f_back)
+        if frame is None:
+            self._running.clear()
 
     def after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         """Global forward hook, called also when the module raised; `rest` is (kwargs,) output."""
@@ -38,7 +61,7 @@ class Forwards:
                 self._inspector.remember(module, args, output)
         elif self._leave(module):
             if self._running:
-                self._inner_module_ran(module, output)
+                self._inner_module_ran(module, (args, *rest[:-1]), output)
             else:
                 self._model_ran(module, (args, *rest[:-1]), output)
 
@@ -49,11 +72,12 @@ class Forwards:
                 return True
         return False
 
-    def _inner_module_ran(self, module: nn.Module, output: Any) -> None:
+    def _inner_module_ran(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if not torch.is_grad_enabled():
+            self._inspector.missed()
             return
         place = self._watch.places.here()
-        self._inspector.measure(module, place, output)
+        self._inspector.measure(module, place, arguments, output)
         if module._parameters:
             self._watch.model(self._running[0]).note_inner(module, place)
 
@@ -67,7 +91,9 @@ class Forwards:
         model.called = True
         if torch.is_grad_enabled():
             self._inspector.took(module, place, arguments)
-            self._inspector.measure(module, place, output)
+            self._inspector.measure(module, place, arguments, output)
+        else:
+            self._inspector.missed()
         watch.emit(
             Forward(
                 step=watch.clock.steps,
@@ -105,6 +131,13 @@ class Modes:
         self._inside = False
         if change.model and error is None:
             self._watch.emit(change)
+
+
+def _calling(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that calls a module, at or above this one."""
+    while frame is not None and frame.f_code.co_name != _CALL:
+        frame = frame.f_back
+    return frame
 
 
 def _requires_grad(output: Any) -> bool | None:

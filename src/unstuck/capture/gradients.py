@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.objects import parameters_of
-from unstuck.capture.tensors import may_measure
+from unstuck.capture.tensors import is_plain, may_measure
 from unstuck.capture.watch import Watch
 from unstuck.events import Clip, ZeroGrad
 
@@ -25,7 +25,7 @@ class Zeroing:
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ZeroGrad | None:
         """It is called: count what it will clear."""
         watch = self._watch
-        watch.gradients_used = False
+        watch.carried.forget()
         if self._inside or not watch.clock.sampled or not watch.is_listening():
             return None
         owner = args[0]
@@ -51,6 +51,8 @@ class Zeroing:
     def after(self, event: ZeroGrad, result: Any, error: BaseException | None) -> None:
         """It returned."""
         self._inside = False
+        if event.cleared:
+            self._watch.losses.clear()  # of backwards that no step will use
         if error is None:
             self._watch.emit(event)
 
@@ -60,13 +62,17 @@ class Clips:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._seen: list[Tensor] = []
+        self._seen: list[Tensor] | None = None
+        """The parameters of the call under way, where they can be noted."""
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Parameters usually come as a generator, which can be read only once: note them as they pass."""
-        self._seen = []
+        self._seen = None
+        if not self._watch.clock.sampled or not self._watch.is_listening():
+            return None
         parameters = args[0] if args else kwargs.get("parameters")
-        if isinstance(parameters, GeneratorType) and self._watch.clock.sampled:
+        if isinstance(parameters, Iterator):
+            self._seen = []
             passing = _noting(parameters, self._seen)
             return ((passing, *args[1:]), kwargs) if args else (args, {**kwargs, "parameters": passing})
         if isinstance(parameters, Tensor):
@@ -85,10 +91,10 @@ class Clips:
 
     def after(self, call: tuple[str, Any], result: Any, error: BaseException | None) -> None:
         """It returned, with the norm if it clipped by norm; without any gradient it may have raised."""
-        seen, self._seen = self._seen, []
+        seen, self._seen = self._seen, None
         watch = self._watch
         kind, limit = call
-        measured = isinstance(result, Tensor) and result.numel() == 1 and may_measure()
+        measured = is_plain(result) and result.numel() == 1 and may_measure()
         watch.emit(
             Clip(
                 step=watch.clock.steps,
@@ -96,9 +102,9 @@ class Clips:
                 kind=kind,
                 limit=float(limit) if isinstance(limit, int | float) else None,
                 norm=watch.scalars.later(result) if measured else None,
-                with_grad=sum(parameter.grad is not None for parameter in seen),
-                parameters=len(seen),
-                target=watch.objects.holder_of(seen),
+                with_grad=None if seen is None else sum(parameter.grad is not None for parameter in seen),
+                parameters=None if seen is None else len(seen),
+                target=None if seen is None else watch.objects.holder_of(seen),
             )
         )
 
@@ -108,7 +114,14 @@ class Clips:
         return kind, args[1] if len(args) > 1 else kwargs.get(limit)
 
 
-def _noting(parameters: Iterable[Tensor], seen: list[Tensor]) -> Generator[Tensor, None, None]:
-    for parameter in parameters:
+def _noting(parameters: Iterator[Tensor], seen: list[Tensor]) -> Iterator[Tensor]:
+    """The same parameters; a generator stays one, as torch warns of an empty generator alone."""
+
+    def note(parameter: Tensor) -> Tensor:
         seen.append(parameter)
-        yield parameter
+        return parameter
+
+    def generate() -> Generator[Tensor, None, None]:
+        yield from map(note, parameters)
+
+    return generate() if isinstance(parameters, GeneratorType) else map(note, parameters)

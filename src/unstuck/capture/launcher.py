@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -130,7 +131,8 @@ def _code_of_exit(leaving: SystemExit) -> int:
         return 0
     if isinstance(code, int):
         return int(code)
-    sys.stdout.flush()
+    with contextlib.suppress(Exception):  # the program may have closed it
+        sys.stdout.flush()
     print(code, file=sys.stderr)
     return 1
 

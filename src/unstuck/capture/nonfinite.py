@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,49 +22,14 @@ from unstuck.capture.tensors import (
     is_finite,
     is_plain,
     may_measure,
-    norm,
     norms,
     tensors_in,
 )
+from unstuck.capture.trail import LONGEST, Output, Trail
 from unstuck.capture.watch import Watch
 from unstuck.events import NonFinite, Place
 
-_LONGEST_TRAIL = 4096
 _MOST_NAMES = 20
-
-
-class _Output(NamedTuple):
-    """What a module returned: a measured norm, or a weak reference where measuring was not worth its time."""
-
-    module: nn.Module
-    place: Place | None
-    norm: Tensor | None
-    tensor: weakref.ref[Tensor]
-
-    def state(self) -> str:
-        """`finite`, `nan`, `inf`, or empty if the tensor is gone."""
-        if self.norm is not None:
-            value = float(self.norm)
-            return "finite" if math.isfinite(value) else "nan" if math.isnan(value) else "inf"
-        tensor = self.tensor()
-        if tensor is None:
-            return ""
-        return "finite" if is_finite(tensor) else flaw(tensor)
-
-
-class _Trail:
-    """What one window left behind."""
-
-    def __init__(self) -> None:
-        self.inputs: list[tuple[nn.Module, Place | None, weakref.ref[Tensor]]] = []
-        self.outputs: list[_Output] = []
-        self.loss: float | Slot | None = None
-        self.loss_place: Place | None = None
-        self.root: graph.Node = None
-        self.gradients: tuple[list[Tensor], Tensor] | None = None
-        self.gradient_norm: float | Slot | None = None
-        self.step_place: Place | None = None
-        self.step = 0
 
 
 class Inspector:
@@ -72,39 +37,51 @@ class Inspector:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._trail = _Trail()
-        self._awaiting: _Trail | None = None
+        self._trail = Trail()
+        self._awaiting: Trail | None = None
         self._done = False
         self._last_step: Place | None = None
         self._places: dict[int, Place | None] = {}
+        self._at_first: list[tuple[list[int], Tensor]] = []
+        """Identities and norms of the parameters that each optimizer held at its first step."""
         self.loss_name = "loss"
 
     def took(self, module: nn.Module, place: Place | None, arguments: Any) -> None:
         """A model was called with these arguments."""
-        if self._done or len(self._trail.inputs) >= _LONGEST_TRAIL:
+        if self._done or len(self._trail.inputs) >= LONGEST:
             return
         for tensor in tensors_in(arguments, depth=3):
-            self._trail.inputs.append((module, place, weakref.ref(tensor)))
+            self._trail.inputs.append((weakref.ref(module), place, weakref.ref(tensor)))
 
-    def measure(self, module: nn.Module, place: Place | None, output: Any) -> None:
+    def measure(self, module: nn.Module, place: Place | None, arguments: Any, output: Any) -> None:
         """A module ran in a sampled window."""
-        if self._done or len(self._trail.outputs) >= _LONGEST_TRAIL or not may_measure():
+        if self._done or len(self._trail.outputs) >= LONGEST or not may_measure():
+            self.missed()
             return
-        if len(self._places) < _LONGEST_TRAIL:
+        if len(self._places) < LONGEST:
             self._places[id(module)] = place
-        for tensor in tensors_in(output):
-            # No weak reference may stay on a parameter: torch refuses to swap such tensors.
-            if not isinstance(tensor, nn.Parameter):
-                self._trail.outputs.append(_Output(module, place, norm(tensor), weakref.ref(tensor)))
+        self._trail.add(module, place, arguments, output)
+
+    def missed(self) -> None:
+        """A module ran and was not looked at."""
+        self._trail.complete = False
+
+    def first_step(self, parameters: Sequence[Tensor]) -> None:
+        """An optimizer is about to take its first step with these."""
+        plain = [parameter for parameter in parameters if is_plain(parameter)]
+        sizes = norms(plain) if may_measure() and not self._done else None
+        if sizes is not None:
+            self._at_first.append(([id(parameter) for parameter in plain], sizes))
 
     def remember(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         """A module ran between sampled windows; what the first one took stands for the model's input."""
         outputs = self._trail.outputs
-        if self._done or type(output) is not Tensor or len(outputs) >= _LONGEST_TRAIL or not is_plain(output):
+        self.missed()
+        if self._done or type(output) is not Tensor or len(outputs) >= LONGEST or not is_plain(output):
             return
         if not outputs:
             self.took(module, None, arguments)
-        outputs.append(_Output(module, None, None, weakref.ref(output)))
+        outputs.append(Output(weakref.ref(module), None, None, weakref.ref(output)))
 
     def loss_seen(self, loss: Tensor, value: Tensor, place: Place | None) -> float | Slot | None:
         """A backward begins on `loss`, whose true value (before any scaling) is `value`."""
@@ -152,7 +129,7 @@ class Inspector:
         sizes = norms(plain)
         if sizes is None or not self._watch.scalars.is_immediate(sizes) or bool(torch.isfinite(sizes).all()):
             return
-        self._report_parameters(self._broken(plain), self._watch.clock.steps, place)
+        self._report_parameters(self._newly_broken(plain), self._watch.clock.steps, place)
 
     def window_ended(self) -> None:
         """Begin a new trail; one with numbers still on their way is judged when they have arrived."""
@@ -161,14 +138,14 @@ class Inspector:
             self._judge_late(awaited)
         late = isinstance(self._trail.loss, Slot) or isinstance(self._trail.gradient_norm, Slot)
         self._awaiting = self._trail if late else None
-        self._trail = _Trail()
+        self._trail = Trail()
 
     def finish(self) -> None:
         """The run ended and every number has arrived."""
         self.window_ended()
         self.window_ended()
 
-    def _judge_late(self, trail: _Trail) -> None:
+    def _judge_late(self, trail: Trail) -> None:
         for number, report in (
             (trail.loss, self._report_loss),
             (trail.gradient_norm, self._report_late_gradients),
@@ -177,7 +154,7 @@ class Inspector:
             if value is not None and not math.isfinite(value) and not self._done:
                 report(trail, value)
 
-    def _report_loss(self, trail: _Trail, value: float) -> None:
+    def _report_loss(self, trail: Trail, value: float) -> None:
         if trail.step == self._watch.clock.steps and self._parameters_are_broken(trail):
             return
         if self._report_input(trail) or self._report_activation(trail):
@@ -192,12 +169,13 @@ class Inspector:
             low=low,
             high=high,
             suspects=suspects,
+            inputs_finite=trail.all_finite() or None,
         )
 
-    def _report_late_gradients(self, trail: _Trail, value: float) -> None:
+    def _report_late_gradients(self, trail: Trail, value: float) -> None:
         self._report_gradients(trail, trail.step_place)
 
-    def _report_gradients(self, trail: _Trail, place: Place | None) -> None:
+    def _report_gradients(self, trail: Trail, place: Place | None) -> None:
         if self._report_input(trail) or self._report_activation(trail):
             return
         assert trail.gradients is not None
@@ -218,16 +196,17 @@ class Inspector:
             also=names[1:_MOST_NAMES],
         )
 
-    def _parameters_are_broken(self, trail: _Trail) -> bool:
+    def _parameters_are_broken(self, trail: Trail) -> bool:
         everything = [p for model in self._watch.objects.models() for _, p in model.parameters() if is_plain(p)]
-        broken = self._broken(everything)
+        before = trail.step == 0
+        broken = self._nan(everything) if before else self._newly_broken(everything)
         if not broken:
             return False
         before_first = next((place for _, place, _ in trail.inputs if place), trail.loss_place)
-        self._report_parameters(broken, trail.step, self._last_step or before_first)
+        self._report_parameters(broken, trail.step, self._last_step or before_first, before)
         return True
 
-    def _report_parameters(self, broken: list[Tensor], step: int, place: Place | None) -> None:
+    def _report_parameters(self, broken: list[Tensor], step: int, place: Place | None, before: bool = False) -> None:
         if not broken:
             return
         for model in self._watch.objects.models():
@@ -241,44 +220,55 @@ class Inspector:
             value=flaw(broken[0]),
             place=place,
             also=names[1:_MOST_NAMES],
+            before_training=before,
         )
 
-    def _broken(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        return [parameter for parameter in parameters if not is_finite(parameter)]
+    def _newly_broken(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Without those that were so before their first step: a parameter may hold -inf on purpose."""
+        broken = [parameter for parameter in parameters if not is_finite(parameter)]
+        first = {key: size for keys, sizes in self._at_first for key, size in zip(keys, sizes.tolist(), strict=True)}
+        return [p for p in broken if math.isfinite(size := first.get(id(p), 0.0)) or _flaw_of(size) != flaw(p)]
 
-    def _report_input(self, trail: _Trail) -> bool:
+    def _nan(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        return [parameter for parameter in parameters if not is_finite(parameter) and flaw(parameter) == "nan"]
+
+    def _report_input(self, trail: Trail) -> bool:
         for module, place, reference in trail.inputs:
             tensor = reference()
             # A mask of -inf is given on purpose.
             if tensor is None or not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
                 continue
             low, high = finite_range(tensor) or (None, None)
-            model = self._watch.model_around(module)
+            owner = module()
+            model = self._watch.model_around(owner) if owner is not None else None
             self._tell(
                 trail,
                 what="input",
-                name=model.label,
+                name=model.label if model else "",
                 value=flaw(tensor),
-                place=place or model.place,
+                place=place or (model.place if model else None),
                 low=low,
                 high=high,
+                inputs_finite=False,
             )
             return True
         return False
 
-    def _report_activation(self, trail: _Trail) -> bool:
-        first = _first_broken(trail.outputs)
+    def _report_activation(self, trail: Trail) -> bool:
+        first = trail.first_broken()
         if first is None:
             return False
         output, state = first
+        module = output.module()
         suspects, low, high = _explain(trail.root, proven_only=True)
         self._tell(
             trail,
             what="activation",
-            name=self._module_name(output.module),
-            kind=type(output.module).__name__,
+            name=self._module_name(module) if module is not None else "",
+            kind=type(module).__name__ if module is not None else "",
             value=state,
-            place=output.place or self._places.get(id(output.module)),
+            place=output.place or self._places.get(id(module)),
+            inputs_finite=output.inputs_finite(),
             low=low,
             high=high,
             suspects=suspects,
@@ -296,23 +286,9 @@ class Inspector:
     def _names(self, parameters: Sequence[Tensor]) -> tuple[str, ...]:
         return tuple(self._watch.objects.name(parameter) or "a parameter" for parameter in parameters)
 
-    def _tell(self, trail: _Trail, **facts: Any) -> None:
+    def _tell(self, trail: Trail, **facts: Any) -> None:
         self._done = True
         self._watch.tell(NonFinite(step=trail.step, **facts))
-
-
-def _first_broken(outputs: Sequence[_Output]) -> tuple[_Output, str] | None:
-    """The first module whose output is broken. Infinity that finite outputs follow was meant to be there."""
-    infinite: tuple[_Output, str] | None = None
-    for output in outputs:
-        state = output.state()
-        if state == "nan":
-            return infinite or (output, state)
-        if state == "inf":
-            infinite = infinite or (output, state)
-        elif state == "finite":
-            infinite = None
-    return infinite
 
 
 def _explain(root: graph.Node, *, proven_only: bool = False) -> tuple[tuple[str, ...], float | None, float | None]:

@@ -34,6 +34,8 @@ class Patches:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._originals: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
+        self._wrappers: dict[int, Any] = {}
+        """By the identity of the original: what torch offers under two names stays one function."""
         self._handles: dict[str, _Handle] = {}
         self.active = True
         _switch_off_in_forks(self)
@@ -59,7 +61,10 @@ class Patches:
         original = owner.__dict__.get(attribute)
         if original is None or key in self._originals:
             return
-        watched = self._watched(original, _name(owner, attribute), before, after, prepare)
+        watched = self._wrappers.get(id(original))
+        if watched is None:
+            watched = self._watched(original, _name(owner, attribute), before, after, prepare)
+            self._wrappers[id(original)] = watched
         setattr(owner, attribute, watched)
         self._originals[key] = (owner, attribute, original, watched)
 
@@ -93,6 +98,7 @@ class Patches:
         for handle in self._handles.values():
             handle.remove()
         self._originals.clear()
+        self._wrappers.clear()
         self._handles.clear()
 
     def _observer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Watches what moves the weights: backward, optimizers, schedulers and the gradient scaler."""
+"""Watches what moves the weights: optimizers, schedulers and the gradient scaler."""
 
 from __future__ import annotations
 
@@ -6,133 +6,32 @@ import math
 import sys
 import weakref
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from unstuck.capture.backwards import Backwards
+from unstuck.capture.carried import Used, used
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.objects import parameters_of, rates
-from unstuck.capture.scalars import Slot
 from unstuck.capture.tensors import is_plain, may_measure, norm, norms, reading
 from unstuck.capture.untrained import Untrained
 from unstuck.capture.watch import Watch
-from unstuck.events import Backward, Gauges, OptimizerStep, Place, SchedulerStep, StepSkipped, Unscale
+from unstuck.events import OptimizerStep, Place, SchedulerStep, StepSkipped, Unscale
 
 _SMALL = 4096
 _OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__
 
 
-class Backwards:
-    """Follows `backward()`, and the loss through a gradient scaler to its true value."""
+class _Facts(NamedTuple):
+    """The gradients an optimizer is about to use."""
 
-    def __init__(self, watch: Watch, inspector: Inspector) -> None:
-        self._watch = watch
-        self._inspector = inspector
-        self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
-        self.count = 0
-        self.losses: list[float | Slot] = []
-        """The losses of this window."""
-
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """`Tensor.backward` or `torch.autograd.backward` is called; the first calls the second."""
-        watch = self._watch
-        if watch.in_backward:
-            return None
-        watch.settle_thread()
-        if not watch.is_listening():
-            return None
-        target = args[0] if args else kwargs.get("tensors")
-        loss = target if isinstance(target, Tensor) else next(iter(target or ()), None)
-        if not isinstance(loss, Tensor):
-            return None
-        if watch.clock.is_survey:
-            watch.announce_models()
-        place = watch.places.here() if watch.clock.sampled else None
-        carried = self._carried()
-        value = self._inspector.loss_seen(loss, self._true_value(loss), place)
-        if value is not None:
-            self.losses.append(value)
-        watch.in_backward = True
-        watch.hold()
-        if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
-            self._inspector.forget_graph()
-        return place, value, loss.requires_grad, loss.requires_grad and loss.grad_fn is None, carried
-
-    def _carried(self) -> Any:
-        """Norm of the gradients that a step has already used, where nothing cleared them before this backward."""
-        watch = self._watch
-        used, watch.gradients_used = watch.gradients_used, False
-        if not used or not watch.clock.sampled or not may_measure():
-            return None
-        held = [p.grad for optimizer, _ in watch.objects.optimizers() for p in parameters_of(optimizer)]
-        each = norms([gradient for gradient in held if gradient is not None and is_plain(gradient)])
-        if each is None:
-            return None
-        with reading():
-            return watch.scalars.later(torch.linalg.vector_norm(each))
-
-    def after(self, facts: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
-        """It returned or raised."""
-        watch = self._watch
-        watch.in_backward = False
-        self.count += 1
-        place, value, requires_grad, leaf, carried = facts
-        event = None
-        if watch.clock.sampled and watch.clock.has_room(Backward):
-            event = Backward(
-                step=watch.clock.steps,
-                place=place,
-                requires_grad=requires_grad,
-                leaf=leaf,
-                value=value,
-                carried=carried,
-                failed=error is not None,
-            )
-        watch.release(event)
-        was_sampled = watch.clock.sampled
-        if watch.clock.backward_done():
-            self.end_window(was_sampled, None, ())
-
-    def scaled(self, call: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
-        """`scaler.scale(loss)` returned."""
-        loss = call[0]
-        if isinstance(loss, Tensor) and isinstance(result, Tensor):
-            self._scaled = (weakref.ref(result), loss.detach())
-
-    def end_window(
-        self,
-        sampled: bool,
-        grad_norm: Any,
-        current_rates: tuple[float, ...],
-        step: int | None = None,
-        in_closure: bool = False,
-    ) -> None:
-        """Tell the gauges of the window that just ended, and begin a new one."""
-        watch = self._watch
-        if sampled and (self.losses or grad_norm is not None):
-            loss = self._loss_of_window(in_closure)
-            gauges_step = watch.clock.steps if step is None else step
-            watch.tell(Gauges(step=gauges_step, loss=loss, grad_norm=grad_norm, rates=current_rates))  # type: ignore[arg-type]
-        self.losses = []
-        watch.turn()
-        self._inspector.window_ended()
-
-    def _loss_of_window(self, in_closure: bool) -> float | Slot | None:
-        """What the step minimises: the sum of its backwards, as micro-batches hold shares of it.
-
-        A closure is evaluated again and again for one step, and a slot cannot be added before it has arrived: there
-        the last value stands for all.
-        """
-        numbers = [loss for loss in self.losses if isinstance(loss, float)]
-        if numbers and not in_closure:
-            return sum(numbers)
-        return self.losses[-1] if self.losses else None
-
-    def _true_value(self, loss: Tensor) -> Tensor:
-        scaled, self._scaled = self._scaled, None
-        return scaled[1] if scaled is not None and scaled[0]() is loss else loss
+    held: int
+    with_grad: int
+    norm: Any = None
+    used: Used | None = None
 
 
 class _Running:
@@ -143,7 +42,7 @@ class _Running:
         self.frame = frame
         self.place = place
         self.backwards = backwards
-        self.facts: tuple[int, int, Any] | None = None
+        self.facts: _Facts | None = None
 
     def is_outside(self, frame: FrameType | None) -> bool:
         """Is it still on the stack, around the step that `frame` belongs to?"""
@@ -185,6 +84,7 @@ class Steps:
             watch.announce_models()
             watch.announce_optimizer(optimizer)
             self._stepped.add(optimizer)
+            self._inspector.first_step(list(parameters_of(optimizer)))
             watch.clock.optimizers = len(self._stepped)
         if watch.clock.is_survey:
             self._untrained.check()
@@ -204,24 +104,24 @@ class Steps:
         if _found_inf(optimizer):
             self._skipped(optimizer)
             return
-        held, with_grad, grad_norm = running.facts or self._read_gradients(optimizer, place)
+        facts = running.facts or self._read_gradients(optimizer, place)
         sampled, step = watch.clock.sampled, watch.clock.steps
         watch.emit(
             OptimizerStep(
                 step=step,
                 place=place,
                 optimizer=watch.objects.optimizer(optimizer),
-                parameters=held,
-                with_grad=with_grad,
-                grad_norm=grad_norm,
+                parameters=facts.held,
+                with_grad=facts.with_grad,
+                grad_norm=facts.norm,
                 inside_closure=self._backwards.count > running.backwards,
             )
         )
-        watch.gradients_used = True
+        watch.carried.stepped(optimizer, facts.used if sampled else None)
         self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
         watch.clock.step_taken()
         in_closure = self._backwards.count > running.backwards
-        self._backwards.end_window(sampled, grad_norm, rates(optimizer) if sampled else (), step, in_closure)
+        self._backwards.end_window(sampled, facts.norm, rates(optimizer) if sampled else (), step, in_closure)
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
@@ -266,10 +166,10 @@ class Steps:
         watch.clock.step_skipped()
         self._backwards.end_window(sampled, None, ())
 
-    def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> tuple[int, int, Any]:
+    def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
         held = with_grad = 0
         if not self._watch.clock.sampled and not self._looks_broken(optimizer):
-            return held, with_grad, None
+            return _Facts(held, with_grad)
         owners: list[Tensor] = []
         gradients: list[Tensor] = []
         for parameter in parameters_of(optimizer):
@@ -282,7 +182,7 @@ class Steps:
                     gradients.append(gradient)
         each = norms(gradients) if may_measure() and not _found_inf(optimizer) else None
         if each is None:
-            return held, with_grad, None
+            return _Facts(held, with_grad)
         with reading():
             total = torch.linalg.vector_norm(each)
             scale = getattr(optimizer, "grad_scale", None)
@@ -290,7 +190,7 @@ class Steps:
                 total = total / scale.to(total.device)
         number = self._watch.scalars.later(total)
         self._inspector.gradients_seen(owners, gradients, each, number, place)
-        return held, with_grad, number
+        return _Facts(held, with_grad, number, used(owners, gradients, each))
 
     def _looks_broken(self, optimizer: Optimizer) -> bool:
         """A glance between sampled windows: NaN flows down to the first layer, so one gradient tells."""

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import platform
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -57,7 +58,8 @@ class Story:
         steps = self._session.steps
         others = 0 if steps else self._session.guard.protect("the count of processes", _processes_started)()
         if others:
-            self._write(Note(text=f"what {others} processes did that the program started: only the first is watched"))
+            what = "1 process" if others == 1 else f"{others} processes"
+            self._write(Note(text=f"what {what} did that the program started: only the first is watched"))
         self._write(RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps))
 
     def _crash(self, error: BaseException) -> None:
@@ -79,7 +81,8 @@ def _processes_started() -> int:
     """How many processes the program has started through multiprocessing, which keeps no public count of them."""
     process = sys.modules.get("multiprocessing.process")
     counter = getattr(process, "_process_counter", None)
-    return counter.__reduce__()[1][0] - 1 if counter is not None else 0
+    number = re.search(r"\d+", repr(counter))  # `count(3)`: the next one to be given
+    return int(number.group()) - 1 if number else 0
 
 
 def _torch_version() -> str:

@@ -20,7 +20,7 @@ _PLAIN: set[type] = (
 )
 _HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (torch.float32, torch.float64, *_HALVES)
-_MOST_TENSORS = 8
+MOST_TENSORS = 8
 
 
 def is_plain(value: object) -> bool:
@@ -120,9 +120,9 @@ def tensors_in(value: Any, depth: int = 2) -> list[Tensor]:
     found: list[Tensor] = []
     for item in items:
         found += tensors_in(item, depth - 1)
-        if len(found) >= _MOST_TENSORS:
+        if len(found) >= MOST_TENSORS:
             break
-    return found[:_MOST_TENSORS]
+    return found[:MOST_TENSORS]
 
 
 def fact(tensor: Tensor, *, made_by: str = "", ranged: bool = False, class_axis: int | None = None) -> TensorFact:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from unstuck.capture.clock import Clock
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
-from unstuck.capture.scalars import Scalars, filled, slots_of
+from unstuck.capture.scalars import Scalars, Slot, filled, slots_of
 from unstuck.events import Event, Note
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+from unstuck.capture.carried import Carried
 from unstuck.capture.objects import Model, Objects
 
 
@@ -29,8 +30,9 @@ class Watch:
         self.objects = Objects()
         self.scalars = Scalars()
         self.in_backward = False
-        self.gradients_used = False
-        """A step has used the gradients, and nothing has cleared them since."""
+        self.carried = Carried()
+        self.losses: list[float | Slot] = []
+        """Of the backwards of this window since gradients were last cleared."""
         self._sink = sink
         self._thread = threading.get_ident()
         self._thread_settled = False

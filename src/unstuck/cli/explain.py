@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,20 @@ from pathlib import Path
 from unstuck.cli import common
 from unstuck.report.terminal import columns_of, wants_colour
 
+MARK = re.compile(r"  # finding: .*$")
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print a rule's page: rendered in a terminal, as Markdown elsewhere."""
     parser = common.verb_parser("explain", "Read what a pitfall is, why it hurts, and how to fix it.", epilog="")
     parser.add_argument("rule", metavar="RULE", help="a code such as O12, or a name such as double-softmax")
+    parser.add_argument("--all", action="store_true", help="all examples, not only the first broken and fixed one")
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
     path = _page_of(options.rule) or common.rule_named(options.rule).page
     page = path.read_text(encoding="utf-8")
+    if not options.all and options.format == "text":
+        page = shortened(page)
     if options.format == "json":
         from unstuck.report import json
 
@@ -27,6 +33,26 @@ def main(arguments: Sequence[str]) -> int:
     else:
         common.print_to_stdout(page)
     return common.CLEAN
+
+
+def shortened(page: str) -> str:
+    """The page with the first example of each section only."""
+    kept: list[str] = []
+    examples = left_out = 0
+    fenced = False
+    for line in page.splitlines():
+        if line.startswith("## "):
+            examples = 0
+            kept += [""] if kept[-1] else []
+        is_fence = line.startswith("```")
+        fenced ^= is_fence
+        examples += is_fence and fenced
+        left_out += is_fence and fenced and examples > 1
+        if examples == 0 or (examples == 1 and (fenced or is_fence)):
+            kept.append(MARK.sub("  # <-- here", line))
+    code = page.split()[1]
+    more = f"\n{left_out} more examples: unstuck explain --all {code}\n" if left_out else ""
+    return "\n".join(kept) + "\n" + more
 
 
 def _page_of(word: str) -> Path | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from unstuck.capture import Session, TorchMissing
@@ -22,16 +23,20 @@ def probe(
     """What `check` looks at; given `loss_fn` and `batch` it runs one forward, loss and backward.
 
     `batch` is `(inputs, target)`, where a tuple or list of inputs is given as `model(*inputs)` and a dict as
-    `model(**inputs)`; or one dict, given as `model(**batch)` and, in place of a target, to `loss_fn`.
+    `model(**inputs)`; or one dict or tensor, given as `model(**batch)` or `model(batch)` and, in place of a target,
+    to `loss_fn`.
     Afterwards weights, buffers, gradients, modes and random generators are as they were. What the user's code
-    raises passes on.
+    raises passes on, with a note of who called it.
     """
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        raise TorchMissing("Looking at a live model needs torch, which is not installed here.") from None
+        raise TorchMissing(
+            "Looking at a live model needs torch, which is not installed here: pip install torch"
+        ) from None
     from unstuck.capture.objects import Objects, parameter_fact
 
+    _must_be_module(model)
     objects = Objects()
     known = objects.model(model)
     objects.learn_names(known)
@@ -57,15 +62,18 @@ def _try_out(
 
     from unstuck.setup.restore import untouched
 
+    models = [model, loss_fn] if isinstance(loss_fn, torch.nn.Module) else [model]
     session = Session(events.append)
-    with untouched(model):
-        for parameter in model.parameters():
+    with untouched(*models):
+        for parameter in (parameter for each in models for parameter in each.parameters()):
             parameter.grad = None
         session.install()
         try:
             with torch.enable_grad():
-                inputs, target = batch if not isinstance(batch, dict) else (batch, batch)
-                loss = loss_fn(_call(model, inputs), target)
+                inputs, target = _split(batch)
+                with _saying_who_called():
+                    loss = loss_fn(_call(model, inputs), target)
+                _must_be_tensor(loss)
                 if loss.requires_grad:
                     loss.backward()
                 else:
@@ -73,6 +81,48 @@ def _try_out(
         finally:
             session.remove()
         return [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+
+
+def _split(batch: Any) -> tuple[Any, Any]:
+    """Inputs and target; a batch that is one dict or one tensor is both."""
+    from torch import Tensor
+
+    if isinstance(batch, dict | Tensor):
+        return batch, batch
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise TypeError(f"batch must be (inputs, target), a dict or a tensor, and this is {_described(batch)}.")
+
+
+@contextlib.contextmanager
+def _saying_who_called() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(
+            "unstuck.check called your model on the batch you gave; a tuple or list of inputs is given as "
+            "model(*inputs), a dict as model(**inputs), and the loss as loss_fn(output, target)."
+        )
+        raise
+
+
+def _must_be_module(model: Any) -> None:
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, and this is {_described(model)}.")
+
+
+def _must_be_tensor(loss: Any) -> None:
+    from torch import Tensor
+
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"loss_fn must return a tensor to call backward() on, and it returned {_described(loss)}.")
+
+
+def _described(thing: Any) -> str:
+    size = f" of {len(thing)}" if isinstance(thing, tuple | list) else ""
+    return f"a {type(thing).__name__}{size}"
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:

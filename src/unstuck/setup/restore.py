@@ -6,6 +6,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,15 @@ from torch.nn.parameter import is_lazy
 
 
 @contextlib.contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def untouched(*models: nn.Module) -> Iterator[None]:
     """Whatever happens inside, weights, buffers, gradients, modes and random generators stay as they were."""
-    state = _ModelState(model)
+    states = [_ModelState(model) for model in models]
     with _same_random_numbers():
         try:
             yield
         finally:
-            state.restore()
+            for state in states:
+                state.restore()
 
 
 class _ModelState:
@@ -30,8 +32,15 @@ class _ModelState:
         self._gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
         self._trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         self._modes = [(module, module.training) for module in model.modules()]
+        self._bindings: list[tuple[Any, dict[str, Any]]] = [
+            (names, dict(names)) for module in model.modules() for names in (module._parameters, module._buffers)
+        ]
 
     def restore(self) -> None:
+        for names, before in self._bindings:
+            if _differ(names, before):
+                names.clear()
+                names.update(before)
         with torch.no_grad():
             for tensor, value in self._values:
                 if not _same_bits(tensor, value):
@@ -42,6 +51,10 @@ class _ModelState:
             parameter.requires_grad_(trainable)
         for module, training in self._modes:
             module.training = training
+
+
+def _differ(names: dict[str, Any], before: dict[str, Any]) -> bool:
+    return list(names) != list(before) or any(names[name] is not before[name] for name in before)
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

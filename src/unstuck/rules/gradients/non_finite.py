@@ -42,6 +42,9 @@ FIXES = {
         "Lower the learning rate or clip the gradients before step(); check the learning rate of that very step."
     ),
 }
+INITIAL = (
+    "Look at how it is initialised or loaded: check torch.isfinite on every parameter right after building the model."
+)
 CAUSE = (
     "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned "
     "any more."
@@ -65,26 +68,37 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _message(event: NonFinite) -> str:
-    after = f"at step {event.step + 1}"
+    """Only what was measured: where the inputs were not looked at, nothing is said of them."""
+    when = f"at step {event.step + 1}"
     word = "NaN" if event.value == "nan" else "infinite"
     name = f"{event.name} ({event.kind})" if event.kind and event.name else event.name or event.kind
     match event.what:
         case "input":
-            return f"The input of {name} was already {word} {after}: the data is the origin, not the model."
+            return f"The input of {name} was already {word} {when}: the data is the origin, not the model."
         case "activation":
-            return f"The output of {name} became {word} {after}, while its input was still finite."
+            return f"The output of {name} became {word} {when}{_while_inputs(event)}."
         case "gradient":
-            return f"The loss was finite {after}, but the gradient of {name} became {word}."
+            return f"The loss was finite {when}, but the gradient of {name} became {word}."
         case "parameter":
-            return f"{name} became {word} through the update {after}, while its gradient was still finite."
-    return f"The loss became {word} {after}, while the outputs of all modules were still finite."
+            before = f"{name} was already {word} before the first update."
+            return before if event.before_training else f"{name} became {word} through the update {when}."
+    finite = ", while the outputs of all modules were still finite" if event.inputs_finite else ""
+    return f"The loss became {word} {when}{finite}."
+
+
+def _while_inputs(event: NonFinite) -> str:
+    if event.inputs_finite is None:
+        return ""
+    if event.inputs_finite:
+        return ", while its input was still finite"
+    return "; its input was so already, made by an operation between the modules before it"
 
 
 def _fix(event: NonFinite) -> str:
     if event.suspects and event.what in ("activation", "loss", "gradient"):
         operations = " or ".join(_operation(name) for name in event.suspects[:3])
         return f"Look at {operations}, which can produce it. {FIXES[event.what]}"
-    return FIXES.get(event.what, FIXES["loss"])
+    return INITIAL if event.before_training else FIXES.get(event.what, FIXES["loss"])
 
 
 def _operation(node: str) -> str:
