@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
+import pickle
 import random
 import warnings
 from collections.abc import Callable
@@ -184,9 +186,35 @@ def under_a_function_mode() -> list[object]:
     return [name for name in seen if name not in ("__get__",)]
 
 
+def backward_over_iterators() -> list[object]:
+    model, inputs = perceptron()
+    losses = [model(inputs).square().mean(), model(inputs).abs().mean()]
+    torch.autograd.backward(loss for loss in losses)
+    torch.autograd.backward(map(torch.mean, [model(inputs), model(inputs) ** 2]))
+    torch.autograd.backward((model(inputs).mean(), model(inputs).sum()))
+    return [p.grad.tolist() for p in model.parameters()]
+
+
+def clipping_iterators() -> list[object]:
+    model, inputs = perceptron()
+    model(inputs).square().mean().backward()
+    found = [nn.utils.clip_grad_norm_(itertools.chain(model.parameters(), ()), 0.1).item()]
+    found.append(nn.utils.clip_grad_norm_(filter(None, []), 0.1).item())  # no warning: it is not a generator
+    found.append(nn.utils.clip_grad_norm_((p for p in []), 0.1).item())
+    return found + [p.grad.tolist() for p in model.parameters()]
+
+
+def pickling_a_function() -> list[object]:
+    function = nn.utils.clip_grad_norm_
+    return [function is nn.utils.clip_grad.clip_grad_norm_, pickle.loads(pickle.dumps(function)) is function]
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        backward_over_iterators,
+        clipping_iterators,
+        pickling_a_function,
         scaled,
         recomputed,
         second_order,

@@ -39,7 +39,7 @@ class Backwards:
         if watch.clock.is_survey:
             watch.announce_models()
         place = watch.places.here() if watch.clock.sampled else None
-        carried = watch.carried.measure(watch.scalars) if watch.clock.sampled else None
+        carried = self._carried() if watch.clock.sampled else None
         value = self._inspector.loss_seen(loss, self._true_value(loss), place)
         if value is not None:
             watch.losses.append(value)
@@ -48,6 +48,11 @@ class Backwards:
         if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
             self._inspector.forget_graph()
         return place, value, loss.requires_grad, loss.requires_grad and loss.grad_fn is None, carried
+
+    def _carried(self) -> Any:
+        watch = self._watch
+        labels = {label for _, label in watch.objects.optimizers()}
+        return watch.carried.measure(watch.scalars, alone=len(labels) == 1)
 
     def after(self, facts: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
         """It returned or raised."""

@@ -59,10 +59,13 @@ class Carried:
         """Gradients were cleared."""
         self._fresh = False
 
-    def measure(self, scalars: Scalars) -> Any:
-        """Their norm, at the first backward after a step; None if they are gone or it is not known whose they are."""
+    def measure(self, scalars: Scalars, *, alone: bool) -> Any:
+        """Their norm, at the first backward after a step; None if they are gone or it is not known whose turn it is.
+
+        `alone` says that no other optimizer exists.
+        """
         fresh, self._fresh = self._fresh, False
-        optimizer, known = self._next() if fresh and may_measure() else (None, None)
+        optimizer, known = self._next(alone) if fresh and may_measure() else (None, None)
         if optimizer is None or known is None:
             return None
         left: list[Tensor] = []
@@ -80,9 +83,9 @@ class Carried:
             then = known.norms.to(each.device)[places]
             return scalars.later(torch.linalg.vector_norm(torch.where(each >= _LEFT * then, each, 0.0)))
 
-    def _next(self) -> tuple[Optimizer | None, Used | None]:
+    def _next(self, alone: bool) -> tuple[Optimizer | None, Used | None]:
         if self._last is None:
             return None, None
-        turns = self._followers if len(self._followers) == 1 else self._followers[self._last]
+        turns = {self._last} if alone else self._followers[self._last]
         reference, known = self._used.get(next(iter(turns), 0), (None, None)) if len(turns) == 1 else (None, None)
         return (reference() if reference else None), known

@@ -154,11 +154,14 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
 
 
 def _clears_elsewhere(script: Script, items: Sequence[Happened]) -> bool:
-    """Is there a mention of clearing that was not followed into this loop, such as in a generator or a hook?"""
-    followed = {place.line for place in order.places(item.event for item in items if isinstance(item.event, ZeroGrad))}
-    mentions = [number for number, line in enumerate(script.lines, 1) if CLEARING.search(line)]
-    elsewhere = {place.line for place in order.places(e.event for e in events_in(script.facts.trace))}
-    return any(number not in followed | elsewhere for number in mentions)
+    """Is there a clearing that this loop may reach by ways we did not follow: a generator, a hook, a callback?"""
+    everything = list(events_in(script.facts.trace))
+    seen = {place.line for place in order.places(item.event for item in everything)}
+    unread = any(CLEARING.search(line) for number, line in enumerate(script.lines, 1) if number not in seen)
+    in_loops = {id(item) for loop in script.training_loops for item in events_in(loop.body)}
+    here = {place.function for place in order.places(item.event for item in items)}
+    aside = [item.event for item in everything if isinstance(item.event, ZeroGrad) and id(item) not in in_loops]
+    return unread or any(place.function and place.function not in here for place in order.places(aside))
 
 
 def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
