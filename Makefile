@@ -48,6 +48,7 @@ bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/start.py
 	$(BIN)/python bench/lint.py
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/surface.py
 
 clean: ## remove everything that was generated
 	rm -rf $(VENV) .unstuck .mypy_cache .ruff_cache .hypothesis build dist

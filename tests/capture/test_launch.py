@@ -237,7 +237,9 @@ def test_spawned_and_forked_children_work_and_stay_out_of_the_record(folder):
     same(*both(folder, program, env={"OMP_NUM_THREADS": "1"}))
     record = read(folder / "record")
     assert {type(event).__name__ for event in record.events} == {"RunStarted", "Note", "RunEnded"}
-    assert record.notes == ["what 3 processes did that the program started: only the first is watched"]
+    assert [note.text for note in record.notes] == [
+        "what 3 processes did that the program started: only the first is watched"
+    ]
 
 
 def test_ctrl_c_prints_a_traceback_and_ends_as_a_shell_reports_it(folder):
@@ -306,3 +308,26 @@ def test_a_child_that_returns_from_the_program_ends_like_pythons(folder):
     same(plain, watched)
     assert plain.out == "5\n"
     assert [type(event).__name__ for event in read(folder / "record").events].count("RunEnded") == 1
+
+
+def test_a_program_that_closed_its_output_says_its_last_words(folder):
+    program = write(folder, "import sys\nsys.stdout.close()\nsys.exit('bye')\n")
+    plain, watched = both(folder, program)
+    assert (plain.err, plain.code) == ("bye\n", 1)
+    same(plain, watched)
+
+
+def test_one_process_is_counted_without_a_plural(folder):
+    program = write(
+        folder,
+        """
+        import multiprocessing
+        if __name__ == "__main__":
+            process = multiprocessing.Process(target=print)
+            process.start()
+            process.join()
+        """,
+    )
+    same(*both(folder, program))
+    (note,) = read(folder / "record").notes
+    assert note.text == "what 1 process did that the program started: only the first is watched"

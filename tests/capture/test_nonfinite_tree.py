@@ -230,3 +230,84 @@ def test_between_sampled_windows_a_gradient(recorded):
     event = only(recorded(lambda: train(model, steps=57, sabotage=sabotage)))
     assert (event.what, event.name, event.step) == ("gradient", "first.bias", 55)
     assert event.suspects == ("SqrtBackward0",)
+
+
+class Marked(Net):
+    """Holds -inf in a parameter on purpose, as a table of forbidden transitions does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor([0.0, 1.0, float("-inf")]))
+
+    def forward(self, x):
+        return super().forward(x) * torch.softmax(self.table, 0)[0]
+
+
+def test_a_parameter_that_is_infinite_on_purpose(recorded):
+    assert not list(recorded(lambda: train(Marked(), steps=12)).of(NonFinite))
+
+
+def test_a_later_nan_is_not_blamed_on_it(recorded):
+    model = Marked()
+
+    def spoil(step):
+        if step == 2:
+            model.second.bias.data.fill_(float("nan"))
+
+    event = only(recorded(lambda: train(model, sabotage=spoil)))
+    assert (event.what, event.name, event.also, event.before_training) == ("parameter", "second.bias", (), False)
+
+
+def test_weights_that_are_nan_before_the_first_step(recorded):
+    model = Net()
+    model.first.weight.data[0, 0] = float("nan")
+    event = only(recorded(lambda: train(model)))
+    assert (event.what, event.name, event.step, event.before_training) == ("parameter", "first.weight", 0, True)
+
+
+class Rooted(nn.Module):
+    def forward(self, x):
+        return torch.sqrt(x)
+
+
+def test_inputs_of_the_module_were_finite_or_not(recorded):
+    class Function(Net):
+        def middle(self, hidden):
+            return torch.log(hidden)
+
+    class Module(Net):
+        def __init__(self):
+            super().__init__()
+            self.root = Rooted()
+
+        def middle(self, hidden):
+            return self.root(hidden)
+
+    event = only(recorded(lambda: train(Function())))
+    assert (event.what, event.name, event.inputs_finite) == ("activation", "second", False)
+    event = only(recorded(lambda: train(Module())))
+    assert (event.what, event.name, event.inputs_finite) == ("activation", "root", True)
+
+
+def test_a_loss_after_finite_outputs_only(recorded):
+    event = only(recorded(lambda: train(Net(), loss_of=lambda out: torch.log(out - 1e9).mean())))
+    assert (event.what, event.inputs_finite) == ("loss", True)
+
+    def with_a_teacher(out):
+        with torch.no_grad():
+            Net()(X)
+        return torch.log(out - 1e9).mean()
+
+    event = only(recorded(lambda: train(Net(), loss_of=with_a_teacher)))
+    assert (event.what, event.inputs_finite) == ("loss", None)
+
+
+def test_nothing_is_claimed_of_inputs_between_sampled_windows(recorded):
+    class Late(Net):
+        calls = 0
+
+        def middle(self, hidden):
+            self.calls += 1
+            return torch.log(hidden) if self.calls > 53 else torch.relu(hidden)
+
+    assert only(recorded(lambda: train(Late(), steps=55))).inputs_finite is None

@@ -99,6 +99,68 @@ def test_a_loss_that_is_cut_off(model):
 
 def test_an_error_of_the_model_passes_and_everything_is_restored(model):
     before = everything(model)
-    with pytest.raises(RuntimeError, match="mat1"):
+    with pytest.raises(RuntimeError, match="mat1") as caught:
         probe(model, nn.CrossEntropyLoss(), batch=(torch.ones(8, 5), Y))
+    assert caught.value.__notes__[0].startswith("unstuck.check called your model on the batch you gave; ")
     assert everything(model) == before
+
+
+def test_a_buffer_bound_anew_is_bound_back():
+    class Centered(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 3)
+            self.register_buffer("center", torch.zeros(3))
+
+        def forward(self, x):
+            self.center = self.center + 1
+            self.register_buffer("other", torch.ones(1))
+            return super().forward(x)
+
+    model = Centered()
+    center = model.center
+    probe(model, nn.CrossEntropyLoss(), batch=(X, Y))
+    assert model.center is center
+    assert list(model._buffers) == ["center"]
+
+
+def test_a_loss_that_is_a_module_is_restored_too():
+    class Margin(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, output, target):
+            self.calls += 1
+            return nn.functional.cross_entropy(self.layer(output), target)
+
+    loss_fn = Margin()
+    probe(nn.Linear(4, 3), loss_fn, batch=(X, Y))
+    assert loss_fn.calls == 0
+    assert loss_fn.layer.weight.grad is None
+
+
+def test_a_tensor_is_the_single_input():
+    shapes = []
+
+    def loss_fn(output, target):
+        shapes.append((tuple(output.shape), tuple(target.shape)))
+        return output.sum()
+
+    probe(nn.Linear(4, 3), loss_fn, batch=X[:2])
+    assert shapes == [((2, 3), (2, 4))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((lambda x: x,), "model must be a torch.nn.Module, and this is a function."),
+        ((nn.Linear(4, 3), lambda *_: {"loss": 0}, None, (X, Y)), "it returned a dict."),
+        ((nn.Linear(4, 3), nn.MSELoss(), None, (X, Y, Y)), "and this is a tuple of 3."),
+    ],
+    ids=["model", "loss", "batch"],
+)
+def test_wrong_arguments_are_named(arguments, sentence):
+    with pytest.raises(TypeError) as caught:
+        probe(*arguments)
+    assert str(caught.value).endswith(sentence)

@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _dispatch(words)
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # a script that was run may have closed it
+            sys.stdout.flush()
     except Stop as stop:
         print(f"unstuck: {stop}", file=sys.stderr)
         return stop.code
