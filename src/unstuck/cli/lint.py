@@ -11,7 +11,7 @@ from unstuck.cli import common
 from unstuck.judge import Verdict, judge, unite
 from unstuck.report.result import Problem, Result
 from unstuck.rule import Rule, all_rules
-from unstuck.source import SourceError, find_files, read_script
+from unstuck.source import Project, SourceError, find_files, read_script
 
 EPILOG = (
     common.EXIT_CODES
@@ -72,9 +72,10 @@ def _rules_in(words: str | None) -> tuple[Rule, ...]:
 def _judge_each(files: Sequence[Path], rules: Sequence[Rule]) -> tuple[Verdict, list[Problem]]:
     """One script at a time, so that a large folder does not have to fit in memory."""
     verdicts, problems = [], []
+    project = Project()
     for path in files:
         try:
-            script = read_script(path)
+            script = read_script(path, project)
         except SourceError as error:
             problems.append(Problem(str(error), error.place))
         else:
