@@ -42,6 +42,7 @@ tables: $(READY) ## rewrite the generated tables in README and docs
 	$(BIN)/python -m unstuck.dev tables
 
 new-rule: $(READY) ## write a rule pair: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence
+	@test -n "$(CODE)" || { echo "Say which: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence"; exit 2; }
 	$(BIN)/python -m unstuck.dev new-rule $(CODE) $(NAME) $(FAMILY)
 
 bench: $(READY) ## measure start-up, lint speed and the watch, as ratios

@@ -107,6 +107,19 @@ def test_a_new_rule_has_our_style_and_fails_the_contract_until_it_is_written(tmp
     rule = names["rule"]
     rule.page = file.with_suffix(".md")
     testing.check_identity(rule)
+    with pytest.raises(AssertionError, match="still holds the text of the template"):
+        testing.check_rule(rule)
+    page = rule.page.read_text(encoding="utf-8")
+    for text in testing.TEMPLATE_TEXTS:
+        page = page.replace(text, "Written.")
+    rule.page.write_text(page, encoding="utf-8")
     testing.check_page(rule)
     with pytest.raises(AssertionError, match="lint on the broken example must mark line 7"):
         testing.check_rule(rule)
+
+
+def test_the_text_of_the_template_is_what_a_finished_page_may_not_hold() -> None:
+    from unstuck.dev.new_rule import PAGE
+    from unstuck.testing import TEMPLATE_TEXTS
+
+    assert all(text in PAGE for text in TEMPLATE_TEXTS)

@@ -21,6 +21,15 @@ from unstuck.rule import Rule, all_rules
 SCRIPT = "train.py"
 LONGEST_RUN = 120
 """Seconds after which an example is taken to hang."""
+TEMPLATE_TEXTS = frozenset(
+    (
+        "What the user sees: the symptom, in the words they would search for.",
+        "The mechanism, in a few sentences and with numbers that were measured.",
+        "What to change, as code.",
+        "- The documentation, paper or issue that says so.",
+    )
+)
+"""What `new-rule` writes into a page for its author to replace."""
 _CODE = re.compile(r"[A-Z]{1,3}\d{2,3}")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -69,6 +78,8 @@ def check_page(rule: Rule) -> Page:
         tuple(page.sections) == HEADINGS,
         f"{where}: the sections must be {', '.join(HEADINGS)}, in this order.",
     )
+    left = [text for text in page.sections.values() if text in TEMPLATE_TEXTS]
+    _expect(not left, f"{where} still holds the text of the template: {left[0] if left else ''}")
     for section in ("Broken", "Fixed"):
         examples = [example for example in page.examples if example.section == section]
         _expect(examples, f"{where} has no ```python block under `## {section}`.")
