@@ -17,7 +17,7 @@ from pathlib import Path
 from unstuck.judge import judge
 from unstuck.source import Project, Script, SourceError, find_files, read_script
 from unstuck.source.files import read_text
-from unstuck.source.project import parse
+from unstuck.source.project import parse, rare_collection
 
 BUDGET = 50_000
 
@@ -62,4 +62,5 @@ def codes_in(script: Script) -> Sequence[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with rare_collection():  # as the command does
+        sys.exit(main())

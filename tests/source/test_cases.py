@@ -23,4 +23,5 @@ def test_lint_marks_exactly_the_marked_lines(path: Path) -> None:
     leads = [diagnosis.lead for diagnosis in verdict.diagnoses]
     found = {(lead.name, lead.place.line) for lead in leads if lead.place and Path(lead.place.path).name == path.name}
     assert found == expected
+    assert expected or not leads
     assert not verdict.failures

@@ -12,6 +12,7 @@ from unstuck.judge import Verdict, judge, unite
 from unstuck.report.result import Problem, Result
 from unstuck.rule import Rule, all_rules
 from unstuck.source import Project, SourceError, find_files, read_script
+from unstuck.source.project import rare_collection
 
 EPILOG = (
     common.EXIT_CODES
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         files = find_files(options.paths)
     except SourceError as error:
         raise common.Stop(str(error)) from None
-    verdict, problems = _judge_each(files, rules)
+    with rare_collection():
+        verdict, problems = _judge_each(files, rules)
     result = Result(command="lint", verdict=verdict, files=len(files) - len(problems), problems=tuple(problems))
     common.publish(result, options, sys.stdout)
     if options.format == "json" or options.output:

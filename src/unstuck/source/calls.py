@@ -77,7 +77,7 @@ class Calls(Library):
             return self._call_instance(value, node, args, kwargs)
         if isinstance(value, Method):
             return self.call_method(value, node, args, kwargs)
-        if self._hides(node, args, kwargs):
+        if self.hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
 
@@ -182,7 +182,7 @@ class Calls(Library):
             operation = MODULE_OPERATIONS.get(instance.last, instance.last)
             output = self.tensor(operation, (*args, *kwargs.values()), node, module=instance)
             return self._through_new_head(instance, node, output)
-        if self._hides(node, args, kwargs):
+        if self.hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
 

@@ -67,6 +67,9 @@ HARMLESS_CALLS = frozenset(
 )
 """Builtins that never step, zero or back-propagate anything they are given."""
 
+LARGEST_LIMIT = 1e6
+"""Clipping at more than this is a way to measure the norm."""
+
 FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
 """Objects that take over backward and clipping but leave the loop to the user."""
 

@@ -7,7 +7,6 @@ import math
 
 from unstuck.events import Backward, Clip, LossCall, OptimizerSeen, ZeroGrad
 from unstuck.source import knowledge
-from unstuck.source.base import can_train
 from unstuck.source.facts import OptimizerMade
 from unstuck.source.methods import Methods
 from unstuck.source.values import (
@@ -26,17 +25,11 @@ from unstuck.source.values import (
 MODES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
 PASSES_THROUGH = frozenset({"tqdm", "trange", "track", "islice", "cycle"})
 NO_LIMIT = frozenset({Symbol("math.inf"), Symbol("torch.inf"), Symbol("numpy.inf")})
-LARGEST_LIMIT = 1e6
-"""Clipping at more than this is a way to measure the norm."""
 WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "FullyShardedDataParallel", "FSDP"})
 
 
 class Library(Methods):
     """The part of the reader that knows what library functions make of their arguments."""
-
-    def _hides(self, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:
-        named = [*zip(args, node.args, strict=False), *((value, None) for value in kwargs.values())]
-        return any(can_train(value, expression) for value, expression in named)
 
     def _call_symbol(self, symbol: Symbol, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         last, first = symbol.last, args[0] if args else next(iter(kwargs.values()), UNKNOWN)
@@ -54,7 +47,7 @@ class Library(Methods):
             return first
         if symbol.name.startswith("numpy."):
             return self._numpy(last, node, args)
-        if self._hides(node, args, kwargs):
+        if self.hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
 
@@ -84,7 +77,7 @@ class Library(Methods):
             return Symbol("torch.optim.Optimizer")
         if name == "setattr" and isinstance(first, Instance):
             self.facts.escaped.add(id(first))
-        if name not in knowledge.HARMLESS_CALLS and self._hides(node, args, kwargs):
+        if name not in knowledge.HARMLESS_CALLS and self.hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
 
@@ -121,7 +114,7 @@ class Library(Methods):
         parameters = args[0] if args else kwargs.get("parameters", UNKNOWN)
         limit = args[1] if len(args) > 1 else kwargs.get("max_norm", kwargs.get("clip_value", UNKNOWN))
         number = limit.value if isinstance(limit, Const) else None
-        if limit in NO_LIMIT or (isinstance(number, int | float) and number >= LARGEST_LIMIT):
+        if limit in NO_LIMIT or (isinstance(number, int | float) and number >= knowledge.LARGEST_LIMIT):
             return
         kind = "value" if "value" in name else "norm"
         event = Clip(kind=kind, target=self._owner_label(parameters), place=self.place(node))

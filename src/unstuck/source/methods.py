@@ -264,6 +264,10 @@ class Methods(Expressions):
     def _may_train(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:
         if method.name in HIDING_METHODS and not isinstance(method.receiver, Symbol):
             return True
+        return self.hides(node, args, kwargs)
+
+    def hides(self, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:
+        """Was a call that cannot be followed given something able to train?"""
         named = [*zip(args, node.args, strict=False), *((value, None) for value in kwargs.values())]
         return any(can_train(value, expression) for value, expression in named)
 

@@ -9,6 +9,7 @@ from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkip
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.source.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Path
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ BEFORE_BACKWARD = (
     "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
 )
 STEADY = 3
-LARGEST_LIMIT = 1e6
-"""Clipping at more than this is a way to measure the norm."""
 
 
 @rule.in_source
