@@ -205,6 +205,10 @@ class Clip(Event, tag="clip", frozen=True):
     """The model or optimizer whose parameters were given, where that is known."""
 
 
+class ScalerUpdate(Event, tag="scaler-update", frozen=True):
+    """`scaler.update()` was called by the user."""
+
+
 class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     """The optimizer updated its parameters. `parameters` counts the trainable ones it holds."""
 
@@ -214,6 +218,8 @@ class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     grad_norm: float | None = None
     inside_closure: bool = False
     """Forward and backward ran inside `step(closure)`."""
+    through_scaler: bool = False
+    """Called as `scaler.step(optimizer)`."""
 
 
 class StepSkipped(Event, tag="step-skipped", frozen=True):
@@ -285,6 +291,7 @@ AnyEvent = (
     | Backward
     | ZeroGrad
     | Unscale
+    | ScalerUpdate
     | Clip
     | OptimizerStep
     | StepSkipped

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from unstuck.cli import common
+from unstuck.report.help import shortened
 from unstuck.report.terminal import columns_of, wants_colour
-
-MARK = re.compile(r"  # finding: .*$")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,26 +31,6 @@ def main(arguments: Sequence[str]) -> int:
     else:
         common.print_to_stdout(page)
     return common.CLEAN
-
-
-def shortened(page: str) -> str:
-    """The page with the first example of each section only."""
-    kept: list[str] = []
-    examples = left_out = 0
-    fenced = False
-    for line in page.splitlines():
-        if line.startswith("## "):
-            examples = 0
-            kept += [""] if kept[-1] else []
-        is_fence = line.startswith("```")
-        fenced ^= is_fence
-        examples += is_fence and fenced
-        left_out += is_fence and fenced and examples > 1
-        if examples == 0 or (examples == 1 and (fenced or is_fence)):
-            kept.append(MARK.sub("  # <-- here", line))
-    code = page.split()[1]
-    more = f"\n{left_out} more examples: unstuck explain --all {code}\n" if left_out else ""
-    return "\n".join(kept) + "\n" + more
 
 
 def _page_of(word: str) -> Path | None:

@@ -11,7 +11,9 @@ from unstuck._version import __version__
 from unstuck.events import Place
 from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
 from unstuck.judge import Verdict
+from unstuck.report.formats import encodable
 from unstuck.report.result import Problem, Result, RunSummary
+from unstuck.report.spots import cell_of
 from unstuck.rule import Rule
 from unstuck.trend import Trend
 
@@ -25,7 +27,23 @@ def render(result: Result) -> str:
 
 def encode(value: object) -> str:
     """Indented JSON; numbers that JSON cannot write (NaN, infinity) become null."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    return msgspec.json.format(encode_line(value), indent=2) + "\n"
+
+
+def encode_line(value: object) -> str:
+    """JSON on one line. The name of a file may hold halves of characters, which JSON cannot."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(value)).decode()
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def document(result: Result) -> Json:
@@ -38,8 +56,8 @@ def document(result: Result) -> Json:
         "counts": _counts(verdict),
         "files": result.files,
         "run": _run(result.run),
-        "diagnoses": [_diagnosis(item) for item in verdict.diagnoses],
-        "unconfirmed": [_diagnosis(item) for item in verdict.unconfirmed],
+        "diagnoses": [diagnosis_document(item) for item in verdict.diagnoses],
+        "unconfirmed": [diagnosis_document(item) for item in verdict.unconfirmed],
         "trend": _trend(verdict.trend),
         "checked": verdict.checked,
         "not_checked": verdict.not_checked,
@@ -79,7 +97,8 @@ def _run(run: RunSummary | None) -> Json | None:
     }
 
 
-def _diagnosis(diagnosis: Diagnosis) -> Json:
+def diagnosis_document(diagnosis: Diagnosis) -> Json:
+    """One diagnosis as plain dicts and lists."""
     lead = diagnosis.lead
     return {
         "code": lead.code,
@@ -105,6 +124,7 @@ def _place(place: Place | None) -> Json | None:
         return None
     return {
         "path": place.path,
+        "cell": cell_of(place),
         "line": place.line,
         "column": place.column,
         "end_line": place.end_line,

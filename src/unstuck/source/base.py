@@ -67,9 +67,13 @@ class ReaderState:
         self.grad_off: Place | None = None
         self.grad_unknown = False
         self.active: list[ast.AST] = []
+        self.loops: list[Loop] = []
+        """The loops being read, also those around the functions that led here."""
         self.trusts_defaults = True
         """Functions are read because something calls them, so an argument left out has its default."""
         self.read: set[ast.AST] = set()
+        self.statement: ast.expr | None = None
+        """The expression that is a whole statement, until it is read."""
         self.deepest = DEEPEST_CALL if follow_calls else 1
         self._resolved: dict[tuple[str, str], Value] = {}
         self.fuel = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
@@ -106,13 +110,21 @@ class ReaderState:
         self.facts.escaped.update(id(value) for value in given)
 
     def tensor(
-        self, op: str, inputs: tuple[Value, ...], node: ast.AST, cut: str = "", module: Instance | None = None
+        self,
+        op: str,
+        inputs: tuple[Value, ...],
+        node: ast.AST,
+        cut: str = "",
+        module: Instance | None = None,
+        args: tuple[Value, ...] = (),
+        options: dict[str, Value] | None = None,
     ) -> Tensor:
         """The result of an operation, which no gradient passes when recording is off."""
         where = self.place(node)
+        origin = where if cut else None
         if not cut and self.grad_off is not None:
-            return Tensor(op, inputs, where, "no_grad", self.grad_off, module)
-        return Tensor(op, inputs, where, cut, where if cut else None, module)
+            cut, origin = "no_grad", self.grad_off
+        return Tensor(op, inputs, where, cut, origin, module, node=node, args=args, options=options or {})
 
     def freeze(self, owner: Value, trainable: bool, node: ast.AST) -> None:
         """`requires_grad` was set on the parameters of `owner`."""

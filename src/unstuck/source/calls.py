@@ -8,6 +8,7 @@ from unstuck.events import Forward
 from unstuck.source import knowledge
 from unstuck.source.base import Frame, dotted
 from unstuck.source.expressions import find_method
+from unstuck.source.facts import Called
 from unstuck.source.library import Library
 from unstuck.source.scope import Scope
 from unstuck.source.trace import Inlined
@@ -30,9 +31,23 @@ MODULE_OPERATIONS = {
     "Softmax": "softmax",
     "Softmax2d": "softmax",
     "LogSoftmax": "log_softmax",
+    "Sigmoid": "sigmoid",
+    "LogSigmoid": "logsigmoid",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "ReLU6": "relu6",
+    "LeakyReLU": "leaky_relu",
+    "ELU": "elu",
+    "GELU": "gelu",
+    "SiLU": "silu",
+    "Softplus": "softplus",
+    "Hardtanh": "hardtanh",
+    "Hardsigmoid": "hardsigmoid",
+    "Dropout": "dropout",
     "Flatten": "flatten",
     "Identity": "view",
 }
+"""Modules that do what a function does, under the function's name."""
 HEADS = ("fc", "classifier", "head", "heads")
 
 
@@ -45,15 +60,45 @@ class Calls(Library):
 
     def call(self, node: ast.Call) -> Value:
         """The result of a call, with its arguments read first."""
+        discarded, self.statement = self.statement is node, None
         function = self.evaluate(node.func)
         args, kwargs = self._arguments(node)
+        called = self._note_call(function, node, args, kwargs, discarded)
         if not isinstance(function, Choice):
-            return self.call_value(function, node, args, kwargs)
+            called.result = self.call_value(function, node, args, kwargs)
+            return called.result
         result: Value | None = None
         for option in function.options:
             value = self.call_value(option, node, args, kwargs)
             result = value if result is None else join(result, value)
-        return result or UNKNOWN
+        called.result = result or UNKNOWN
+        return called.result
+
+    def _note_call(
+        self, function: Value, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value], discarded: bool
+    ) -> Called:
+        receiver, name = None, ""
+        if isinstance(function, Symbol):
+            name = function.name
+        elif isinstance(function, Method):
+            receiver, name = function.receiver, f".{function.name}"
+        called = Called(
+            name=name or dotted(node.func),
+            node=node,
+            place=self.place(node),
+            args=args,
+            kwargs=kwargs,
+            result=UNKNOWN,
+            receiver=receiver,
+            loops=tuple(self.loops),
+            discarded=discarded,
+            recording=self.grad_off is None,
+            function=self.frame.function,
+            owner=self.frame.owner,
+            time=self.tick(),
+        )
+        self.facts.calls.append(called)
+        return called
 
     def _arguments(self, node: ast.Call) -> tuple[tuple[Value, ...], dict[str, Value]]:
         args: list[Value] = []

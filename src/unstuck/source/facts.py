@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import msgspec
 
 from unstuck.events import Place
-from unstuck.source.trace import Block, Happened
+from unstuck.source.trace import Block, Happened, Loop
 from unstuck.source.values import Group, Instance, Value
 
 
@@ -16,6 +18,70 @@ class OptimizerMade(msgspec.Struct, eq=False):
     parameters: Value
     place: Place
     time: int
+
+
+class SchedulerMade(msgspec.Struct, eq=False):
+    """A learning-rate scheduler was built for `optimizer`; `node` is the call."""
+
+    scheduler: Instance
+    optimizer: Value
+    place: Place
+    node: ast.Call
+    time: int
+
+
+class Called(msgspec.Struct, eq=False):
+    """One call that was read, whatever was called."""
+
+    name: str
+    """The full path of a library function or class (`torch.nn.functional.softmax`), `.name` for a method of an object
+    that is not the user's, or the dotted name as written for anything else."""
+    node: ast.Call
+    place: Place
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+    result: Value
+    receiver: Value | None
+    """The object a method was called on."""
+    loops: tuple[Loop, ...]
+    """The loops around it, outermost first, also those around the functions that led here."""
+    discarded: bool
+    """It stands as a statement of its own: nobody looks at the result."""
+    recording: bool
+    """Gradients are recorded here, as far as is known."""
+    function: str
+    """The function it stands in."""
+    owner: Instance | None
+    """The object whose method it stands in."""
+    time: int
+
+    @property
+    def last(self) -> str:
+        """The name after the last dot."""
+        return self.name.rpartition(".")[2]
+
+
+class AttributeSet(msgspec.Struct, eq=False):
+    """`owner.name = value`."""
+
+    owner: Value
+    name: str
+    value: Value
+    place: Place
+    node: ast.Attribute
+    time: int
+
+
+class Kept(msgspec.Struct, eq=False):
+    """`name += value` or `name = name + value` in a loop, where the value is a tensor; `result` is the new sum."""
+
+    name: str
+    value: Value
+    result: Value
+    place: Place
+    node: ast.AugAssign | ast.Assign
+    loops: tuple[Loop, ...]
+    recording: bool
 
 
 class ChildReplaced(msgspec.Struct, eq=False):
@@ -44,7 +110,11 @@ class Facts(msgspec.Struct, eq=False):
     trace: Block = msgspec.field(default_factory=list)
     losses: list[Happened] = msgspec.field(default_factory=list)
     backwards: list[Happened] = msgspec.field(default_factory=list)
+    calls: list[Called] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerMade] = msgspec.field(default_factory=list)
+    schedulers: list[SchedulerMade] = msgspec.field(default_factory=list)
+    attributes: list[AttributeSet] = msgspec.field(default_factory=list)
+    kept: list[Kept] = msgspec.field(default_factory=list)
     groups_added: list[tuple[Instance, int]] = msgspec.field(default_factory=list)
     replaced: list[ChildReplaced] = msgspec.field(default_factory=list)
     frozen: list[Frozen] = msgspec.field(default_factory=list)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unstuck.events import Place
 
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"}
+SUFFIXES = (".py",)
 LARGEST_FILE = 8 * 1024 * 1024
 
 
@@ -20,49 +21,91 @@ class SourceError(Exception):
         self.place = place
 
 
-def find_files(paths: Sequence[str]) -> list[Path]:
-    """The Python files named by `paths`: files as they are, folders searched, each file once."""
-    found: dict[Path, None] = {}
+def find_files(
+    paths: Sequence[str],
+    skips: Callable[[str, bool], bool] = lambda path, is_folder: False,
+    problems: list[SourceError] | None = None,
+) -> list[Path]:
+    """The files to read: those named as they are, those in named folders unless `skips(path, is_folder)`, each once.
+
+    Folders that cannot be searched are added to `problems`.
+    """
+    found: dict[str, Path] = {}
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(_python_files(path))
-            if not inside:
-                raise SourceError(f"{name} holds no Python files; name a script or a folder that does.")
-            found.update(dict.fromkeys(inside))
+            troubles: list[SourceError] = []
+            inside = sorted(_files_below(path, skips, troubles))
+            if not inside and not troubles:
+                raise SourceError(f"{name} holds no Python files{_all_skipped(path, skips)}.")
+            for file in inside:
+                found.setdefault(os.path.abspath(file), file)
+            if problems is not None:
+                problems += troubles
         elif path.exists():
-            found[path] = None
+            found[os.path.abspath(path)] = path
         else:
             raise SourceError(f"{name} does not exist; check the path, it is read from {Path.cwd()}.")
-    return list(found)
+    return list(found.values())
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
-    for base, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")]
-        yield from (Path(base) / name for name in names if name.endswith(".py"))
+def _all_skipped(path: Path, skips: Callable[[str, bool], bool]) -> str:
+    skipped = any(_files_below(path, lambda name, is_folder: False, []))
+    return " but those that .gitignore or exclude leave out" if skipped else "; name a script or a folder that does"
+
+
+def _files_below(folder: Path, skips: Callable[[str, bool], bool], problems: list[SourceError]) -> Iterator[Path]:
+    def note(problem: OSError) -> None:
+        why = problem.strerror or problem
+        problems.append(SourceError(f"{problem.filename} cannot be searched ({why}); check its permissions."))
+
+    for base, folders, names in os.walk(folder, onerror=note):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS and not name.startswith(".") and not skips(os.path.join(base, name), True)
+        ]
+        yield from (
+            Path(base, name) for name in names if name.endswith(SUFFIXES) and not skips(os.path.join(base, name), False)
+        )
 
 
 def read_text(path: Path) -> str:
     """The decoded text of a Python file, line ends as `\\n`, or a SourceError."""
+    return decode(read_raw(path), str(path))
+
+
+def read_raw(path: Path) -> bytes:
+    """What a file holds, or a SourceError that says why it cannot be read."""
     try:
         if not path.is_file():
             raise SourceError(f"{path} is not a regular file; name a Python source file.")
         if path.stat().st_size > LARGEST_FILE:
             raise SourceError(f"{path} is larger than {LARGEST_FILE // 2**20} MB; it was skipped.")
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as problem:
         raise SourceError(f"{path} cannot be read ({problem.strerror}); check the file and its permissions.") from None
+
+
+def decode(raw: bytes, name: str) -> str:
+    """The text of a Python file, line ends as `\\n`, or a SourceError."""
     if b"\0" in raw:
-        raise SourceError(f"{path} is not text (it holds null bytes); name a Python source file.")
+        raise SourceError(f"{name} is not text (it holds null bytes); name a Python source file.")
     try:
-        text = raw.decode(_encoding(raw))
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        raise SourceError(f"{path} cannot be decoded; save it as UTF-8 or declare its encoding on line 1.") from None
+        text = raw.decode(encoding_of(raw))
+    except (SyntaxError, UnicodeError, LookupError):
+        raise SourceError(f"{name} cannot be decoded; save it as UTF-8 or declare its encoding on line 1.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _encoding(raw: bytes) -> str:
+def digest_of(raw: bytes) -> bytes:
+    """A short name for what a file holds."""
+    from hashlib import blake2b
+
+    return blake2b(raw, digest_size=16).digest()
+
+
+def encoding_of(raw: bytes) -> str:
     """The declared encoding; the standard library's own reader of declarations is loaded only if there is one."""
     if not any(b"coding" in line for line in raw.split(b"\n", 2)[:2]):
         return "utf-8-sig"

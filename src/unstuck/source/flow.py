@@ -20,6 +20,24 @@ def _keeps_values(tensor: Tensor) -> bool:
     return tensor.op in knowledge.SAME_VALUES and bool(tensor.inputs) and not tensor.cut
 
 
+def argument(tensor: Tensor, name: str, position: int) -> Value | None:
+    """What an operation was told besides its tensor: `dim` of `softmax(x, 1)`, `x.softmax(dim=1)` or `nn.Softmax(1)`.
+
+    `position` counts from 0 without the tensor. None when it was not given.
+    """
+    given, named = tensor.args, tensor.options
+    if tensor.module is not None and tensor.module.cls is None and tensor.op not in knowledge.LOSS_FUNCTIONS:
+        given, named = tensor.module.args, tensor.module.kwargs
+    if name in named:
+        return named[name]
+    return given[position] if position < len(given) else None
+
+
+def behind(value: Value, *, through_cuts: bool = False) -> Iterator[Value]:
+    """Everything the value was computed from, itself first, each once; not past a cut unless asked to."""
+    return _walk([value], lambda tensor: () if tensor.cut and not through_cuts else tensor.inputs)
+
+
 class History:
     """Everything behind a value: what cut it off the graph, and whether a gradient can still flow.
 

@@ -117,6 +117,18 @@ def _module_name(name: str) -> bool:
     return name.startswith("torch.nn.") or last in ("LightningModule", "PreTrainedModel") or last == "Module"
 
 
+def is_lightning(value: Value | None) -> bool:
+    """Is it an object of a class derived from LightningModule, as far as its bases are known?"""
+    waiting = [value.cls] if isinstance(value, Instance) and value.cls is not None else []
+    while waiting:
+        for base in waiting.pop().bases:
+            if isinstance(base, UserClass):
+                waiting.append(base)
+            elif isinstance(base, Symbol) and base.last == "LightningModule":
+                return True
+    return False
+
+
 def is_module(value: Value) -> bool:
     """Does `value` certainly stand for a module (not a loss, not an optimizer)?"""
     if not isinstance(value, Instance):

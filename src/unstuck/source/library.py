@@ -7,7 +7,7 @@ import math
 
 from unstuck.events import Backward, Clip, LossCall, OptimizerSeen, ZeroGrad
 from unstuck.source import knowledge
-from unstuck.source.facts import OptimizerMade
+from unstuck.source.facts import OptimizerMade, SchedulerMade
 from unstuck.source.methods import Methods
 from unstuck.source.values import (
     UNKNOWN,
@@ -54,7 +54,7 @@ class Library(Methods):
     def _numpy(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
         """NumPy knows no gradients: what it makes of a tensor has lost its history."""
         tensors = tuple(value for value in args if any(isinstance(option, Tensor) for option in alternatives(value)))
-        return self.tensor(name, tensors, node, f"numpy.{name}()") if tensors else UNKNOWN
+        return self.tensor(name, tensors, node, f"numpy.{name}()", args=args) if tensors else UNKNOWN
 
     def _call_builtin(self, name: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         first = args[0] if args else UNKNOWN
@@ -106,7 +106,7 @@ class Library(Methods):
         if last in ("save", "load", "manual_seed", "device", "no_grad"):
             return UNKNOWN
         inputs = tuple(first.items) if isinstance(first, Group) else (*args, *kwargs.values())
-        result = self.tensor(last, inputs, node, knowledge.CUTS.get(last, ""))
+        result = self.tensor(last, inputs, node, knowledge.CUTS.get(last, ""), args=args[1:], options=kwargs)
         result.leaf = _asks_for_gradient(kwargs)
         return result
 
@@ -136,6 +136,8 @@ class Library(Methods):
         instance = Instance(symbol.name, self.place(node), args=args, kwargs=kwargs)
         if knowledge.is_optimizer(instance):
             self._made_optimizer(instance, node)
+        elif knowledge.is_scheduler(instance):
+            self._made_scheduler(instance, node)
         elif symbol.name.startswith("torchvision.models."):
             instance.fresh = not kwargs.get("pretrained") and not kwargs.get("weights")
         elif instance.last in knowledge.CONTAINERS:
@@ -154,6 +156,10 @@ class Library(Methods):
         self.facts.optimizers.append(OptimizerMade(optimizer, parameters, place, self.tick()))
         self.happen(OptimizerSeen(optimizer=optimizer.last, kind=optimizer.last, place=place), subject=optimizer)
 
+    def _made_scheduler(self, scheduler: Instance, node: ast.Call) -> None:
+        optimizer = scheduler.args[0] if scheduler.args else scheduler.kwargs.get("optimizer", UNKNOWN)
+        self.facts.schedulers.append(SchedulerMade(scheduler, optimizer, self.place(node), node, self.tick()))
+
     def _loss(
         self,
         loss: str,
@@ -166,9 +172,11 @@ class Library(Methods):
         target = args[1] if len(args) > 1 else kwargs.get("target", UNKNOWN)
         records = None if self.grad_unknown else self.grad_off is None
         event = LossCall(loss=loss, output_requires_grad=records, place=self.place(node))
-        self.happen(event, prediction, target)
-        classes = loss in ("cross_entropy", "nll_loss")
-        return self.tensor(loss, (prediction,) if classes else (prediction, target), node, module=module)
+        happened = self.happen(event, prediction, target)
+        happened.options = {**(module.kwargs if module is not None else {}), **kwargs}
+        inputs = (prediction,) if loss in ("cross_entropy", "nll_loss") else (prediction, target)
+        happened.result = self.tensor(loss, inputs, node, module=module, args=args[1:], options=happened.options)
+        return happened.result
 
 
 def _asks_for_gradient(kwargs: dict[str, Value]) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import ClassVar
 
-from unstuck.events import Backward, Clip, ModeChange, OptimizerStep, SchedulerStep, Unscale, ZeroGrad
+from unstuck.events import Backward, Clip, ModeChange, OptimizerStep, ScalerUpdate, SchedulerStep, Unscale, ZeroGrad
 from unstuck.source import knowledge
 from unstuck.source.base import can_train, dotted
 from unstuck.source.expressions import Expressions
@@ -37,7 +37,7 @@ RETURNS_ITSELF = frozenset(
 )
 HIDING_METHODS = frozenset(
     "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
-    "optimize_parameters update_parameters manual_backward run_step".split()
+    "optimize_parameters update_parameters run_step".split()
 )
 
 GRADIENT_HOOKS = frozenset(
@@ -55,6 +55,9 @@ class Methods(Expressions):
         if ".grad" in dotted(method.node) and (name == "zero_" or (name in ("fill_", "mul_") and args == (Const(0),))):
             self.happen(ZeroGrad(place=self.place(node)))
             return UNKNOWN
+        if name == "manual_backward" and args:
+            self._backward(args[0], node)
+            return Const(None)
         if name in GRADIENT_HOOKS:
             # The hook may step and clear at every backward: no optimizer is beyond its reach.
             self.facts.escaped.update(id(made.optimizer) for made in self.facts.optimizers)
@@ -62,7 +65,7 @@ class Methods(Expressions):
         if receiver == SUPER:
             return self._on_super(name, args)
         if isinstance(receiver, Tensor):
-            return self._on_tensor(receiver, name, node, args)
+            return self._on_tensor(receiver, name, node, args, kwargs)
         if isinstance(receiver, Group):
             return self._on_group(receiver, name, args)
         if isinstance(receiver, Instance):
@@ -79,13 +82,16 @@ class Methods(Expressions):
             self._add_children(owner, args)
         return UNKNOWN
 
-    def _on_tensor(self, tensor: Tensor, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+    def _on_tensor(
+        self, tensor: Tensor, name: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]
+    ) -> Value:
         if name == "backward":
             self._backward(tensor, node)
             return Const(None)
         if name == "requires_grad_":
             self.set_trainable(tensor, args[0] if args else Const(True), node)
-        return self.tensor(name, (tensor, *args), node, knowledge.CUTS.get(name, ""))
+        cut = knowledge.CUTS.get(name, "")
+        return self.tensor(name, (tensor, *args, *kwargs.values()), node, cut, args=args, options=kwargs)
 
     def _backward(self, value: Value, node: ast.Call) -> None:
         self.happen(Backward(place=self.place(node)), value)
@@ -154,17 +160,21 @@ class Methods(Expressions):
     def _on_scaler(
         self, scaler: Instance, method: Method, node: ast.Call, args: tuple[Value, ...], *_: object
     ) -> Value | None:
-        return self._scaler_call(method.name, node, args)
+        return self._scaler_call(method.name, node, args, scaler)
 
-    def _scaler_call(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
+    def _scaler_call(self, name: str, node: ast.Call, args: tuple[Value, ...], scaler: Value = UNKNOWN) -> Value:
         subject = args[0] if args else UNKNOWN
         label = self._label(subject, node.args[0] if node.args else None)
         if name == "scale":
             return self.tensor("scale", (subject,), node)
+        place = self.place(node)
         if name == "unscale_":
-            self.happen(Unscale(optimizer=label, place=self.place(node)), subject=subject)
+            self.happen(Unscale(optimizer=label, place=place), subject=subject).scaler = scaler
         elif name == "step":
-            self.happen(OptimizerStep(optimizer=label, place=self.place(node)), subject=subject)
+            step = OptimizerStep(optimizer=label, through_scaler=True, place=place)
+            self.happen(step, subject=subject).scaler = scaler
+        elif name == "update":
+            self.happen(ScalerUpdate(place=place)).scaler = scaler
         return UNKNOWN
 
     def _on_module(
@@ -236,7 +246,7 @@ class Methods(Expressions):
             self.happen(SchedulerStep(kind=text, place=place))
         elif name == "step" and OPTIMIZER_WORDS.search(last):
             self._unknown_step(text, node, args)
-        elif name in ("scale", "unscale_") and SCALER_WORDS.search(last):
+        elif name in ("scale", "unscale_", "update") and SCALER_WORDS.search(last):
             return self._scaler_call(name, node, args)
         elif name in ("parameters", "named_parameters"):
             whole: Value = Parameters(method.receiver)

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unstuck.source.files import SourceError, read_text
+import msgspec
+
+from unstuck.source.files import SourceError, decode, digest_of, read_raw
 from unstuck.source.scope import Scope, SourceFile, bind_import
 from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunction, Value
 
@@ -20,6 +22,8 @@ LIBRARIES = frozenset(
     "accelerate lightning pytorch_lightning wandb tensorboard tensorboardX builtins PIL cv2 gym gymnasium".split()
 )
 SEARCHED_PARENTS = 3
+MOST_CHARACTERS = 20_000_000
+"""Of parsed text that is kept; its syntax trees take some fifty times as much memory."""
 
 
 @contextmanager
@@ -53,11 +57,60 @@ def parse(text: str, path: str) -> ast.Module:
         ) from None
 
 
-class Project:
-    """Resolves `from model import Net` to the class in `model.py`."""
+class Module(msgspec.Struct, frozen=True):
+    """The parsed text of one file; whoever reads it makes their own scope of it."""
 
-    def __init__(self) -> None:
-        self._modules: dict[Path, Scope | None] = {}
+    lines: list[str]
+    tree: ast.Module | None
+    """None where the file is no Python."""
+    digest: bytes
+    """Of what the file held, empty where it could not be read."""
+
+
+class Modules:
+    """Files parsed once for all scripts that import them. Nothing a script does is kept here."""
+
+    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
+        self._kept: dict[Path, Module] = {}
+        self._room = most_characters
+
+    def read(self, path: Path) -> Module:
+        """What is in this file, as it was when first asked."""
+        if path not in self._kept:
+            module = _parsed(path)
+            self._room -= _size(module)
+            while self._room < 0 and self._kept:
+                self._room += _size(self._kept.pop(next(iter(self._kept))))
+            self._kept[path] = module
+        return self._kept[path]
+
+
+def _parsed(path: Path) -> Module:
+    digest = b""
+    try:
+        raw = read_raw(path)
+        digest = digest_of(raw)
+        text = decode(raw, str(path))
+        return Module(text.split("\n"), parse(text, _shown(path)), digest)
+    except SourceError:
+        return Module([], None, digest)
+
+
+def _size(module: Module) -> int:
+    return sum(map(len, module.lines)) + len(module.lines)
+
+
+class Project:
+    """Resolves `from model import Net` to the class in `model.py`, for one script.
+
+    Scripts may share parsed modules, but never what those define: reading one script leaves no trace in the next.
+    """
+
+    def __init__(self, modules: Modules | None = None) -> None:
+        self.seen: dict[str, bytes] = {}
+        """Every file that was looked for, with the digest of what it held; empty where there was none."""
+        self._modules = modules or Modules()
+        self._scopes: dict[Path, Scope | None] = {}
         self._files: dict[tuple[str, str], Path | None] = {}
 
     def resolve(self, symbol: Symbol, importer: str) -> Value:
@@ -87,7 +140,7 @@ class Project:
     def _file(self, module: str, folder: str) -> Path | None:
         key = (module, folder)
         if key not in self._files:
-            self._files[key] = self._search(module, Path(folder).resolve())
+            self._files[key] = self._search(module, Path(os.path.realpath(folder)))
         return self._files[key]
 
     def _search(self, module: str, folder: Path) -> Path | None:
@@ -100,27 +153,27 @@ class Project:
         else:
             roots = [folder, *list(folder.parents)[:SEARCHED_PARENTS]]
         for root in roots:
-            base = root.joinpath(*parts)
-            for path in (base.with_suffix(".py"), base / "__init__.py"):
-                if path.is_file():
-                    return path
+            base = os.path.join(root, *parts)
+            for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+                if os.path.isfile(path):
+                    return Path(path)
+                self.seen[path] = b""
         return None
 
     def load(self, path: Path) -> Scope | None:
         """The definitions of a module of the user's; its statements are not followed."""
-        if path not in self._modules:
-            self._modules[path] = None
-            self._modules[path] = self._read(path)
-        return self._modules[path]
+        if path not in self._scopes:
+            self._scopes[path] = None
+            self._scopes[path] = self._read(path)
+        return self._scopes[path]
 
     def _read(self, path: Path) -> Scope | None:
-        try:
-            text = read_text(path)
-            tree = parse(text, _shown(path))
-        except SourceError:
+        module = self._modules.read(path)
+        self.seen[str(path)] = module.digest
+        if module.tree is None:
             return None
-        scope = Scope(file=SourceFile(_shown(path), text.split("\n")))
-        define(tree.body, scope, self)
+        scope = Scope(file=SourceFile(_shown(path), module.lines))
+        define(module.tree.body, scope, self)
         return scope
 
 

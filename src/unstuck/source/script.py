@@ -115,16 +115,28 @@ class _Reading(Statements):
                 self._read_method(UserFunction(node, cls.scope, instance, cls))
 
     def _read_method(self, method: UserFunction) -> None:
-        is_forward = getattr(method.node, "name", "") == "forward"
+        name = getattr(method.node, "name", "")
+        is_forward = name == "forward"
         self.forward_depth += is_forward
         with self.inside(Frame(self.scope, owner=method.owner)):
-            self.call_function(method, (), {})
+            if name == "training_step" and knowledge.is_lightning(method.owner):
+                self._read_step(method)
+            else:
+                self.call_function(method, (), {})
         self.forward_depth -= is_forward
 
+    def _read_step(self, method: UserFunction) -> None:
+        """Lightning calls `training_step` for every batch: a turn of a loop that is not written down."""
+        loop = Loop(method.node, self.place(method.node))
+        self.loops.append(loop)
+        with self.collecting(loop):
+            self.call_function(method, (), {})
+        self.loops.pop()
 
-def read_script(path: Path, project: Project | None = None) -> Script:
-    """Read one file, or raise a SourceError that says what is wrong with it."""
-    text = read_text(path)
+
+def read_script(path: Path, project: Project | None = None, text: str | None = None) -> Script:
+    """Read one file (`text` stands for what lies on disk), or raise a SourceError that says what is wrong with it."""
+    text = read_text(path) if text is None else text
     script = Script(str(path), text, parse(text, str(path)), project or Project())
     try:
         _ = script.facts

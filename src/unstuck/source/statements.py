@@ -13,7 +13,7 @@ from unstuck.source import knowledge
 from unstuck.source.base import dotted
 from unstuck.source.calls import Calls
 from unstuck.source.expressions import find_method
-from unstuck.source.facts import ChildReplaced
+from unstuck.source.facts import AttributeSet, ChildReplaced, Kept
 from unstuck.source.project import user_class
 from unstuck.source.scope import bind_import
 from unstuck.source.trace import Block, Branch, Leave, Loop, condition_key
@@ -49,6 +49,7 @@ class Statements(Calls):
         return True
 
     def _expression(self, node: ast.Expr) -> None:
+        self.statement = node.value
         value = self.evaluate(node.value)
         if isinstance(value, Instance) and value.last == "set_grad_enabled":
             self.grad_off, self.grad_unknown = self.recording_after(value, node.value, None, True)
@@ -57,6 +58,15 @@ class Statements(Calls):
         value = self.evaluate(node.value)
         for target in node.targets:
             self.assign(target, value)
+        if self.loops and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+            name, sides = dotted(node.targets[0]), (dotted(node.value.left), dotted(node.value.right))
+            if name and name in sides and isinstance(value, Tensor):
+                self._keep(name, value.inputs[1 - sides.index(name)], value, node)
+
+    def _keep(self, name: str, value: Value, result: Value, node: ast.AugAssign | ast.Assign) -> None:
+        """A running sum over the turns of a loop took in one more tensor."""
+        recording = self.grad_off is None
+        self.facts.kept.append(Kept(name, value, result, self.place(node), node, tuple(self.loops), recording))
 
     def _annotated(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -74,8 +84,10 @@ class Statements(Calls):
             old.items.extend(new.items if isinstance(new, Group) else [new])
             return
         tensors = any(isinstance(option, Tensor) for value in (old, new) for option in alternatives(value))
-        operation = type(node.op).__name__.lower()
-        self.assign(node.target, self.tensor(operation, (old, new), node) if tensors else UNKNOWN)
+        result = self.tensor(type(node.op).__name__.lower(), (old, new), node) if tensors else UNKNOWN
+        self.assign(node.target, result)
+        if tensors and self.loops and isinstance(node.op, ast.Add):
+            self._keep(dotted(node.target) or ast.unparse(node.target), new, result, node)
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind a name, attribute, item or tuple of these."""
@@ -107,6 +119,7 @@ class Statements(Calls):
 
     def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
         owner = self.evaluate(target.value)
+        self.facts.attributes.append(AttributeSet(owner, target.attr, value, self.place(target), target, self.tick()))
         if target.attr == "grad":
             self._assign_gradient(target, value)
         elif target.attr == "requires_grad":
@@ -223,10 +236,13 @@ class Statements(Calls):
         self._loop(node, lambda: self.evaluate(node.test))
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, enter: Callable[[], object]) -> None:
+        loop = Loop(node, self.place(node))
         self.frame.loops.append(node)
-        with self.collecting(Loop(node, self.place(node))):
+        self.loops.append(loop)
+        with self.collecting(loop):
             enter()
             self.execute(node.body)
+        self.loops.pop()
         self.frame.loops.pop()
         self.execute(node.orelse)
 
@@ -246,8 +262,10 @@ class Statements(Calls):
             for item in value.items[1:]:
                 joined = join(joined, item)
             return joined
-        if isinstance(value, Tensor) or (isinstance(value, Instance) and value.last == "DataLoader"):
-            return Tensor("data", (value,) if isinstance(value, Tensor) else ())
+        if isinstance(value, Instance) and value.last == "DataLoader":
+            return _batch_of(value)
+        if isinstance(value, Tensor):
+            return Tensor("data", (value,))
         words = [part.id for part in ast.walk(target) if isinstance(part, ast.Name)] if target is not None else []
         return Tensor("data") if any(BATCH_WORDS.search(word) for word in words) else UNKNOWN
 
@@ -356,6 +374,14 @@ class Statements(Calls):
         ast.Break: _leave,
         ast.Raise: _leave,
     }
+
+
+def _batch_of(loader: Instance) -> Value:
+    """What a loader yields: rows of the tensors of its dataset where those are known, else data."""
+    dataset = loader.args[0] if loader.args else loader.kwargs.get("dataset", UNKNOWN)
+    if isinstance(dataset, Instance) and dataset.last == "TensorDataset" and dataset.args:
+        return Group([Tensor("batch", (tensor,)) for tensor in dataset.args], is_tuple=True)
+    return Tensor("data")
 
 
 def _give_label(value: Value, label: str) -> None:

@@ -15,6 +15,7 @@ from unstuck.events import (
     OptimizerSeen,
     OptimizerStep,
     Place,
+    ScalerUpdate,
     SchedulerStep,
     Unscale,
     ZeroGrad,
@@ -23,7 +24,9 @@ from unstuck.source.values import Value
 
 MOST_CONDITIONS = 8
 MOST_PATHS = 4096
-ORDERED = (Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, SchedulerStep)
+ORDERED: tuple[type[Event], ...] = (
+    Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, ScalerUpdate, SchedulerStep
+)  # fmt: skip
 """Events whose order and presence rules look at."""
 
 
@@ -36,6 +39,12 @@ class Happened(msgspec.Struct, eq=False):
     """The optimizer, model or parameters acted on."""
     time: int = 0
     """When, on the reader's clock."""
+    result: Value | None = None
+    """What a loss returned."""
+    options: dict[str, Value] = msgspec.field(default_factory=dict)
+    """Keywords a loss was made and called with."""
+    scaler: Value | None = None
+    """The GradScaler through which it was done."""
 
 
 class Hidden(msgspec.Struct, eq=False):
@@ -63,7 +72,8 @@ class Branch(msgspec.Struct, eq=False):
 class Loop(msgspec.Struct, eq=False):
     """A loop of the script and what one turn does."""
 
-    node: ast.For | ast.AsyncFor | ast.While
+    node: ast.AST
+    """A `for` or `while`, or the `training_step` that a framework calls for every batch."""
     place: Place
     body: Block = msgspec.field(default_factory=list)
 
@@ -114,6 +124,34 @@ def loops_in(block: Sequence[Node]) -> Iterator[Loop]:
             yield from loops_in(node.other)
 
 
+class Located(msgspec.Struct, eq=False):
+    """An event with the loops around it (outermost first, through function calls) and the branches taken to reach it
+    since the innermost loop, each with whether its condition held. `if c: continue` makes what follows depend on c."""
+
+    item: Happened
+    loops: tuple[Loop, ...]
+    branches: tuple[tuple[Branch, bool], ...]
+
+
+def located(
+    block: Sequence[Node], loops: tuple[Loop, ...] = (), branches: tuple[tuple[Branch, bool], ...] = ()
+) -> Iterator[Located]:
+    """Every event in the tree with what lies around it."""
+    for node in block:
+        if isinstance(node, Happened):
+            yield Located(node, loops, branches)
+        elif isinstance(node, Inlined):
+            yield from located(node.body, loops, branches)
+        elif isinstance(node, Branch):
+            yield from located(node.then, loops, (*branches, (node, True)))
+            yield from located(node.other, loops, (*branches, (node, False)))
+            for side, held in ((node.then, False), (node.other, True)):
+                if side and isinstance(side[-1], Leave):
+                    branches = (*branches, (node, held))
+        elif isinstance(node, Loop):
+            yield from located(node.body, (*loops, node), ())
+
+
 def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[Happened]:
     """Every event in the tree, whatever the branch."""
     for node in block:
@@ -128,12 +166,17 @@ def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[H
             yield from events_in(node.body)
 
 
-def paths(loop: Loop, turns: int = 2) -> list[Path]:
-    """What `turns` turns of the loop can do to gradients, one path per combination of its conditions.
+def reads_all(block: Sequence[Node]) -> bool:
+    """Was every call in the block followed that was given something able to train?"""
+    return not any(isinstance(node, Hidden) for node in _consequences(block))
+
+
+def paths(loop: Loop, turns: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:
+    """What `turns` turns of the loop can do, one path per combination of the conditions that decide about `ordered`.
 
     Empty when there are too many to look at them all: then nothing can be said of every path.
     """
-    steady, varying = _conditions(loop.body)
+    steady, varying = _conditions(loop.body, ordered)
     if len(steady) > MOST_CONDITIONS or len(varying) > MOST_CONDITIONS:
         return []
     found: dict[tuple[int, ...], Path] = {}
@@ -166,15 +209,15 @@ def _sequences(options: Sequence[tuple[Path, bool]], turns: int) -> Iterator[Pat
             yield turn
 
 
-def _conditions(block: Sequence[Node]) -> tuple[set[str], set[str]]:
-    """Conditions that decide about gradients: those that hold for the whole loop, and those that change per turn."""
+def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tuple[set[str], set[str]]:
+    """Conditions that decide what happens: those that hold for the whole loop, and those that change per turn."""
     steady: set[str] = set()
     varying: set[str] = set()
     waiting = list(block)
     while waiting:
         node = waiting.pop()
         if isinstance(node, Branch):
-            if any(_decides(item) for item in _consequences([*node.then, *node.other])):
+            if any(_decides(item, ordered) for item in _consequences([*node.then, *node.other])):
                 (varying if node.varies else steady).add(node.condition)
             waiting += [*node.then, *node.other]
         elif isinstance(node, Loop | Inlined):
@@ -182,9 +225,9 @@ def _conditions(block: Sequence[Node]) -> tuple[set[str], set[str]]:
     return steady - varying, varying
 
 
-def _decides(node: Node) -> bool:
+def _decides(node: Node, ordered: tuple[type[Event], ...]) -> bool:
     """Does it matter to the order of things whether this happens?"""
-    return not isinstance(node, Happened) or isinstance(node.event, ORDERED)
+    return not isinstance(node, Happened) or isinstance(node.event, ordered)
 
 
 def says_something(block: Sequence[Node]) -> bool:

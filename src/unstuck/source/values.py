@@ -65,6 +65,12 @@ class Tensor(Value, msgspec.Struct, eq=False):
     """The module that was called, when the operation is a module."""
     leaf: bool = False
     """Made with `requires_grad=True`: something to train, whatever it was made from."""
+    node: ast.AST | None = None
+    """The expression that made it, in the file of `place`."""
+    args: tuple[Value, ...] = ()
+    """What was given by position besides the tensor itself."""
+    options: dict[str, Value] = msgspec.field(default_factory=dict)
+    """What was given by keyword."""
 
 
 class Instance(Value, msgspec.Struct, eq=False):

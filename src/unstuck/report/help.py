@@ -1,0 +1,51 @@
+"""A rule's page, as a person who has just met the rule wants to read it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unstuck.rule import Rule
+
+MARK = re.compile(r"  # finding: .*$")
+EXPLAINED = ("What happens", "Why", "Fix")
+
+
+def shortened(page: str) -> str:
+    """The page with the first example of each section only."""
+    kept: list[str] = []
+    examples = left_out = 0
+    fenced = False
+    for line in page.splitlines():
+        if line.startswith("## "):
+            examples = 0
+            kept += [""] if kept[-1] else []
+        is_fence = line.startswith("```")
+        fenced ^= is_fence
+        examples += is_fence and fenced
+        left_out += is_fence and fenced and examples > 1
+        if examples == 0 or (examples == 1 and (fenced or is_fence)):
+            kept.append(MARK.sub("  # <-- here", line))
+    code = page.split()[1]
+    more = f"\n{left_out} more examples: unstuck explain --all {code}\n" if left_out else ""
+    return "\n".join(kept) + "\n" + more
+
+
+def markdown_of(rule: Rule) -> str:
+    """The page as Markdown with one example of each kind; the title of a rule that has no page."""
+    try:
+        return shortened(rule.page.read_text(encoding="utf-8"))
+    except OSError:
+        return f"# {rule.code} {rule.name}: {rule.title}\n"
+
+
+def sections_of(rule: Rule) -> dict[str, str]:
+    """What the page says of what happens, why, and what to do, without the examples."""
+    from unstuck.page import PageError, read_page
+
+    try:
+        sections = read_page(rule.page).sections
+    except PageError:
+        return {}
+    return {heading: sections[heading] for heading in EXPLAINED if sections.get(heading)}
