@@ -76,6 +76,7 @@ def test_a_diagnosis() -> None:
     assert diagnosis["witnesses"] == ["source", "run"]
     assert diagnosis["place"] == {
         "path": "train.py",
+        "cell": 0,
         "line": 5,
         "column": 16,
         "end_line": 5,

@@ -66,14 +66,19 @@ def verb_parser(
     )
 
 
+FORMATS = ("text", "concise", "json", "json-lines", "sarif", "github", "junit")
+FORMAT_HELP = """text to read, concise for editors, json or json-lines for programs, sarif for code scanning,
+github for annotations in GitHub Actions, junit for GitLab and others"""
+
+
 def add_format_option(parser: argparse.ArgumentParser) -> None:
-    """`--format`."""
+    """`--format`, for what is no report."""
     parser.add_argument("--format", choices=("text", "json"), default="text", help="text to read, JSON for programs")
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """`--format`, `--output` and `--fail-on`, for every verb that reports findings."""
-    add_format_option(parser)
+    parser.add_argument("--format", choices=FORMATS, default="text", help=FORMAT_HELP)
     parser.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
     parser.add_argument(
         "--fail-on",
@@ -100,8 +105,8 @@ def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) 
     """Send the report to the file of `--output`, or else to the stream."""
     if options.output:
         write_whole(Path(options.output), _written(result, options.format))
-    elif stream and options.format == "json":
-        stream.write(_written(result, "json"))
+    elif stream and options.format != "text":
+        send(_written(result, options.format), stream)
     elif stream:
         from unstuck.report import terminal, text
 
@@ -109,13 +114,18 @@ def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) 
 
 
 def _written(result: Result, wanted: str) -> str:
-    if wanted == "json":
-        from unstuck.report import json
+    from unstuck.report.formats import render
 
-        return json.render(result)
-    from unstuck.report import terminal, text
+    return render(result, wanted)
 
-    return terminal.plain(text.render(result))
+
+def send(text: str, stream: TextIO) -> None:
+    """Write what a program reads, which is UTF-8 even where the stream's own encoding lacks a character."""
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        stream.flush()
+        stream.buffer.write(text.encode())
 
 
 def write_whole(path: Path, text: str) -> None:

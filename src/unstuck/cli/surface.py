@@ -195,6 +195,9 @@ def _publish(surfaces: Sequence[Surface], verdict: Verdict, options: argparse.Na
         whole = {**json.document(result), "surfaces": [document(surface) for surface in surfaces]}
         _send(json.encode(whole), options.output)
         return
+    if options.format != "text":
+        common.publish(result, options, sys.stdout)
+        return
     from unstuck.report import terminal, text
 
     lines = [line for surface in surfaces for line in _shown(surface)]
@@ -222,4 +225,4 @@ def _send(text: str, output: str | None) -> None:
     if output:
         common.write_whole(Path(output), text)
     else:
-        sys.stdout.write(text)
+        common.send(text, sys.stdout)

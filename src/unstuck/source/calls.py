@@ -82,6 +82,8 @@ class Calls(Library):
             name = function.name
         elif isinstance(function, Method):
             receiver, name = function.receiver, f".{function.name}"
+        elif isinstance(function, Instance):
+            receiver = function
         called = Called(
             name=name or dotted(node.func),
             node=node,

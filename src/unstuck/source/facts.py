@@ -42,7 +42,7 @@ class Called(msgspec.Struct, eq=False):
     kwargs: dict[str, Value]
     result: Value
     receiver: Value | None
-    """The object a method was called on."""
+    """The object that was called, or whose method was."""
     loops: tuple[Loop, ...]
     """The loops around it, outermost first, also those around the functions that led here."""
     discarded: bool

@@ -62,7 +62,7 @@ class Shortcuts(TorchFunctionMode):
             return _product(given, weight, bias) if layer is F.linear else None
         known = self._plane.outputs(layer, given, name, self._names.get(id(bias), bias), rest)
         along = torch.stack([torch.ones_like(self._distances[0]), *self._distances]).to(known.dtype)
-        return (along.reshape(1, -1) @ known.flatten(1)).reshape(known.shape[1:])
+        return (along @ known.flatten(1)).reshape(known.shape[1:])
 
 
 def _product(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -70,17 +70,32 @@ def _product(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | Non
     if given.dim() != 2:
         return None
     made = weight @ given.mT
-    return (made if bias is None else made + bias[:, None]).mT
+    return (made if bias is None else made.add_(bias[:, None])).mT
+
+
+def _cross_entropy(given: Tensor, target: Tensor, weight: Any = None, *rest: Any, **options: Any) -> Tensor | None:
+    """The mean over classes given by number, without the detours for what could be ignored."""
+    usual = {"size_average": None, "reduce": None, "reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100}
+    plain = not rest and weight is None and all(options[key] == usual[key] for key in options)
+    if not plain or given.dim() != 2 or target.dim() != 1 or target.dtype != torch.int64:
+        return None
+    right = given.gather(1, target[:, None])[:, 0]
+    return (given.logsumexp(1) - right).mean()
 
 
 def _largest(
-    given: Tensor, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    given: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Tensor | None:
     """The largest of each window by comparing shifted views, for small windows side by side."""
-    height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    steps = stride if isinstance(stride, (tuple, list)) else (stride or height, stride or width)
-    plain = tuple(steps) == (height, width) and not any(_flat(padding)) and all(d == 1 for d in _flat(dilation))
-    if not plain or ceil_mode or height * width > MOST_COMPARED or given.dim() < 3:
+    height, width = _pair(kernel_size)
+    plain = _pair(stride or kernel_size) == (height, width) and _pair(padding) == (0, 0) and _pair(dilation) == (1, 1)
+    if not plain or ceil_mode or return_indices or height * width > MOST_COMPARED or given.dim() < 3:
         return None
     rows, columns = given.shape[-2] // height * height, given.shape[-1] // width * width
     found: Tensor | None = None
@@ -94,8 +109,8 @@ def _largest(
 MOST_COMPARED = 9
 
 
-def _flat(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+def _pair(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
 
 def _layout(value: Tensor) -> tuple[Any, ...]:
@@ -104,5 +119,6 @@ def _layout(value: Tensor) -> tuple[Any, ...]:
 
 _SHORTCUTS: dict[Any, Callable[..., Tensor | None]] = {
     **dict.fromkeys(_AFFINE, Shortcuts._affine),
-    torch.max_pool2d: lambda _, func, *args, **kwargs: _largest(*args, **kwargs),
+    F.cross_entropy: lambda _, func, *args, **kwargs: _cross_entropy(*args, **kwargs),
+    F.max_pool2d: lambda _, func, *args, **kwargs: _largest(*args, **kwargs),
 }
