@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
 from unstuck.judge import Verdict, judge, script_of
 from unstuck.page import HEADINGS, Example, Page, PageError, read_page
@@ -19,8 +18,6 @@ from unstuck.record import Record, RecordError, read
 from unstuck.rule import Rule, all_rules
 
 SCRIPT = "train.py"
-LONGEST_RUN = 120
-"""Seconds after which an example is taken to hang."""
 TEMPLATE_TEXTS = frozenset(
     (
         "What the user sees: the symptom, in the words they would search for.",
@@ -192,22 +189,13 @@ def check_run(rule: Rule, example: Example) -> None:
 def _record_of(code: str, where: str) -> Record:
     """Run a script under watch, in this folder and a process of its own."""
     Path(SCRIPT).write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "unstuck", "run", "--fail-on", "never", SCRIPT]
+    exit_code = nursery().run(os.getcwd(), ["run", "--fail-on", "never", SCRIPT])
+    _expect(exit_code != TOOK_TOO_LONG, f"{where} ran for {LONGEST_RUN} s; an example takes seconds.")
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "UNSTUCK_RAISE": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=LONGEST_RUN,
-        )
         return read(next(Path(".unstuck/runs").iterdir()))
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"{where} ran for {LONGEST_RUN} s; an example takes seconds.") from None
     except (OSError, StopIteration, RecordError):
-        raise AssertionError(f"{where} left no record (exit code {done.returncode}):\n{done.stderr}") from None
+        said = Path(OUTPUT).read_text(encoding="utf-8")
+        raise AssertionError(f"{where} left no record (exit code {exit_code}):\n{said}") from None
 
 
 def _crash_sentence(record: Record) -> str:
