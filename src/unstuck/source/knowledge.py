@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from unstuck.source.values import Const, Instance, Symbol, UserClass, Value, alternatives, members
 
 LOSSES = {
@@ -24,6 +26,11 @@ LAYERS_WITH_WEIGHTS = frozenset(
     "LazyConv2d LazyConv3d BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm "
     "Embedding EmbeddingBag RNN LSTM GRU RNNCell LSTMCell GRUCell MultiheadAttention Transformer "
     "TransformerEncoder TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer PReLU".split()
+)
+
+NORMS = frozenset(
+    "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm RMSNorm InstanceNorm1d InstanceNorm2d "
+    "InstanceNorm3d".split()
 )
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
@@ -142,18 +149,21 @@ def is_module(value: Value) -> bool:
 
 def has_weights(value: Value) -> bool:
     """Does the module certainly hold parameters of its own or of its children?"""
+    return any(_is_weight(part) for part in parts(value))
+
+
+def parts(value: Value) -> Iterator[Instance]:
+    """The module and everything in it that is known, each once."""
     waiting, seen = [value], {id(value)}
     while waiting:
         module = waiting.pop()
         if not isinstance(module, Instance):
             continue
-        if _is_weight(module):
-            return True
+        yield module
         children = [*module.attrs.values(), *module.items] if is_module(module) else []
         options = [option for child in children for option in alternatives(child) if id(option) not in seen]
         seen.update(map(id, options))
         waiting += options
-    return False
 
 
 def _is_weight(module: Instance) -> bool:

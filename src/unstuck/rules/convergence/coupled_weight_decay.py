@@ -1,0 +1,100 @@
+"""O06: Adam with weight decay where AdamW is meant, and decay on biases and normalisation gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source import knowledge
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.facts import OptimizerMade
+from unstuck.source.values import Const, Group, Instance, Parameters, Value
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O06",
+    name="coupled-weight-decay",
+    title="Adam's weight decay is part of the gradient; or biases and norm gains decay too",
+    severity=Severity.ADVICE,
+)
+
+COUPLED = (
+    "Adam adds the decay to the gradient and then divides by the gradient's own size, so weights with large "
+    "gradients are hardly decayed at all; AdamW shrinks every weight by the same share."
+)
+EVERYTHING = (
+    "Decay pulls biases and normalisation gains towards 0 too, where it does not regularise but takes away scale; "
+    "only matrices (two dimensions or more) should decay."
+)
+USE_ADAMW = "Use AdamW; its decay is not divided by the gradient's size, so a larger value (0.01 to 0.1) is usual."
+SPLIT = (
+    "Give the optimizer two groups: [{{'params': [p for p in {model}.parameters() if p.dim() > 1]}}, "
+    "{{'params': [p for p in {model}.parameters() if p.dim() <= 1], 'weight_decay': 0.0}}]."
+)
+DECAY_POSITION = {"Adam": 4, "AdamW": 4}
+STRONG_DECAY = 0.01
+"""The default of AdamW; less than this on a gain does no harm worth a word."""
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Decay given to Adam as a number, or a strong one to AdamW over every parameter of a model with norm layers."""
+    for made in script.facts.optimizers:
+        kind, decay = made.optimizer.last, _decay(made.optimizer)
+        if decay is None or not made.optimizer.kind.startswith("torch.optim."):
+            continue
+        if kind == "Adam" and made.optimizer.kwargs.get("decoupled_weight_decay", Const(False)) == Const(False):
+            yield _coupled(script, made, decay)
+        elif kind == "AdamW" and decay >= STRONG_DECAY:
+            yield from _on_everything(script, made, decay)
+
+
+def _decay(optimizer: Instance) -> float | None:
+    """The decay of the optimizer or of one of its groups, if it is a number above 0."""
+    position = DECAY_POSITION.get(optimizer.last)
+    positional = optimizer.args[position] if position and len(optimizer.args) > position else None
+    params = optimizer.args[0] if optimizer.args else optimizer.kwargs.get("params")
+    given = [optimizer.kwargs.get("weight_decay", positional), *_group_decays(params)]
+    numbers = [value.value for value in given if isinstance(value, Const)]
+    return max((float(n) for n in numbers if isinstance(n, int | float) and n > 0), default=None)
+
+
+def _group_decays(params: Value | None) -> Iterator[Value]:
+    for group in params.items if isinstance(params, Group) else ():
+        if isinstance(group, Group) and group.keys is not None and "weight_decay" in group.keys:
+            yield group.items[group.keys.index("weight_decay")]
+
+
+def _coupled(script: Script, made: OptimizerMade, decay: float) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        f"Adam is given weight_decay={decay:g}, which it adds to the gradient instead of decaying the weights.",
+        cause=COUPLED,
+        fix=fix_with(USE_ADAMW, Editor(script).rename_callee(made.place, "AdamW"), "unsafe"),
+        subject=Subject("optimizer", made.optimizer.label or "Adam"),
+        place=made.place,
+        evidence=[Evidence("weight_decay", decay)],
+    )
+
+
+def _on_everything(script: Script, made: OptimizerMade, decay: float) -> Iterator[Finding]:
+    params = made.parameters
+    whole = isinstance(params, Parameters) and not params.partial
+    owner = params.owner if isinstance(params, Parameters) else None
+    if not whole or not isinstance(owner, Instance) or not owner.label:
+        return
+    norms = sorted({part.last for part in knowledge.parts(owner) if part.last in knowledge.NORMS})
+    if norms:
+        yield rule.finding(
+            Witness.SOURCE,
+            f"AdamW decays every parameter of {owner.label} by {decay:g}, also the gains of {', '.join(norms)}.",
+            cause=EVERYTHING,
+            fix=SPLIT.format(model=owner.label),
+            subject=Subject("optimizer", made.optimizer.label or "AdamW"),
+            place=made.place,
+            evidence=[Evidence("weight_decay", decay, "", STRONG_DECAY)],
+        )

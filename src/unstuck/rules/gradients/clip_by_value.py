@@ -1,0 +1,67 @@
+"""G06: gradients clipped element by element, which turns their direction, where clipping by norm is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source.base import dotted
+from unstuck.source.facts import Called
+from unstuck.source.values import Const
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G06",
+    name="clip-by-value",
+    title="gradients clipped element by element, which changes their direction",
+    severity=Severity.ADVICE,
+)
+
+CAUSE = (
+    "Each element is cut off on its own, so the large ones lose their lead over the small ones and the update points "
+    "elsewhere; clipping by norm shortens the whole gradient and keeps its direction."
+)
+FIX = "Use torch.nn.utils.clip_grad_norm_(parameters, max_norm), with max_norm near the usual norm of the gradient."
+RARELY_ACTS = 10.0
+"""Elements of a gradient above this are an explosion, and cutting those off is a safety net, not a habit."""
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """`clip_grad_value_` or a clamp of `.grad`, at a limit that gradients reach in ordinary training."""
+    for call in script.facts.calls:
+        if call.loops and _clips_values(call):
+            limit = _limit(call)
+            if limit is not None and limit < RARELY_ACTS:
+                yield _finding(call, limit)
+
+
+def _clips_values(call: Called) -> bool:
+    if call.last == "clip_grad_value_" and call.name.startswith("torch."):
+        return True
+    return call.last in ("clamp_", "clip_") and ".grad" in dotted(call.node.func)
+
+
+def _limit(call: Called) -> float | None:
+    """The largest size an element may keep, where that is a number in the text."""
+    names = ("clip_value", "max")
+    given = [call.kwargs[name] for name in names if name in call.kwargs] or list(call.args[-1:])
+    value = given[0].value if given and isinstance(given[0], Const) else None
+    return abs(float(value)) if isinstance(value, int | float) else None
+
+
+def _finding(call: Called, limit: float) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        f"Gradients are clipped element by element at {limit:g}, which changes their direction.",
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("call", f"clipping by value at {call.place}"),
+        place=call.place,
+        evidence=[Evidence("limit", limit)],
+        confidence=Confidence.LIKELY,
+    )

@@ -1,0 +1,75 @@
+"""G07: recurrent, transformer or policy-gradient training without any clipping."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, OptimizerStep
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.source import knowledge
+from unstuck.source.trace import Happened, Loop, events_in, reads_all
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G07",
+    name="clip-missing",
+    title="recurrent, transformer or policy-gradient training without gradient clipping",
+    severity=Severity.ADVICE,
+    explains=("G08", "M14"),
+)
+
+CLIPS = re.compile(r"clip|clamp|grad_norm", re.I)
+SPIKY = {
+    "RNN": "a recurrent network", "LSTM": "a recurrent network", "GRU": "a recurrent network",
+    "RNNCell": "a recurrent network", "LSTMCell": "a recurrent network", "GRUCell": "a recurrent network",
+    "Transformer": "a transformer", "TransformerEncoder": "a transformer", "TransformerDecoder": "a transformer",
+    "TransformerEncoderLayer": "a transformer", "TransformerDecoderLayer": "a transformer",
+}  # fmt: skip
+CAUSE = (
+    "Its gradients are products over many time steps, layers or rewards, so now and then one is a hundred times the "
+    "usual; a single such step can undo an hour of training."
+)
+FIX = "Call torch.nn.utils.clip_grad_norm_({parameters}, max_norm=1.0) between backward() and step()."
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A loop that was read completely trains such a model, and nothing in the file clips anything."""
+    if any(CLIPS.search(call.name) for call in script.facts.calls):
+        return
+    for loop in script.training_loops:
+        happened = list(events_in(loop.body))
+        steps = [item for item in happened if isinstance(item.event, OptimizerStep)]
+        if steps and reads_all(loop.body):
+            yield from _finding(script, loop, happened)
+
+
+def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[Finding]:
+    backwards = [item for item in happened if isinstance(item.event, Backward) and item.value is not None]
+    models = order.modules_behind(item.value for item in backwards if item.value is not None)
+    kinds = {SPIKY[part.last]: model for model in models for part in knowledge.parts(model) if part.last in SPIKY}
+    label = next((model.label for model in kinds.values()), "") or "model"
+    what = next(iter(kinds), "") or ("a policy" if _learns_policy(script, loop) else "")
+    if what and backwards:
+        place = backwards[0].event.place
+        yield rule.finding(
+            Witness.SOURCE,
+            f"This loop trains {what} and never clips its gradients.",
+            cause=CAUSE,
+            fix=FIX.format(parameters=f"{label}.parameters()"),
+            subject=Subject("loop", f"training loop at {loop.place}"),
+            place=place,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _learns_policy(script: Script, loop: Loop) -> bool:
+    """Are log-probabilities of sampled actions taken in the loop?"""
+    calls = [call for call in script.facts.calls if loop in call.loops]
+    return {".log_prob", ".sample"} <= {call.name for call in calls}

@@ -1,0 +1,147 @@
+"""G16: deep stacks of sigmoid or tanh, or more than 20 layers, without normalisation or skip connections."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source.base import dotted
+from unstuck.source.knowledge import is_module_class
+from unstuck.source.scope import SourceFile
+from unstuck.source.values import UserClass
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G16",
+    name="saturating-depth",
+    title="deep stack of sigmoid or tanh, or over 20 layers, without normalisation or skips",
+    severity=Severity.WARNING,
+    explains=("G09", "O07", "O22", "O25"),
+)
+
+LAYERS = re.compile(r"(^|\.)(Lazy)?(Linear|Conv[123]d)$")
+LIMITS = {"sigmoid": 5, "tanh": 15, "layers": 21}
+"""With torch's own initialisation the first layer then gets less than a thousandth of the last layer's gradient."""
+WORDS = {"sigmoid": "sigmoid activations", "tanh": "tanh activations", "layers": "layers"}
+DEEP = re.compile(r"[sS]igmoid|[tT]anh|range\(\d\d|Sequential")
+HELPED = re.compile(r"Norm|norm\(|init\.|SELU|selu|residual|skip|cat\(", re.I)
+CAUSE = {
+    "sigmoid": "A sigmoid passes on at most a quarter of the gradient, so five of them leave a thousandth at best and "
+    "the first layers do not learn.",
+    "tanh": "Each tanh passes on less gradient than it gets, and over so many of them next to none is left for the "
+    "first layers.",
+    "layers": "With nothing to keep the scale, the gradient shrinks or grows by a factor per layer, and twenty such "
+    "factors multiply.",
+}
+FIX = "Use ReLU or GELU with a normalisation layer (LayerNorm, BatchNorm) in each block, and add skip connections."
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Counted in module classes and in nn.Sequential built elsewhere; repetition counts where it is a plain number."""
+    if not DEEP.search(script.text):
+        return
+    lines = SourceFile(script.path, script.lines)
+    for stack, name in _stacks(script):
+        counts = _counts(stack)
+        guilty = next((kind for kind, limit in LIMITS.items() if counts[kind] >= limit), "")
+        if guilty and not _is_helped(stack, _text(script, stack)):
+            yield _finding(guilty, counts[guilty], name, lines.place(stack))
+
+
+def _stacks(script: Script) -> Iterator[tuple[ast.AST, str]]:
+    """Module classes, and calls of nn.Sequential outside of them together with the function they stand in."""
+    classes = {module.cls.node: module.cls for module in script.facts.modules if module.cls is not None}
+    for node in script.tree.body:
+        if isinstance(node, ast.ClassDef):
+            cls = classes.get(node)
+            if isinstance(cls, UserClass) and is_module_class(cls):
+                yield node, node.name
+        elif isinstance(node, ast.FunctionDef | ast.Assign) and "Sequential" in _text(script, node):
+            yield node, getattr(node, "name", "nn.Sequential")
+
+
+def _text(script: Script, node: ast.AST) -> str:
+    return "\n".join(script.lines[getattr(node, "lineno", 1) - 1 : getattr(node, "end_lineno", 1)])
+
+
+def _counts(stack: ast.AST) -> Counter[str]:
+    """How many of each the stack holds, at least."""
+    counts: Counter[str] = Counter()
+    lists = dict(_repeated_lists(stack))
+    for node, times in _repeated(stack, 1, lists):
+        called = dotted(node.func) if isinstance(node, ast.Call) else ""
+        last = called.rpartition(".")[2]
+        if LAYERS.search(called):
+            counts["layers"] += times
+        elif last in ("Sigmoid", "Tanh", "sigmoid", "tanh"):
+            counts[last.lower()] += times
+    # The last activation of a network may well be a sigmoid: it is the output, not part of the stack.
+    counts["sigmoid"] -= 1
+    return counts
+
+
+def _repeated(node: ast.AST, times: int, lists: dict[str, int]) -> Iterator[tuple[ast.AST, int]]:
+    """Every node below, with how often it is evaluated as far as that is written down."""
+    waiting = [(node, times)]
+    while waiting:
+        current, often = waiting.pop()
+        yield current, often
+        factor = 1
+        if isinstance(current, ast.For):
+            factor = _length(current.iter, lists)
+        elif isinstance(current, ast.ListComp | ast.GeneratorExp):
+            factor = _length(current.generators[0].iter, lists)
+        waiting += [(child, often * factor) for child in ast.iter_child_nodes(current)]
+
+
+def _length(iterated: ast.expr, lists: dict[str, int]) -> int:
+    """`range(12)` is 12 turns, and a loop over a list built that way too; anything else may be one."""
+    if isinstance(iterated, ast.Call) and dotted(iterated.func) == "range" and len(iterated.args) == 1:
+        stop = iterated.args[0]
+        if isinstance(stop, ast.Constant) and isinstance(stop.value, int):
+            return stop.value
+    return lists.get(dotted(iterated), 1)
+
+
+def _repeated_lists(stack: ast.AST) -> Iterator[tuple[str, int]]:
+    """`self.layers = nn.ModuleList([... for _ in range(12)])`: its name and length."""
+    for node in ast.walk(stack):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args:
+            first = node.value.args[0]
+            if isinstance(first, ast.ListComp | ast.GeneratorExp):
+                yield dotted(node.targets[0]), _length(first.generators[0].iter, {})
+
+
+def _is_helped(stack: ast.AST, text: str) -> bool:
+    """Normalisation, an initialisation of the user's own, gates, or sums of activations that look like skips."""
+    if HELPED.search(text):
+        return True
+    forwards = [node for node in ast.walk(stack) if isinstance(node, ast.FunctionDef) and node.name == "forward"]
+    operations = (ast.Add, ast.Mult)
+    return any(
+        isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, operations)
+        for forward in forwards
+        for node in ast.walk(forward)
+    )
+
+
+def _finding(kind: str, count: int, name: str, place: Place) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        f"{name} stacks {count} {WORDS[kind]} without normalisation or skip connections.",
+        cause=CAUSE[kind],
+        fix=FIX,
+        subject=Subject("module", name),
+        place=place,
+        evidence=[Evidence(WORDS[kind], count, "", LIMITS[kind] - 1)],
+        confidence=Confidence.LIKELY,
+    )
