@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from unstuck.source import knowledge
 from unstuck.source.base import ReaderState
+from unstuck.source.trace import Block, Branch, condition_key
 from unstuck.source.values import (
     UNKNOWN,
     Choice,
@@ -123,6 +124,8 @@ class Expressions(ReaderState):
                 return self.call_function(function, (), {}) if is_property else function
             if name in base.cls.assigned:
                 return base.cls.assigned[name]
+        if name == "module" and knowledge.is_module(base):
+            return base  # DataParallel and its kin are read as the model they wrap.
         if base.kind.startswith(("torchvision.models.", "part of ")) and not _is_module_method(name):
             child = Instance(f"part of {base.label or base.last}", base.place, parent=base, fresh=False, label=name)
             base.attrs[name] = child
@@ -151,17 +154,44 @@ class Expressions(ReaderState):
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         value = self.evaluate(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(value, Const) and isinstance(value.value, int | float):
+            return Const(-value.value)
         return self.tensor("neg", (value,), node) if _may_be_tensor(value) else UNKNOWN
 
     def _compare(self, node: ast.Compare) -> Value:
         values = tuple(self.evaluate(part) for part in (node.left, *node.comparators))
         if any(_may_be_tensor(value) for value in values):
             return self.tensor("compare", values, node, "a comparison")
+        if values[1:] == (Const(None),) and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return _is_none(values[0], wanted=isinstance(node.ops[0], ast.Is))
         return UNKNOWN
 
     def _conditional(self, node: ast.IfExp) -> Value:
-        self.evaluate(node.test)
-        return join(self.evaluate(node.body), self.evaluate(node.orelse))
+        test = self.evaluate(node.test)
+        if isinstance(test, Const) and self._is_settled(node.test):
+            return self.evaluate(node.body if test.value else node.orelse)
+        then, other = self._way(node.body), self._way(node.orelse)
+        if then[1] or other[1]:
+            condition, negated = condition_key(node.test)
+            ways = (other[1], then[1]) if negated else (then[1], other[1])
+            self.block.append(Branch(condition, self._varies(node.test), *ways))
+        return join(then[0], other[0])
+
+    def _way(self, node: ast.expr) -> tuple[Value, Block]:
+        """One side of `a if c else b`, with what happens only there."""
+        outer, self.block = self.block, []
+        try:
+            return self.evaluate(node), self.block
+        finally:
+            self.block = outer
+
+    def _is_settled(self, test: ast.expr) -> bool:
+        """Is a condition that is constant now constant for good?"""
+        raise NotImplementedError
+
+    def _varies(self, test: ast.expr) -> bool:
+        """May a condition change from one turn of a loop to the next?"""
+        raise NotImplementedError
 
     def _either(self, node: ast.BoolOp) -> Value:
         result = self.evaluate(node.values[0])
@@ -310,6 +340,13 @@ def _concatenated(left: Value, right: Value) -> Group:
     sides = [side if isinstance(side, Group) else Group([side]) for side in (left, right)]
     items = [item for side in sides for item in side.items]
     return Group(items, all(side.complete for side in sides), place=sides[0].place)
+
+
+def _is_none(value: Value, *, wanted: bool) -> Value:
+    """What `value is None` says, when that is known."""
+    if isinstance(value, Const):
+        return Const((value.value is None) == wanted)
+    return Const(not wanted) if isinstance(value, Instance | UserClass | UserFunction) else UNKNOWN
 
 
 def _may_be_tensor(value: Value) -> bool:

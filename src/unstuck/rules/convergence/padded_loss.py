@@ -1,0 +1,131 @@
+"""O15: pad positions take part in the loss: as targets, or as zeros in its mean."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import LossCall
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.source import knowledge
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Happened
+from unstuck.source.values import Const, Instance, Tensor, Value
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O15",
+    name="padded-loss",
+    title="pad positions take part in the loss",
+    severity=Severity.WARNING,
+    explains=("R01", "O07"),
+)
+
+MASK = re.compile(r"mask|pad|valid", re.I)
+DILUTED = (
+    "mean() divides by all positions, padded ones included, so the loss and its gradients shrink with the share of "
+    "padding and a batch of short sequences counts less."
+)
+LEARNED = (
+    "The model is rewarded for predicting the pad id, the most frequent target and the easiest; the loss looks "
+    "better than the model is."
+)
+SEQUENCE = ("view", "reshape", "flatten")
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A mask multiplied before a plain mean, and pad ids among the targets of a sequence."""
+    seen: set[int] = set()
+    for backward in script.facts.backwards:
+        for value in behind(backward.value) if backward.value is not None else ():
+            if isinstance(value, Tensor) and value.op == "mean" and id(value) not in seen and _is_diluted(value):
+                seen.add(id(value))
+                yield _diluted(script, value)
+    for call in script.facts.losses:
+        padding = _learned_padding(call)
+        if padding is not None:
+            yield _learned(script, call, *padding)
+
+
+def _is_diluted(mean: Tensor) -> bool:
+    """`(losses * mask).mean()` over everything, the losses being those of single positions."""
+    if mean.args or mean.options or not mean.inputs or not isinstance(mean.inputs[0], Tensor):
+        return False
+    product = mean.inputs[0]
+    if product.op != "mult" or not isinstance(product.node, ast.BinOp):
+        return False
+    sides = (product.node.left, product.node.right)
+    masked = any(MASK.search(ast.unparse(side)) for side in sides)
+    return masked and any(_is_per_position(value) for value in product.inputs)
+
+
+def _is_per_position(value: Value) -> bool:
+    return any(
+        isinstance(item, Tensor)
+        and item.op in knowledge.LOSS_FUNCTIONS
+        and item.options.get("reduction") == Const("none")
+        for item in behind(value)
+    )
+
+
+def _diluted(script: Script, mean: Tensor) -> Finding:
+    product = mean.inputs[0]
+    assert isinstance(product, Tensor)
+    assert isinstance(product.node, ast.BinOp)
+    left, right = ast.unparse(product.node.left), ast.unparse(product.node.right)
+    mask = left if MASK.search(left) else right
+    edits: Edits | None = None
+    if mean.place is not None:
+        edits = Editor(script).replace(mean.place, f"({left} * {right}).sum() / {mask}.sum()")
+    return rule.finding(
+        Witness.SOURCE,
+        f"Masked positions count as zeros in the mean: ({left} * {right}).mean() divides by all positions.",
+        cause=DILUTED,
+        fix=fix_with(f"Divide by the number of positions that count: .sum() / {mask}.sum().", edits, "unsafe"),
+        subject=Subject("loss", f"masked mean at {mean.place}"),
+        place=mean.place,
+    )
+
+
+def _learned_padding(call: Happened) -> tuple[Instance, object] | None:
+    """The embedding that declares a pad id, when the targets are a flattened sequence and nothing ignores that id."""
+    event, target = call.event, call.subject
+    if not isinstance(event, LossCall) or event.loss not in ("cross_entropy", "nll_loss"):
+        return None
+    if {"ignore_index", "weight"} & call.options.keys() or call.options.get("reduction") == Const("none"):
+        return None
+    if not isinstance(target, Tensor) or target.op not in SEQUENCE or call.value is None:
+        return None
+    for model in order.modules_behind([call.value]):
+        for part in knowledge.parts(model):
+            pad = part.kwargs.get("padding_idx") if part.last == "Embedding" else None
+            if isinstance(pad, Const) and isinstance(pad.value, int) and _feeds_tokens(call.value):
+                return part, pad.value
+    return None
+
+
+def _feeds_tokens(prediction: Value) -> bool:
+    """The scores were flattened too: one row per token, not per sequence."""
+    return isinstance(prediction, Tensor) and prediction.op in SEQUENCE
+
+
+def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -> Finding:
+    loss = getattr(call.event, "loss", "cross_entropy")
+    return rule.finding(
+        Witness.SOURCE,
+        f"{loss} takes the pad id {pad} as a target like any other.",
+        cause=LEARNED,
+        fix=f"Tell the loss to leave it out: ignore_index={pad}.",
+        subject=Subject("call", f"{loss} at {call.event.place}"),
+        place=call.event.place,
+        related=(embedding.place,),
+        confidence=Confidence.LIKELY,
+    )

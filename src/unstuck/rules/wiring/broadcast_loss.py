@@ -1,0 +1,115 @@
+"""M01: (N, 1) against (N,) in an element-wise loss, which broadcasts to N x N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import LossCall, Place
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.shapes import Shape, shape_of
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Happened
+from unstuck.source.values import Tensor, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M01",
+    name="broadcast-loss",
+    title="an (N, 1) prediction against an (N,) target: the loss compares everything with everything",
+    severity=Severity.ERROR,
+    explains=("O01", "O07", "R08"),
+)
+
+BROADCASTS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+REFUSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+CAUSE = (
+    "Broadcasting makes an N x N matrix of it, in which every prediction is compared with every target; the best the "
+    "model can do is to predict the mean of the targets."
+)
+RAISES = "The two sizes must be the same for this loss: it raises a ValueError."
+FIX = "Give both the same shape: squeeze the last axis of the {column} away, `{column}.squeeze(-1)`."
+INTENDED = ("unsqueeze", "expand", "getitem")
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Calls of torch losses, and differences written by hand on the way to backward, with shapes that are known."""
+    for call in script.facts.losses:
+        event = call.event
+        if isinstance(event, LossCall) and event.loss in BROADCASTS | REFUSES:
+            column = _column(call.value, call.subject)
+            if column:
+                yield _in_loss(script, event, call, column)
+    seen: set[Place | None] = set()
+    for backward in script.facts.backwards:
+        for value in behind(backward.value) if backward.value is not None else ():
+            if isinstance(value, Tensor) and value.op == "sub" and value.place not in seen and _by_hand(value):
+                seen.add(value.place)
+                yield _finding("The difference", CAUSE, value.place, "prediction" if _is_model(value) else "column")
+
+
+def _column(prediction: Value | None, target: Value | None) -> str:
+    """Which of the two is a column while the other is flat; empty when they agree, or when that is not certain."""
+    one, other = shape_of(prediction), shape_of(target)
+    if _is_column(one, prediction) and _is_flat(other):
+        return "prediction"
+    return "target" if _is_column(other, target) and other.rank == 2 and _is_flat(one) else ""
+
+
+def _is_column(shape: Shape, value: Value | None) -> bool:
+    """(N, 1), N not being 1. What a layer makes of a batch has at least two sides, known or not."""
+    if shape.last != 1 or (shape.sides is not None and (len(shape.sides) < 2 or shape.sides[0] == 1)):
+        return False
+    options = alternatives(value) if value is not None else ()
+    return shape.rank is not None or any(isinstance(option, Tensor) and option.op == "Linear" for option in options)
+
+
+def _is_flat(shape: Shape) -> bool:
+    return shape.rank == 1 and shape.sides != (1,)
+
+
+def _by_hand(difference: Tensor) -> bool:
+    """`pred - y` of a column and a flat one, which nobody asked to be broadcast."""
+    if len(difference.inputs) != 2 or any(_asks_for_it(side) for side in difference.inputs):
+        return False
+    first, second = difference.inputs
+    return bool(_column(first, second) or _column(second, first))
+
+
+def _asks_for_it(value: Value) -> bool:
+    return any(isinstance(option, Tensor) and option.op in INTENDED for option in alternatives(value))
+
+
+def _is_model(difference: Tensor) -> bool:
+    return shape_of(difference.inputs[0]).last == 1
+
+
+def _in_loss(script: Script, event: LossCall, call: Happened, column: str) -> Finding:
+    cause = RAISES if event.loss in REFUSES else CAUSE
+    return _finding(event.loss, cause, event.place, column, _squeezed(script, call, column))
+
+
+def _squeezed(script: Script, call: Happened, column: str) -> Edits | None:
+    editor = Editor(script)
+    node = editor.call_at(call.event.place) if call.event.place else None
+    position = 0 if column == "prediction" else 1
+    if node is None or len(node.args) <= position:
+        return None
+    return editor.wrap(node.args[position], "{}.squeeze(-1)")
+
+
+def _finding(what: str, cause: str, place: Place | None, column: str, edits: Edits | None = None) -> Finding:
+    other = "target" if column == "prediction" else "prediction"
+    return rule.finding(
+        Witness.SOURCE,
+        f"{what} is given a {column} of shape (N, 1) and a {other} of shape (N,).",
+        cause=cause,
+        fix=fix_with(FIX.format(column=column), edits, "unsafe"),
+        subject=Subject("call", f"{what} at {place}"),
+        place=place,
+    )
