@@ -49,6 +49,20 @@ For a page with a start to drag about:
 ```
 unstuck surface {EXAMPLES}:focal --out focal.html
 ```
+
+Where a run stood on your own loss: name it when you run, then look at it there. The axes cover what the loss was given,
+the other inputs stay at their medians, and two marks show where training was early and late.
+
+```
+unstuck run --loss losses:my_loss train.py
+unstuck surface losses.py:my_loss --around latest --out surface.html
+```
+
+`--loss` takes `MODULE:NAME`, `FILE.py:NAME` or the `NAME` of a function or class at the top level of the script, and
+may be repeated. Of scores and class numbers, the axes are the score of the right class and the highest of the others.
+Losses of torch need no `--loss`: `unstuck surface torch.nn.functional:cross_entropy --around latest` shows the margin
+of the right class. `unstuck surface` imports the file of the loss, so a loss inside a script runs that script unless
+it has a main guard.
 """
 
 

@@ -17,13 +17,15 @@ WITHOUT_TORCH = [
     "rule",
     "rules",
     "source",
+    "linting",
     "judge",
     "record",
     "report",
+    "integrations",
     "trend",
     "page",
 ]
-WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "explain", "rules", "report", "run", "surface")]
+WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "lsp", "explain", "rules", "report", "run", "surface")]
 
 
 def modules_below(part: str) -> list[str]:

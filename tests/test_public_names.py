@@ -13,7 +13,17 @@ from unstuck import findings
 
 def test_all_is_what_can_be_seen() -> None:
     assert sorted(unstuck.__all__) == dir(unstuck)
-    assert set(unstuck.__all__) == {"Diagnosis", "Finding", "Severity", "__version__", "check", "surface"}
+    assert set(unstuck.__all__) == {
+        "Diagnosis",
+        "Finding",
+        "GradientManager",
+        "Severity",
+        "__version__",
+        "check",
+        "gradients",
+        "helpers",
+        "surface",
+    }
 
 
 def test_names_are_the_things_themselves() -> None:

@@ -21,14 +21,21 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     end_line: int = 0
     end_column: int = 0
     function: str = ""
+    cell: int = 0
+    """The cell of a notebook, from 1, in which the lines are counted; 0 in other files."""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return f"{self.document}:{self.line}"
+
+    @property
+    def document(self) -> str:
+        """The file, and in a notebook the cell, in which the lines are counted."""
+        return f"{self.path}:cell {self.cell}" if self.cell else self.path
 
     @property
     def key(self) -> tuple[str, int]:
         """What two witnesses must agree on to speak of the same spot."""
-        return (self.path, self.line)
+        return (self.document, self.line)
 
 
 class ParameterFact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +76,23 @@ class TensorFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """The autograd node behind it, seen through reshapes and casts, such as `SoftmaxBackward0`."""
     sums_to_one: bool = False
     """Every row along the class axis lies in [0, 1] and sums to 1."""
+
+
+class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one argument of a call was: numbers about a tensor, or the value itself if it is a plain one."""
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    """None if it is no tensor."""
+    dtype: str = ""
+    low: float | None = None
+    high: float | None = None
+    quantiles: tuple[float, ...] = ()
+    """At 5, 25, 50, 75 and 95 %, of a sample of a large tensor."""
+    requires_grad: bool = False
+    value: bool | int | float | str | None = None
+    kind: str = ""
+    """The class of what cannot be told in numbers."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -163,6 +187,17 @@ class LossCall(Event, tag="loss-call", frozen=True):
     value: float | None = None
     gradient_kept: float | None = None
     """When the input came out of a softmax: the norm of the gradient it lets through, as a share of the right one."""
+
+
+class LossInputs(Event, tag="loss-inputs", frozen=True):
+    """A loss of the user's own, named with `--loss`, was called where gradients are computed."""
+
+    loss: str = ""
+    module: str = ""
+    inputs: tuple[InputFact, ...] = ()
+    """By the names of the parameters. Of scores and the classes they are for, also `scores[right]` and
+    `scores[other]`: those of the right class, and the highest of the others."""
+    value: float | None = None
 
 
 class Backward(Event, tag="backward", frozen=True):
@@ -288,6 +323,7 @@ AnyEvent = (
     | ModeChange
     | Forward
     | LossCall
+    | LossInputs
     | Backward
     | ZeroGrad
     | Unscale

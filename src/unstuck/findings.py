@@ -63,7 +63,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     place: Place | None = None
 
 
-class Edit(msgspec.Struct, frozen=True):
+class Edit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replace the text between two positions (columns from 1, end exclusive)."""
 
     path: str
@@ -72,6 +72,8 @@ class Edit(msgspec.Struct, frozen=True):
     end_line: int
     end_column: int
     text: str
+    cell: int = 0
+    """The cell of a notebook, from 1, in which the lines are counted."""
 
 
 class Fix(msgspec.Struct, frozen=True, omit_defaults=True):

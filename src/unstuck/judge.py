@@ -61,6 +61,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Seen in the text of a script whose run did not show them."""
     good_news: tuple[Diagnosis, ...] = ()
     """What rules that look for something good have found; no pitfall."""
+    ignored: tuple[Diagnosis, ...] = ()
+    """Silenced by a comment on their line."""
     trend: Trend | None = None
     checked: tuple[str, ...] = ()
     """Codes of the rules that had something to look at."""
@@ -100,13 +102,16 @@ def judge(
     found = [_complete(finding, record) for finding in hearing.findings]
     causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
-    merged = [diagnosis for diagnosis in merge(found) if not _is_ignored(diagnosis, known)]
+    everything = merge(found)
+    ignored = [diagnosis for diagnosis in everything if _is_ignored(diagnosis, known)]
+    merged = [diagnosis for diagnosis in everything if diagnosis not in ignored]
     unconfirmed = [d for d in merged if record is not None and d.witnesses == (Witness.SOURCE,)]
     diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
     silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)
     return Verdict(
         diagnoses=diagnoses,
         unconfirmed=tuple(rank(unconfirmed, causes)),
+        ignored=tuple(ignored),
         trend=_trend(record) if record is not None else None,
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=(*_grouped(silent), *_gaps(record)),
@@ -139,8 +144,10 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
     all_of = list(verdicts)
     # Two scripts that import one module both show what is wrong in it.
     diagnoses = {_matter(d): d for verdict in all_of for d in verdict.diagnoses}
+    ignored = {_matter(d): d for verdict in all_of for d in verdict.ignored}
     return Verdict(
         diagnoses=tuple(diagnoses.values()),
+        ignored=tuple(ignored.values()),
         good_news=tuple(d for verdict in all_of for d in verdict.good_news),
         checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
         not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),

@@ -15,6 +15,7 @@ from engine import Engine
 from losses import make_criterion
 from model import TextClassifier
 
+torch.manual_seed(0)
 model = TextClassifier(100, 4)
 engine = Engine(model, torch.optim.Adam(model.parameters()), make_criterion())
 for step in range(100):

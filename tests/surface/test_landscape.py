@@ -34,7 +34,7 @@ def test_the_middle_is_the_model_itself() -> None:
     assert surface.value.shape == (9, 9)
     assert surface.value[4, 4] == pytest.approx(float(F.cross_entropy(model(BATCH[0]), BATCH[1])), rel=1e-5)
     assert surface.marks == ((0.0, 0.0),)
-    assert surface.method == "vmap"
+    assert surface.method == "vectorised"
 
 
 def test_every_point_is_the_loss_of_moved_weights() -> None:
@@ -73,6 +73,127 @@ def test_directions_are_as_long_as_the_models_filters_and_leave_biases_alone() -
     for name in ("0.weight", "2.weight"):
         torch.testing.assert_close(way[name].norm(dim=1), start[name].norm(dim=1))
     assert not way["0.bias"].any()
+
+
+class Tokens(nn.Module):
+    """An embedding, layers on sequences, one weight used twice, and a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.mix, self.head = nn.Embedding(7, 5), nn.Linear(5, 5, bias=False), nn.Linear(5, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embedding(x)
+        h = h + torch.sigmoid(self.mix(torch.relu(self.mix(h))))
+        return self.head(h).mean(1)  # type: ignore[no-any-return]
+
+
+class Siamese(nn.Module):
+    """One layer for two inputs, for a changed one, and once more for its own output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        sides = self.shared(x) - self.shared(other) + self.shared(2 * x)
+        return self.head(torch.tanh(self.shared(sides)))  # type: ignore[no-any-return]
+
+
+class Scaled(nn.Module):
+    """A weight outside of any layer: not foldable, but vmap takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.ones(6, 6)), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x @ self.scale)  # type: ignore[no-any-return]
+
+
+class Centred(nn.Module):
+    """Rows of the batch that know of each other, as in a batch norm: folding would mix the points."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.head((h - h.mean(0)) / h.std(0))  # type: ignore[no-any-return]
+
+
+def images() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(4, 20, 3, stride=2, groups=2), nn.Tanh(), nn.MaxPool2d(3, stride=1, padding=1)),
+        *(nn.Flatten(), nn.Linear(180, 3)),
+    ).eval()
+
+
+SQUARES = torch.randn(5, 1, 16, 16, generator=torch.Generator().manual_seed(2)), torch.arange(5) % 3
+WORDS = torch.arange(24).reshape(4, 6) % 7, torch.arange(4)
+MODELS: dict[str, tuple[Any, Any, Any, str]] = {
+    "perceptron": (network, BATCH, F.cross_entropy, "vectorised"),
+    "smoothed": (network, BATCH, nn.CrossEntropyLoss(label_smoothing=0.1), "vectorised"),
+    "ignoring": (network, BATCH, nn.CrossEntropyLoss(ignore_index=1), "vectorised"),
+    "squares": (network, (BATCH[0], torch.randn(16, 3)), nn.MSELoss(), "vectorised"),
+    "viewed": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(256, 20), nn.Linear(20, 3)),
+        SQUARES,
+        F.cross_entropy,
+        "vectorised",
+    ),
+    "images": (images, SQUARES, F.cross_entropy, "vectorised"),
+    "tokens": (Tokens, WORDS, F.cross_entropy, "vectorised"),
+    "siamese": (Siamese, ((BATCH[0], BATCH[0].flip(0)), BATCH[1]), F.cross_entropy, "vectorised"),
+    "scaled": (Scaled, BATCH, F.cross_entropy, "vmap"),
+    "centred": (Centred, BATCH, F.cross_entropy, "vmap"),
+}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_plane_is_what_running_the_model_at_every_point_gives(name: str, exact: bool) -> None:
+    make, batch, loss_fn, method = MODELS[name]
+    torch.manual_seed(3)
+    model = make()
+    moved = [{key: 1.5 * value + 0.1 for key, value in model.state_dict().items()}, dict(model.state_dict())]
+    moved[1] = {key: value * 0.5 if value.is_floating_point() else value for key, value in moved[1].items()}
+    for ends in ((), moved[: 2 * (name != "images")]):  # whose norms move too, which is tested below
+        seen = unstuck.surface.landscape(model, loss_fn, batch, to=ends, points=7, eigenvalues=0, exact=exact)
+        assert seen.method == method
+        wanted = _one_by_one(model, loss_fn, batch, ends, seen)
+        np.testing.assert_allclose(seen.value, wanted, rtol=1e-4, atol=1e-6)
+
+
+def _one_by_one(model: nn.Module, loss_fn: Any, batch: Any, ends: Any, seen: Surface) -> np.ndarray:
+    """The same plane by the plainest way there is: a copy of the model, its weights set, for every point."""
+    from unstuck.surface.weights import _random
+
+    start = {name: weight.detach() for name, weight in model.named_parameters()}
+    ways = [{key: end[key] - start[key] for key in start} for end in ends] or _random(start, 2, seed=0)
+    values = []
+    for a in seen.axes[0].points:
+        for b in seen.axes[1].points:
+            other = copy.deepcopy(model)
+            with torch.no_grad():
+                for key, weight in other.named_parameters():
+                    weight.copy_(start[key] + a * ways[0][key] + b * ways[1][key])
+                arguments = batch[0] if isinstance(batch[0], tuple) else (batch[0],)
+                values.append(float(loss_fn(other(*arguments), batch[1])))
+    return np.array(values).reshape(seen.value.shape)
+
+
+def test_norms_that_move_are_mapped() -> None:
+    torch.manual_seed(3)
+    model = images()
+    end = {key: 1.5 * value + 0.1 if value.is_floating_point() else value for key, value in model.state_dict().items()}
+    seen = unstuck.surface.landscape(model, F.cross_entropy, SQUARES, to=[end, end], points=5, eigenvalues=0)
+    assert seen.method == "vmap"
+    np.testing.assert_allclose(
+        seen.value, _one_by_one(model, F.cross_entropy, SQUARES, [end, end], seen), rtol=1e-4, atol=1e-6
+    )
 
 
 class Awkward(nn.Module):

@@ -51,6 +51,13 @@ def test_every_panel_has_two_axes(surfaces: list[Surface], count: int) -> None:
     assert len(chart.figure(surfaces).axes) == 2 * count
 
 
+@pytest.mark.parametrize("shown", [bowl(), hinge()], ids=["plane", "curve"])
+def test_operating_points_with_names_carry_them(shown: Surface) -> None:
+    named = replace(shown, mark_names=("late in the run",))
+    words = [text.get_text() for axes in chart.figure([named]).axes for text in axes.texts]
+    assert words.count("late in the run") == 1
+
+
 def test_a_png_is_a_png_of_a_readable_size(tmp_path: Path) -> None:
     write([bowl()], tmp_path / "bowl.png")
     content = (tmp_path / "bowl.png").read_bytes()

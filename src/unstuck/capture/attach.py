@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.optim import optimizer as optimizers
 from unstuck.capture.backwards import Backwards
 from unstuck.capture.forwards import Forwards, Modes
 from unstuck.capture.gradients import Clips, Zeroing
+from unstuck.capture.loss_inputs import watch_loss
 from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.patches import Patches
@@ -47,6 +49,12 @@ class Attachment:
         except BaseException:
             self._detach()
             raise
+
+    def watch_loss(self, module: ModuleType, name: str) -> None:
+        """Record what a loss of the user's own is given."""
+        trouble = watch_loss(self.patches, self.watch, module, name)
+        if trouble:
+            self.watch.note(trouble)
 
     def remove(self) -> None:
         """Detach from torch and write what still waits."""

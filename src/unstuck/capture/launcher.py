@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
+from unstuck.capture.named import MAIN, NamedLoss, named_losses
 from unstuck.capture.places import chain_of, is_ours
 from unstuck.capture.program import LaunchError, Program, find_module, find_script, set_stage
 from unstuck.capture.session import Session
@@ -28,20 +29,23 @@ def launch(
     *,
     as_module: bool = False,
     record_path: str | os.PathLike[str],
+    losses: Sequence[str] = (),
 ) -> int:
     """Run `python target arguments` (or `python -m target ...`) under watch and return its exit code.
 
+    `losses` names functions and classes of the program, such as `losses:my_loss`, whose arguments are recorded.
     Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
     """
     program = _find(target, as_module)
+    named = named_losses(losses, program, target)
     writer = Writer(record_path)
-    session = Session(writer)
+    session = Session(writer, named)
     story = Story(writer, session)
     story.begin(script=target, arguments=tuple(arguments), source=program.source())
     session.install()
     process = os.getpid()
     try:
-        error = _run(program, list(arguments))
+        error = _run(program, list(arguments), session, named)
         exit_code = _exit_code(error)
         _wait_for_threads()
     finally:
@@ -70,10 +74,15 @@ def _enter(directory: str) -> None:
         sys.path[0:1] = [directory]
 
 
-def _run(program: Program, arguments: list[str]) -> BaseException | None:
+def _run(program: Program, arguments: list[str], session: Session, losses: Sequence[NamedLoss]) -> BaseException | None:
     main = set_stage(program, arguments)
+    own = {loss.name: loss for loss in losses if MAIN in loss.modules}
+    defined = session.guard.protect("a loss", session.loss_defined)
     try:
-        exec(program.code(), main.__dict__)
+        for code, name in program.parts(own):
+            exec(code, main.__dict__)
+            if name:
+                defined(own[name], main)
     except LaunchError:
         raise
     except BaseException as error:

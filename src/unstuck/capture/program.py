@@ -1,13 +1,16 @@
 """Finds the program to run and builds the `__main__` that python would have built for it."""
 
 from __future__ import annotations
+import __future__
 
+import ast
 import builtins
 import importlib.machinery
 import importlib.util
 import os
 import pkgutil
 import sys
+from collections.abc import Collection, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
@@ -64,6 +67,53 @@ class Program:
             raise LaunchError(f"{self.spec.name} has no Python code that could be run.")
         assert isinstance(found, CodeType)
         return found
+
+    def parts(self, names: Collection[str]) -> Iterator[tuple[CodeType, str]]:
+        """Its code in pieces, each ending with the definition of one of these names; the last with none.
+
+        Run one after the other in the same namespace they do what the whole does.
+        """
+        whole = self.code()
+        if not names:
+            yield whole, ""
+            return
+        flags = whole.co_flags & sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+        for body, name in _pieces(self.statements(), names):
+            module = ast.Module(body, type_ignores=[])
+            piece: CodeType = compile(module, whole.co_filename, "exec", flags=flags, dont_inherit=True)
+            yield piece, name
+
+    def statements(self) -> list[ast.stmt]:
+        """What stands at its top level; a syntax error is the program's."""
+        return ast.parse(self.source() or b"", self.path).body
+
+    def defines(self, name: str) -> bool:
+        """Is there a function or class of this name at its top level?"""
+        try:
+            return any(_name_of(statement) == name for statement in self.statements())
+        except SyntaxError:
+            return True  # which the program will tell itself
+
+
+def _pieces(statements: list[ast.stmt], names: Collection[str]) -> Iterator[tuple[list[ast.stmt], str]]:
+    piece: list[ast.stmt] = []
+    defined = ""
+    for statement in statements:
+        # A text at the beginning of a piece would be taken for the docstring of the program.
+        if defined and not _is_text(statement):
+            yield piece, defined
+            piece, defined = [], ""
+        piece.append(statement)
+        defined = _name_of(statement) if _name_of(statement) in names else defined
+    yield piece, defined
+
+
+def _name_of(statement: ast.stmt) -> str:
+    return statement.name if isinstance(statement, ast.FunctionDef | ast.ClassDef) else ""
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def find_script(target: str) -> Program:

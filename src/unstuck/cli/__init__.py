@@ -16,6 +16,7 @@ VERBS = {
     "run": "run a training script and say why it does not learn",
     "surface": "show a loss on its own and say what is wrong with its shape",
     "report": "judge the record of an earlier run again",
+    "lsp": "serve an editor: findings while you type, pages, quick fixes",
     "explain": "read about one pitfall",
     "rules": "list every pitfall that is recognised",
 }

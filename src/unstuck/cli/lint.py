@@ -8,38 +8,161 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstuck.cli import common
-from unstuck.judge import Verdict, judge, unite
+from unstuck.judge import Verdict
+from unstuck.linting.engine import lint, lint_text
+from unstuck.linting.settings import Settings, SettingsError, settings_for
+from unstuck.linting.workers import WorkerDied, available_cores
 from unstuck.report.result import Problem, Result
-from unstuck.rule import Rule, all_rules
-from unstuck.source import Project, SourceError, find_files, read_script
-from unstuck.source.project import rare_collection
+from unstuck.source import SourceError
+from unstuck.source.files import decode
 
 EPILOG = (
     common.EXIT_CODES
     + """
 A file that cannot be parsed is reported and the others are still looked at; the exit code is then
 1 if something was found in the others, else 2 (70 if one of our own rules broke down).
+--fix, --unsafe-fixes and --diff: a fix is applied only if the file then parses and no longer raises
+the finding. With --diff the exit code is 1 if anything would change. --unsafe-fixes includes --fix.
 A line is left alone when it ends in `# unstuck: ignore[O12]`.
+RULES are codes, names or beginnings of codes, with commas between: O12,clip-misplaced,G.
+The nearest pyproject.toml with a [tool.unstuck] table may set select, ignore, per-file-ignores,
+severity, paths, exclude and fail-on; its patterns are written as in .gitignore.
 """
 )
+STDIN = "-"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Lint the given paths and print what was found."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     common.check_output(options.output)
-    rules = _chosen_rules(options.select, options.ignore)
     try:
-        files = find_files(options.paths)
-    except SourceError as error:
+        _check_together(options)
+        settings = _settings(options)
+        paths = options.paths or list(settings.paths)
+        if not paths:
+            parser.error("name a PATH to lint, or set paths in [tool.unstuck] of pyproject.toml")
+        result = _result(paths, options, settings)
+        if options.fix or options.unsafe_fixes or options.diff:
+            return _fix(result, paths, options, settings)
+        if options.add_ignores:
+            return _add_ignores(result, paths, options, settings)
+    except (SettingsError, SourceError, WorkerDied) as error:
         raise common.Stop(str(error)) from None
-    with rare_collection():
-        verdict, problems = _judge_each(files, rules)
-    result = Result(command="lint", verdict=verdict, files=len(files) - len(problems), problems=tuple(problems))
-    common.publish(result, options, sys.stdout)
-    if options.format == "json" or options.output:
+    _publish(result, options)
+    return _exit_code(result, options.fail_on or settings.fail_on)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="a script, a folder to search, or - for stdin")
+    parser.add_argument("--select", metavar="RULES", help="only these rules, whatever the settings say")
+    parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
+    common.add_report_options(parser)
+    parser.set_defaults(fail_on=None)
+    parser.add_argument("--statistics", action="store_true", help="how often each rule speaks, instead of a report")
+    parser.add_argument("--add-ignores", action="store_true", help="add an ignore comment to every line found")
+    parser.add_argument("--fix", action="store_true", help="apply the fixes that change nothing but the mistake")
+    parser.add_argument("--unsafe-fixes", action="store_true", help="apply also the fixes to be looked at first")
+    parser.add_argument("--diff", action="store_true", help="print what the fixes would change, and change nothing")
+    parser.add_argument("--stdin-filename", metavar="FILE", help="where the text from stdin would lie")
+    parser.add_argument("--config", metavar="FILE", help="read [tool.unstuck] from this file")
+    parser.add_argument("--isolated", action="store_true", help="read no settings from files")
+    parser.add_argument("--no-gitignore", action="store_true", help="lint also what .gitignore leaves out")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the answers of earlier runs")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="processes to use (default: one per core)")
+    return parser
+
+
+def _positive(word: str) -> int:
+    if not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no positive whole number")
+    return int(word)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return settings_for(
+        [options.stdin_filename or "." if path == STDIN else path for path in options.paths],
+        config=options.config,
+        isolated=options.isolated,
+        select=options.select,
+        ignore=options.ignore,
+    )
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    if options.config and options.isolated:
+        raise SettingsError("--config and --isolated contradict each other; leave one out.")
+    if options.stdin_filename and STDIN not in options.paths:
+        raise SettingsError("--stdin-filename goes with - as the path; add it, or leave the name out.")
+    if STDIN in options.paths and (len(options.paths) > 1 or options.add_ignores):
+        raise SettingsError("stdin (-) is linted alone and not written to; name files instead.")
+    fixes = options.fix or options.unsafe_fixes or options.diff
+    if fixes and (STDIN in options.paths or options.add_ignores):
+        raise SettingsError("fixes are for files, and not together with --add-ignores; leave one of them out.")
+    if options.statistics and options.format not in ("text", "json"):
+        raise SettingsError("--statistics is written as text or json; choose one of them with --format.")
+
+
+def _result(paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> Result:
+    if STDIN in paths:
+        name = options.stdin_filename or "<stdin>"
+        return lint_text(name, decode(sys.stdin.buffer.read(), name), settings)
+    return lint(
+        paths,
+        settings,
+        jobs=options.jobs or available_cores(),
+        cache=not options.no_cache,
+        gitignore=not options.no_gitignore,
+    )
+
+
+def _publish(result: Result, options: argparse.Namespace) -> None:
+    if options.statistics:
+        from unstuck.linting import statistics
+
+        text = statistics.render(result, options.format)
+        common.write_whole(Path(options.output), text) if options.output else sys.stdout.write(text)
+    else:
+        common.publish(result, options, sys.stdout)
+    if options.statistics or options.format != "text" or options.output:
         _print_problems(result.errors)
-    return common.exit_code(verdict, options.fail_on) or _silent_code(verdict, problems)
+
+
+def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> int:
+    """Apply or show the fixes; what is left is reported as ever."""
+    from unstuck.cli import lint_fixes
+
+    changes = lint_fixes.make(result, options, settings)
+    stream = sys.stderr if options.diff or options.format != "text" or options.output else sys.stdout
+    if options.diff:
+        code = lint_fixes.show(changes)
+    else:
+        result = _result(paths, options, settings) if changes.files else result
+        _publish(result, options)
+        code = _exit_code(result, options.fail_on or settings.fail_on)
+    _print_problems(changes.problems)
+    print(lint_fixes.summary(changes, result, options), file=stream)
+    return code or (common.BAD_INPUT if changes.problems else common.CLEAN)
+
+
+def _add_ignores(result: Result, paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> int:
+    from unstuck.linting.ignoring import add_ignores
+
+    added = add_ignores(result.verdict.diagnoses)
+    if added.comments:
+        result = _result(paths, options, settings)
+    files = f"{added.files} file{'s' * (added.files != 1)}"
+    print(f"Added {added.comments} ignore comment{'s' * (added.comments != 1)} to {files}.")
+    problems = (*result.errors, *added.problems)
+    _print_problems(problems)
+    return _exit_code(result, options.fail_on or settings.fail_on) or (common.BAD_INPUT if problems else common.CLEAN)
+
+
+def _exit_code(result: Result, fail_on: str) -> int:
+    return common.exit_code(result.verdict, fail_on) or _silent_code(result.verdict, result.problems)
 
 
 def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
@@ -47,42 +170,6 @@ def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
     if verdict.failures:
         return common.INTERNAL
     return common.BAD_INPUT if problems else common.CLEAN
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a script, or a folder to search for scripts")
-    parser.add_argument("--select", metavar="RULES", help="only these rules: codes or names, with commas between")
-    parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
-    common.add_report_options(parser)
-    return parser
-
-
-def _chosen_rules(select: str | None, ignore: str | None) -> tuple[Rule, ...]:
-    left_out = _rules_in(ignore)
-    wanted = all_rules() if select is None else _rules_in(select)
-    chosen = tuple(rule for rule in wanted if rule not in left_out)
-    if not chosen:
-        raise common.Stop("--select and --ignore leave no rule to look for; name at least one, such as --select O12.")
-    return chosen
-
-
-def _rules_in(words: str | None) -> tuple[Rule, ...]:
-    return tuple(dict.fromkeys(common.rule_named(word) for word in (words or "").split(",") if word.strip()))
-
-
-def _judge_each(files: Sequence[Path], rules: Sequence[Rule]) -> tuple[Verdict, list[Problem]]:
-    """One script at a time, so that a large folder does not have to fit in memory."""
-    verdicts, problems = [], []
-    project = Project()
-    for path in files:
-        try:
-            script = read_script(path, project)
-        except SourceError as error:
-            problems.append(Problem(str(error), error.place))
-        else:
-            verdicts.append(judge(scripts=(script,), rules=rules))
-    return unite(verdicts), problems
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:

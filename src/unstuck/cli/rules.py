@@ -38,7 +38,7 @@ def table(rules: Iterable[Rule], width: int) -> str:
     lines: list[str] = []
     for row in rows:
         cells = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip()
-        first, *rest = textwrap.wrap(row[-1], width - indent)
+        first, *rest = textwrap.wrap(row[-1], width - indent, break_on_hyphens=False)
         lines += [f"{cells:<{indent}}{first}"] if room >= NARROWEST else [cells, " " * indent + first]
         lines += [" " * indent + line for line in rest]
     return "\n".join(lines) + "\n"

@@ -24,7 +24,7 @@ EPILOG = (
 When the script itself ends with another code than 0, that code is passed on.
 """
 )
-WITH_VALUE = ("--format", "--output", "--fail-on")
+WITH_VALUE = ("--format", "--output", "--fail-on", "--loss")
 
 
 class Split(NamedTuple):
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     home, stream = os.getcwd(), sys.stderr
     if options.output:
         options.output = os.path.abspath(options.output)
-    code, folder = _launch(split.target, split.theirs, split.as_module)
+    code, folder = _launch(split.target, split.theirs, split.as_module, options.loss)
     with _back_in(home):
         return _report(folder, options, stream, code)
 
@@ -89,18 +89,26 @@ def _parser() -> argparse.ArgumentParser:
     usage = "unstuck run [options] SCRIPT [ARGS ...]\n       unstuck run [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser("run", DESCRIPTION, usage, EPILOG)
     common.add_report_options(parser)
+    parser.add_argument(
+        "--loss",
+        metavar="LOSS",
+        action="append",
+        default=[],
+        help="record what a loss of yours is given, for `unstuck surface LOSS --around latest`: MODULE:NAME, "
+        "FILE.py:NAME, or NAME if the script defines it; may be repeated",
+    )
     parser.add_argument("--quiet", action="store_true", help="print no report; the record and the exit code remain")
     return parser
 
 
-def _launch(target: str, theirs: list[str], as_module: bool) -> tuple[int, Path]:
+def _launch(target: str, theirs: list[str], as_module: bool, losses: list[str]) -> tuple[int, Path]:
     from unstuck.capture import LaunchError, launch
 
     folder, moved = new_run_folder(target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
     try:
-        return launch(target, theirs, as_module=as_module, record_path=folder), folder
+        return launch(target, theirs, as_module=as_module, record_path=folder, losses=losses), folder
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise common.Stop(str(error)) from None

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--component", metavar="NAME=LOSS", action="append", default=[], help="a part of the loss, for the table"
     )
     parser.add_argument(
-        "--around", metavar="RUN", help="axes over what a loss of torch was given in a run: a record, or `latest`"
+        "--around", metavar="RUN", help="axes over what the loss was given in a run: a record, or `latest`"
     )
     parser.add_argument("--points", type=int, metavar="N", help="points along each axis (80; 400 on a line)")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32")
@@ -115,21 +115,32 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
         "dtype": options.dtype,
     }
     first, *others = [load(target) for target in options.losses]
-    x, y = _around(options.around, options.losses[0]) if options.around else (options.x, options.y)
-    seen = surface(first, x, y, **chosen)
+    if options.around:
+        seen = _around(options, first, chosen)
+    else:
+        seen = surface(first, options.x, options.y, **chosen)
     return [seen, *(surface(other, *seen.axes, **chosen) for other in others)]
 
 
-def _around(run: str, target: str) -> tuple[Any, Any]:
+def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> Surface:
+    """The loss where a run was. What that fixes and marks holds for a second loss too."""
     from unstuck.cli.runs import latest_run
     from unstuck.record import RecordError, read
-    from unstuck.surface.around import axes_around
+    from unstuck.surface.around import around
+    from unstuck.surface.scan import surface
+    from unstuck.surface.standing import with_standings
 
     try:
-        record = read(latest_run() if run == "latest" else Path(run))
+        record = read(latest_run() if options.around == "latest" else Path(options.around))
     except RecordError as error:
         raise common.Stop(str(error)) from None
-    return axes_around(record, target.rpartition(":")[2])
+    asked = [spec for spec in (options.x, options.y) if spec]
+    name = options.losses[0].rpartition(":")[2]
+    found = around(record, name, loss, wanted=[spec.partition("=")[0] for spec in asked], fixed=chosen["fixed"])
+    axes = [spec if "=" in spec else axis for spec, axis in zip(asked, found.axes, strict=False)] or found.axes
+    own = {f"your point {index}": at for index, at in enumerate(chosen["at"], 1)}
+    chosen |= {"fixed": found.fixed, "at": {**found.at, **own}, "name": name}
+    return with_standings(surface(found.loss, *axes, **chosen), found.notes)
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -17,4 +17,4 @@ def _line(diagnosis: Diagnosis, result: Result) -> str:
     spot = spot_of(diagnosis, result)
     where = f"{spelled(spot)}: " if spot else ""
     line = f"{where}{lead.code} {diagnosis.severity.value} {lead.name}: {lead.message}"
-    return " ".join(line.splitlines())
+    return "".join(letter if letter.isprintable() else " " for letter in line)

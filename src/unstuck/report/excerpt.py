@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from unstuck.events import Place
@@ -17,14 +17,16 @@ MOST_LINES = 6
 class Sources:
     """The lines of the user's files, read once, never of a file that is not to be quoted."""
 
-    def __init__(self, hidden: Iterable[str] = ()) -> None:
+    def __init__(self, hidden: Iterable[str] = (), texts: Mapping[str, str] | None = None) -> None:
         self._files: dict[str, list[str]] = {path: [] for path in hidden}
+        self._files.update({path: text.split("\n") for path, text in (texts or {}).items()})
 
-    def line(self, path: str, number: int) -> str | None:
-        """Line `number` of a file, counted from 1, or None where it cannot be shown."""
-        if path not in self._files:
-            self._files[path] = _read(path)
-        lines = self._files[path]
+    def line(self, path: str, number: int, cell: int = 0) -> str | None:
+        """Line `number` of a file or notebook cell, counted from 1, or None where it cannot be shown."""
+        document = f"{path}:cell {cell}" if cell else path
+        if document not in self._files:
+            self._files[document] = _read_cell(path, cell) if cell else _read(path)
+        lines = self._files[document]
         return lines[number - 1] if 0 < number <= len(lines) else None
 
 
@@ -35,16 +37,27 @@ def _read(path: str) -> list[str]:
         return []
 
 
+def _read_cell(path: str, cell: int) -> list[str]:
+    from unstuck.source import SourceError
+    from unstuck.source.document import open_document
+
+    try:
+        document = open_document(Path(path))
+    except SourceError:
+        return []
+    return [row.text for row in document.rows if row.cell == cell]
+
+
 def excerpt(place: Place, related: Sequence[Place], sources: Sources, width: int) -> list[Line]:
     """Where it is, then the guilty line and the related ones by line; lines of other files come last."""
     shown = [(place, "mark"), *((other, "other") for other in related)]
-    shown = [(spot, style) for spot, style in shown if sources.line(spot.path, spot.line) is not None]
-    shown.sort(key=lambda item: (item[0].path != place.path, item[0].path, item[0].line))
+    shown = [(spot, style) for spot, style in shown if sources.line(spot.path, spot.line, spot.cell) is not None]
+    shown.sort(key=lambda item: (item[0].document != place.document, item[0].path, item[0].cell, item[0].line))
     gutter = max((len(str(_last_line(spot))) for spot, _ in shown), default=1)
     lines: list[Line] = [[(" " * gutter + "--> ", "label"), (spell_out(place), "")]]
     previous: Place | None = None
     for spot, style in shown:
-        if spot.path != (previous or place).path:
+        if spot.document != (previous or place).document:
             lines += [_bar(gutter), [(" " * gutter + "::: ", "label"), (spell_out(spot), "")]]
             previous = None
         far = previous is not None and spot.line > _last_line(previous) + 1
@@ -73,7 +86,7 @@ def _last_line(place: Place) -> int:
 def _quoted(place: Place, style: str, sources: Sources, gutter: int, width: int) -> list[Line]:
     lines: list[Line] = []
     for number in range(place.line, _last_line(place) + 1):
-        text = sources.line(place.path, number)
+        text = sources.line(place.path, number, place.cell)
         if text is None:
             break
         start, end = _marked_columns(place, number, text)

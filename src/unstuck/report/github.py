@@ -7,7 +7,7 @@ import os
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
 from unstuck.report.result import Problem, Result
-from unstuck.report.spots import below, beside_cell, cell_of, spot_of
+from unstuck.report.spots import below, beside_cell, spot_of
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
 
@@ -40,7 +40,7 @@ def _where(place: Place | None) -> dict[str, str | int]:
     if place is None:
         return {}
     found: dict[str, str | int] = {"file": _in_workspace(place.path)}
-    if not place.line or cell_of(place):
+    if not place.line or place.cell:
         return found
     last = max(place.end_line, place.line)
     found["line"] = place.line

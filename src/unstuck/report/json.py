@@ -13,7 +13,6 @@ from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
 from unstuck.judge import Verdict
 from unstuck.report.formats import encodable
 from unstuck.report.result import Problem, Result, RunSummary
-from unstuck.report.spots import cell_of
 from unstuck.rule import Rule
 from unstuck.trend import Trend
 
@@ -58,6 +57,7 @@ def document(result: Result) -> Json:
         "run": _run(result.run),
         "diagnoses": [diagnosis_document(item) for item in verdict.diagnoses],
         "unconfirmed": [diagnosis_document(item) for item in verdict.unconfirmed],
+        "ignored": len(verdict.ignored),
         "trend": _trend(verdict.trend),
         "checked": verdict.checked,
         "not_checked": verdict.not_checked,
@@ -124,7 +124,7 @@ def _place(place: Place | None) -> Json | None:
         return None
     return {
         "path": place.path,
-        "cell": cell_of(place),
+        "cell": place.cell,
         "line": place.line,
         "column": place.column,
         "end_line": place.end_line,

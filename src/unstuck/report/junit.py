@@ -55,6 +55,7 @@ def _failure(diagnosis: Diagnosis, result: Result) -> ElementTree.Element:
     case = _case(path, f"{lead.code} {lead.name}{where}")
     if spot:
         case.set("file", _clean(path))
+    if spot and spot.line and not spot.cell:
         case.set("line", str(spot.line))
     details = [beside_cell(spot, lead.message), lead.cause, f"Change: {lead.fix.text}", f"More: {lead.docs}"]
     _add(case, "failure", lead.message, f"{diagnosis.severity.value} {lead.code}", "\n".join(filter(None, details)))

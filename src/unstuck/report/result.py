@@ -47,6 +47,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     changed: frozenset[str] = frozenset()
     """Files whose text is no longer what ran, so that their lines must not be quoted."""
 
+    texts: dict[str, str] = {}
+    """Files whose text is another than what lies on disk, such as one that came from stdin."""
+
     @property
     def errors(self) -> tuple[Problem, ...]:
         """Everything that could not be looked at because something went wrong."""

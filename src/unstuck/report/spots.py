@@ -20,21 +20,15 @@ def spot_of(diagnosis: Diagnosis, result: Result) -> Place | None:
 
 def spelled(place: Place) -> str:
     """`train.py:41:16`, or `notes.ipynb:cell 3:2:5` inside a notebook, as far as it is known."""
-    cell = cell_of(place)
     numbers = [str(number) for number in (place.line, place.line and place.column) if number]
-    return ":".join([place.path, *([f"cell {cell}"] if cell else []), *numbers])
-
-
-def cell_of(place: Place) -> int:
-    """The cell of a notebook, counted from 1; 0 in a script."""
-    return getattr(place, "cell", 0)
+    return ":".join([place.document, *numbers])
 
 
 def beside_cell(place: Place | None, sentence: str) -> str:
     """The sentence, after cell and line in a notebook: its lines are not lines of the file."""
-    if place is None or not cell_of(place):
+    if place is None or not place.cell:
         return sentence
-    return f"cell {cell_of(place)}, line {place.line}: {sentence}"
+    return f"cell {place.cell}, line {place.line}: {sentence}"
 
 
 def below(path: str, root: str) -> str | None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from unstuck.events import Place
-from unstuck.findings import Confidence, Diagnosis, Evidence, Severity, Witness
+from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
 from unstuck.judge import Verdict
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.result import Result, RunSummary
@@ -36,7 +36,7 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
     """The whole report, for a terminal `width` columns wide."""
     width = max(width, 40)
     prose = min(width, PROSE)
-    sources = Sources(hidden=result.changed)
+    sources = Sources(result.changed, result.texts)
     lines = _heading(result, prose)
     for index, diagnosis in enumerate(result.verdict.diagnoses):
         lines += _title(result, index)
@@ -96,6 +96,8 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     lines += _evidence(diagnosis.evidence, prose)
     lines += _labelled("why", lead.cause, prose)
     lines += _labelled("change", lead.fix.text, prose)
+    if lead.fix.edits:
+        lines += _labelled("fix", _fixing_command(lead.fix), prose, "command")
     if lead.verify:
         lines += _labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
     for witness, message in _other_witnesses(diagnosis).items():
@@ -104,6 +106,13 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     if diagnosis.explains:
         lines += _labelled("leads to", f"{', '.join(diagnosis.explains)}, reported below", prose)
     return [*lines, *_labelled("more", lead.docs, prose, "command"), []]
+
+
+def _fixing_command(fix: Fix) -> str:
+    path = shlex.quote(fix.edits[0].path)
+    if fix.safety == "safe":
+        return f"unstuck lint --fix {path}"
+    return f"unstuck lint --unsafe-fixes {path}  (look first: add --diff)"
 
 
 def _other_witnesses(diagnosis: Diagnosis) -> dict[Witness, str]:
@@ -192,6 +201,8 @@ def _closing(result: Result, prose: int) -> list[Line]:
     for path in sorted(result.changed) if verdict.diagnoses else ():
         lines += _wrapped(f"{path} is no longer what ran, so its lines are not shown.", prose)
     lines += _wrapped(_outcome(result), prose, "strong")
+    if verdict.ignored:
+        lines += _wrapped(f"{count(len(verdict.ignored), 'finding')} ignored, by a comment on the line.", prose)
     if verdict.unconfirmed and result.run:
         more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
         lines += _wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)

@@ -12,7 +12,7 @@ import msgspec
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.source.knowledge import is_optimizer
-from unstuck.source.trace import Happened, Hidden, Path, Turn, paths
+from unstuck.source.trace import Happened, Hidden, Inlined, Loop, Path, Turn, events_in, paths
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ def readable_loops(script: Script) -> Iterator[list[Path]]:
 
 def _spoils(item: Happened | Hidden | Turn) -> bool:
     return isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, OptimizerSeen))
+
+
+def step_functions(script: Script) -> Iterator[Loop]:
+    """Functions that run a backward outside any loop of the script, as loops of which one turn is known.
+
+    Somebody calls them for every batch; what one call does from backward to step can be judged without the caller.
+    """
+    for node in script.facts.trace:
+        if isinstance(node, Inlined):
+            backwards = [item for item in events_in(node.body, nested_loops=False) if isinstance(item.event, Backward)]
+            if backwards and backwards[0].event.place is not None:
+                yield Loop(script.tree, backwards[0].event.place, node.body)
 
 
 def gradient_events(path: Path) -> list[Happened]:

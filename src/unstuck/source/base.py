@@ -14,10 +14,11 @@ from unstuck.source import knowledge
 from unstuck.source.facts import Facts, Frozen
 from unstuck.source.flow import papers_over
 from unstuck.source.project import Project
-from unstuck.source.scope import Scope
+from unstuck.source.scope import Scope, SourceFile
 from unstuck.source.trace import Block, Happened, Hidden, Inlined, Loop, says_something
 from unstuck.source.values import (
     UNKNOWN,
+    Choice,
     Const,
     Instance,
     Param,
@@ -51,6 +52,13 @@ class Frame(msgspec.Struct, eq=False):
     """Names of the function's parameters, which may differ from one call to the next."""
     loops: list[ast.AST] = msgspec.field(default_factory=list)
     """The loops being read, outermost first."""
+    branches: int = 0
+    """How many branches of this function are being read, one inside the other."""
+    source: SourceFile | None = None
+    """The file its scope was written in."""
+
+    def __post_init__(self) -> None:
+        self.source = self.scope.source
 
 
 class ReaderState:
@@ -86,7 +94,9 @@ class ReaderState:
 
     def place(self, node: ast.AST) -> Place:
         """Where a node stands in the user's file."""
-        return self.scope.source.place(node, self.frame.function)
+        frame = self.frame
+        assert frame.source is not None
+        return frame.source.place(node, frame.function)
 
     def tick(self) -> int:
         """The next moment on the reader's clock."""
@@ -125,6 +135,12 @@ class ReaderState:
         if not cut and self.grad_off is not None:
             cut, origin = "no_grad", self.grad_off
         return Tensor(op, inputs, where, cut, origin, module, node=node, args=args, options=options or {})
+
+    def if_reached(self, layer: Value) -> Value:
+        """A layer that is put into a list inside a branch, or nothing in its place."""
+        if not self.frame.branches or not knowledge.is_module(layer):
+            return layer
+        return Choice((layer, Instance("torch.nn.Identity")))
 
     def freeze(self, owner: Value, trainable: bool, node: ast.AST) -> None:
         """`requires_grad` was set on the parameters of `owner`."""

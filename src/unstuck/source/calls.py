@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from unstuck.events import Forward
 from unstuck.source import knowledge
@@ -24,6 +25,7 @@ from unstuck.source.values import (
     UserClass,
     UserFunction,
     Value,
+    alternatives,
     join,
 )
 
@@ -87,7 +89,7 @@ class Calls(Library):
         called = Called(
             name=name or dotted(node.func),
             node=node,
-            place=self.place(node),
+            source=self.frame.source,
             args=args,
             kwargs=kwargs,
             result=UNKNOWN,
@@ -222,6 +224,11 @@ class Calls(Library):
         loss = knowledge.LOSSES.get(instance.last)
         if loss and instance.kind.startswith("torch.nn."):
             return self._loss(loss, node, args, kwargs, instance)
+        if knowledge.is_module(instance):
+            self._forward(instance, node)
+        if instance.kind == "functools.partial" and instance.args:
+            rest = (*instance.args[1:], *args)
+            return self.call_value(instance.args[0], node, rest, {**instance.kwargs, **kwargs})
         if instance.last == "Sequential":
             return self._chain(instance, node, args)
         if knowledge.is_module(instance):
@@ -232,6 +239,14 @@ class Calls(Library):
         if self.hides(node, args, kwargs):
             self.hide(node, iter((*args, *kwargs.values())))
         return UNKNOWN
+
+    def _forward(self, model: Instance, node: ast.Call) -> None:
+        """A module was called; those inside another module's forward are not told one by one."""
+        if not self.forward_depth:
+            recording, label = self.grad_off is None, model.label or model.last
+            graph = None if self.grad_unknown else recording
+            event = Forward(model=label, grad_enabled=recording, output_requires_grad=graph, place=self.place(node))
+            self.happen(event, subject=model)
 
     def _through_new_head(self, model: Instance, node: ast.Call, output: Value) -> Value:
         """A ready-made model whose last layer the user replaced ends in that layer."""
@@ -244,14 +259,18 @@ class Calls(Library):
     def _chain(self, sequential: Instance, node: ast.Call, args: tuple[Value, ...]) -> Value:
         value = args[0] if args else UNKNOWN
         for item in sequential.items:
-            value = self.call_value(item, node, (value,), {})
-            if (
-                isinstance(value, Tensor)
-                and isinstance(item, Instance)
-                and item.cls is None
-                and item.last != "Sequential"
-            ):
-                value.place = item.place
+            self.forward_depth += 1
+            ways = [self._link(layer, node, value) for layer in alternatives(item)]
+            self.forward_depth -= 1
+            value = functools.reduce(join, ways)
+        return value
+
+    def _link(self, layer: Value, node: ast.Call, given: Value) -> Value:
+        """What one layer of a Sequential makes of its input; its place is where the layer was made."""
+        value = self.call_value(layer, node, (given,), {})
+        own = isinstance(layer, Instance) and layer.cls is None and layer.last != "Sequential"
+        if own and isinstance(layer, Instance) and isinstance(value, Tensor):
+            value.place = layer.place
         return value
 
     def _call_user_object(
@@ -265,11 +284,7 @@ class Calls(Library):
             return self._chain(instance, node, args) if sequential and instance.items else UNKNOWN
         if not is_module:
             return self.call_function(UserFunction(method[0], method[1].scope, instance, method[1]), args, kwargs)
-        if not self.forward_depth:
-            event = Forward(
-                model=instance.label or instance.last, grad_enabled=self.grad_off is None, place=self.place(node)
-            )
-            self.happen(event, subject=instance)
+        self._forward(instance, node)
         self.forward_depth += 1
         try:
             return self.call_function(UserFunction(method[0], method[1].scope, instance, method[1]), args, kwargs)

@@ -20,10 +20,12 @@ finding is gone, so an edit need not be perfect, but what is `safe` must do noth
 | wanted | call |
 |---|---|
 | other text for an expression | `replace(spot, "x")`, `wrap(spot, "{} / accum")` (adds the parentheses needed) |
+| only a part of an expression | `unwrap(spot, part)`: `softmax(x, dim=1)` becomes `x` |
 | a new statement | `insert_before(spot, "optimizer.zero_grad()")`, `insert_after(spot, "...")` |
 | a statement less, or elsewhere | `delete(spot)`, `move_before(spot, target)`, `move_after(spot, target)` |
 | another callee | `rename_callee(spot, "AdamW")`, with its import |
 | keywords | `set_keyword(spot, "dim", "1")`, `remove_keyword(spot, "verbose")` |
+| an argument or list element less | `remove_element(spot)`, such as the last layer of a Sequential |
 | the node or text behind a place | `node_at(place)`, `call_at(place)`, `statement_at(place)`, `text_of(spot)` |
 """
 
@@ -36,6 +38,7 @@ from typing import TYPE_CHECKING, cast
 from unstuck.events import Place
 from unstuck.findings import Edit, Fix
 from unstuck.source import syntax
+from unstuck.source.document import Row, splice
 from unstuck.source.scope import SourceFile
 
 if TYPE_CHECKING:
@@ -59,11 +62,7 @@ def both(*parts: Edits | None) -> Edits | None:
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
     """The text with the edits made; they must not overlap."""
-    lines = text.split("\n")
-    for edit in sorted(edits, key=lambda edit: (edit.line, edit.column, edit.end_line, edit.end_column), reverse=True):
-        first, last = lines[edit.line - 1][: edit.column - 1], lines[edit.end_line - 1][edit.end_column - 1 :]
-        lines[edit.line - 1 : edit.end_line] = (first + edit.text + last).split("\n")
-    return "\n".join(lines)
+    return "\n".join(row.text for row in splice([Row(line) for line in text.split("\n")], edits))
 
 
 class Editor:
@@ -78,13 +77,14 @@ class Editor:
     def node_at(self, spot: Spot) -> ast.expr | None:
         """The expression that stands exactly at a place."""
         if isinstance(spot, ast.expr):
-            return spot
+            return spot if self._is_written(spot) else None
         place, statement = self._place(spot), self.statement_at(spot)
         if place is None or statement is None:
             return None
         wanted = syntax.span(place)
         nodes = (node for node in ast.walk(statement) if isinstance(node, ast.expr) and node.lineno == place.line)
-        return next((node for node in nodes if syntax.span(self._file.place(node)) == wanted), None)
+        found = next((node for node in nodes if syntax.span(self._file.place(node)) == wanted), None)
+        return found if found is not None and self._is_written(found) else None
 
     def call_at(self, spot: Spot) -> ast.Call | None:
         """The call that stands exactly at a place."""
@@ -104,7 +104,9 @@ class Editor:
     def replace(self, spot: Spot, text: str) -> Edits | None:
         """Put other text where an expression stands."""
         place = self._place(spot)
-        return (self._edit(*syntax.span(place), text),) if place else None
+        if place is None or (isinstance(spot, ast.expr) and not self._is_written(spot)):
+            return None
+        return (self._edit(*syntax.span(place), text),)
 
     def wrap(self, spot: Spot, template: str) -> Edits | None:
         """Put an expression into a template, such as `{} / accum`, with parentheses where they are needed."""
@@ -121,6 +123,19 @@ class Editor:
         if not isinstance(new, syntax.ATOMS) and syntax.binds_tighter(parent, node):
             text = f"({text})"
         return self.replace(node, text)
+
+    def unwrap(self, spot: Spot, part: Spot) -> Edits | None:
+        """Leave of an expression only a part of it, with parentheses where they are needed."""
+        node, inner = self.node_at(spot), self.node_at(part)
+        statement = self.statement_at(node) if node else None
+        if node is None or inner is None or statement is None:
+            return None
+        text = cast(str, self.text_of(inner))
+        around = self._between(self._start(node), self._start(inner)) + self._between(self._end(inner), self._end(node))
+        if "#" in around:
+            return None
+        loose = not isinstance(inner, syntax.ATOMS) and syntax.binds_tighter(syntax.parent_of(node, statement), node)
+        return self.replace(node, f"({text})" if loose or not syntax.stands_alone(text) else text)
 
     def insert_before(self, spot: Spot, text: str) -> Edits | None:
         """A new statement on the line before the statement around a spot."""
@@ -187,9 +202,27 @@ class Editor:
         call = self.call_at(spot)
         arguments = syntax.arguments(call) if call else []
         index = next((i for i, item in enumerate(arguments) if isinstance(item, ast.keyword) and item.arg == name), -1)
-        if call is None or index < 0:
+        return self._without(arguments, index) if index >= 0 else None
+
+    def remove_element(self, spot: Spot) -> Edits | None:
+        """Take an argument of a call or an element of a list away, with its comma; a `(name, value)` pair whole."""
+        node = self.node_at(spot)
+        statement = self.statement_at(node) if node else None
+        if node is None or statement is None:
             return None
+        parent = syntax.parent_of(node, statement)
+        if isinstance(parent, ast.Tuple) and len(parent.elts) == 2:
+            node, parent = parent, syntax.parent_of(parent, statement)
+        elements = syntax.arguments(parent) if isinstance(parent, ast.Call) else getattr(parent, "elts", [])
+        if node not in elements or not isinstance(parent, ast.Call | ast.List):
+            return None
+        return self._without(elements, elements.index(node))
+
+    def _without(self, arguments: Sequence[ast.AST], index: int) -> Edits | None:
         start, end = self._start(arguments[index]), self._end(arguments[index])
+        rest = self.lines[end[0] - 1][end[1] - 1 :].split("#")[0].strip()
+        if not self.lines[start[0] - 1][: start[1] - 1].strip() and rest in ("", ","):
+            return (self._without_lines(start[0], end[0]),)
         gaps = []
         if index + 1 < len(arguments):
             gaps, end = [(end, self._start(arguments[index + 1]))], self._start(arguments[index + 1])
@@ -200,6 +233,10 @@ class Editor:
         if any("#" in self._between(*gap) for gap in gaps):
             return None
         return (self._edit(start, end, ""),)
+
+    def _is_written(self, node: ast.expr) -> bool:
+        """Does the text say what the node says? Positions inside f-strings were not always right."""
+        return syntax.same_expression(self.text_of(node) or "", node)
 
     def _place(self, spot: Spot) -> Place | None:
         """Where a spot is, or None if that is in another file."""

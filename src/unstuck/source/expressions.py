@@ -70,7 +70,8 @@ class Expressions(ReaderState):
         """Follow an imported name into the user's own modules."""
         if not isinstance(value, Symbol) or value.name.startswith(("torch.", "builtins.")):
             return value
-        key = (value.name, self.scope.source.path)
+        assert self.frame.source is not None
+        key = (value.name, self.frame.source.path)
         if key not in self._resolved:
             self._resolved[key] = self.project.resolve(value, key[1])
         return self._resolved[key]

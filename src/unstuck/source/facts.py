@@ -7,6 +7,7 @@ import ast
 import msgspec
 
 from unstuck.events import Place
+from unstuck.source.scope import SourceFile
 from unstuck.source.trace import Block, Happened, Loop
 from unstuck.source.values import Group, Instance, Value
 
@@ -37,7 +38,8 @@ class Called(msgspec.Struct, eq=False):
     """The full path of a library function or class (`torch.nn.functional.softmax`), `.name` for a method of an object
     that is not the user's, or the dotted name as written for anything else."""
     node: ast.Call
-    place: Place
+    source: SourceFile | None
+    """The file it stands in."""
     args: tuple[Value, ...]
     kwargs: dict[str, Value]
     result: Value
@@ -59,6 +61,12 @@ class Called(msgspec.Struct, eq=False):
     def last(self) -> str:
         """The name after the last dot."""
         return self.name.rpartition(".")[2]
+
+    @property
+    def place(self) -> Place:
+        """Where it stands. Computed when asked for: most calls never are."""
+        assert self.source is not None
+        return self.source.place(self.node, self.function)
 
 
 class AttributeSet(msgspec.Struct, eq=False):
@@ -108,6 +116,8 @@ class Facts(msgspec.Struct, eq=False):
     """Everything one reading of a script found out, in the order it came up."""
 
     trace: Block = msgspec.field(default_factory=list)
+    reached: int = 0
+    """How much of the trace running the file leads to; the rest are functions that it only defines."""
     losses: list[Happened] = msgspec.field(default_factory=list)
     backwards: list[Happened] = msgspec.field(default_factory=list)
     calls: list[Called] = msgspec.field(default_factory=list)

@@ -9,8 +9,10 @@ from pathlib import Path
 from unstuck.events import Place
 
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"}
-SUFFIXES = (".py",)
+SUFFIXES = (".py", ".ipynb")
 LARGEST_FILE = 8 * 1024 * 1024
+ABSENT = b""
+UNREADABLE = b"unreadable"
 
 
 class SourceError(Exception):
@@ -100,9 +102,21 @@ def decode(raw: bytes, name: str) -> str:
 
 def digest_of(raw: bytes) -> bytes:
     """A short name for what a file holds."""
-    from hashlib import blake2b
-
+    try:
+        from _blake2 import blake2b  # hashlib would load OpenSSL, which takes as long as a small file
+    except ImportError:
+        from hashlib import blake2b
     return blake2b(raw, digest_size=16).digest()
+
+
+def digest_at(path: Path) -> bytes:
+    """The digest of a file, or a word of its own where there is none or where it cannot be read."""
+    if not os.path.isfile(path):
+        return ABSENT
+    try:
+        return digest_of(read_raw(path))
+    except SourceError:
+        return UNREADABLE
 
 
 def encoding_of(raw: bytes) -> str:
@@ -112,4 +126,6 @@ def encoding_of(raw: bytes) -> str:
     import io
     import tokenize
 
-    return tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
+    # Files of old Macs end their lines in a carriage return alone.
+    first_lines = raw if b"\n" in raw else raw.replace(b"\r", b"\n")
+    return tokenize.detect_encoding(io.BytesIO(first_lines).readline)[0]

@@ -96,7 +96,13 @@ def is_scheduler(value: Value) -> bool:
         return False
     if value.cls is not None:
         return _derives_from(value.cls, "torch.optim.lr_scheduler.")
-    return value.kind.startswith("torch.optim.lr_scheduler.") or value.last.endswith("LR")
+    known = value.kind.startswith("torch.optim.lr_scheduler.") or value.last.endswith("LR")
+    return known or is_schedule_function(value.last)
+
+
+def is_schedule_function(name: str) -> bool:
+    """Is it one of the functions of transformers that build a scheduler, such as get_linear_schedule_with_warmup?"""
+    return name.startswith("get_") and "schedule" in name and name != "get_scheduler"
 
 
 def _derives_from(cls: UserClass, prefix: str) -> bool:

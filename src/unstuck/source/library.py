@@ -35,12 +35,15 @@ class Library(Methods):
         last, first = symbol.last, args[0] if args else next(iter(kwargs.values()), UNKNOWN)
         if symbol.name.startswith("builtins."):
             return self._call_builtin(last, node, args, kwargs)
-        if last in WRAPPERS and isinstance(first, Instance):
+        if last in WRAPPERS and all(isinstance(option, Instance) for option in alternatives(first)):
             return first
         if symbol.name.startswith("torch."):
             return self._call_torch(symbol, node, args, kwargs)
-        if last in knowledge.OPTIMIZERS or last[:1].isupper() or symbol.name.startswith("torchvision.models."):
+        made = last in knowledge.OPTIMIZERS or last[:1].isupper() or knowledge.is_schedule_function(last)
+        if made or symbol.name.startswith("torchvision.models."):
             return self._make(symbol, node, args, kwargs)
+        if symbol.name == "functools.partial":
+            return Instance(symbol.name, self.place(node), args=args, kwargs=kwargs)
         if symbol.name.startswith("itertools.chain"):
             return Group(list(args))
         if last in PASSES_THROUGH:

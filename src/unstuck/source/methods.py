@@ -98,12 +98,17 @@ class Methods(Expressions):
 
     def _on_group(self, group: Group, name: str, args: tuple[Value, ...]) -> Value:
         if name in ("append", "add", "insert") and args:
-            group.items.append(args[-1])
+            group.items.append(self.if_reached(args[-1]))
             group.complete = False
         elif name in ("extend", "update") and args:
             for option in alternatives(args[0]):
-                group.items.extend(option.items if isinstance(option, Group) else [UNKNOWN])
+                group.items.extend(map(self.if_reached, option.items) if isinstance(option, Group) else [UNKNOWN])
             group.complete = False
+        elif name == "pop" and group.items and group.keys is None and not args:
+            last = group.items.pop()
+            if self.frame.branches:
+                group.items.append(self.if_reached(last))
+            return last
         elif name == "items":
             return Group([Group([UNKNOWN, item], is_tuple=True) for item in group.items], complete=False)
         elif name == "values":
@@ -166,7 +171,7 @@ class Methods(Expressions):
         subject = args[0] if args else UNKNOWN
         label = self._label(subject, node.args[0] if node.args else None)
         if name == "scale":
-            return self.tensor("scale", (subject,), node)
+            return self.tensor("scale", (subject,), node, options={"scaler": scaler})
         place = self.place(node)
         if name == "unscale_":
             self.happen(Unscale(optimizer=label, place=place), subject=subject).scaler = scaler

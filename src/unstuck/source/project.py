@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.source.files import SourceError, decode, digest_of, read_raw
+from unstuck.source.files import ABSENT, UNREADABLE, SourceError, decode, digest_of, read_raw
 from unstuck.source.scope import Scope, SourceFile, bind_import
 from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunction, Value
 
@@ -64,7 +64,7 @@ class Module(msgspec.Struct, frozen=True):
     tree: ast.Module | None
     """None where the file is no Python."""
     digest: bytes
-    """Of what the file held, empty where it could not be read."""
+    """Of what the file held."""
 
 
 class Modules:
@@ -86,7 +86,7 @@ class Modules:
 
 
 def _parsed(path: Path) -> Module:
-    digest = b""
+    digest = UNREADABLE
     try:
         raw = read_raw(path)
         digest = digest_of(raw)
@@ -108,7 +108,7 @@ class Project:
 
     def __init__(self, modules: Modules | None = None) -> None:
         self.seen: dict[str, bytes] = {}
-        """Every file that was looked for, with the digest of what it held; empty where there was none."""
+        """Every file that was looked for, with the digest of what it held."""
         self._modules = modules or Modules()
         self._scopes: dict[Path, Scope | None] = {}
         self._files: dict[tuple[str, str], Path | None] = {}
@@ -157,7 +157,7 @@ class Project:
             for path in (f"{base}.py", os.path.join(base, "__init__.py")):
                 if os.path.isfile(path):
                     return Path(path)
-                self.seen[path] = b""
+                self.seen[path] = ABSENT
         return None
 
     def load(self, path: Path) -> Scope | None:

@@ -18,10 +18,17 @@ class SourceFile(msgspec.Struct, eq=False):
 
     path: str
     lines: list[str]
+    plain: bool = False
+    """All of it is ASCII, so that columns are bytes."""
+
+    def __post_init__(self) -> None:
+        self.plain = all(map(str.isascii, self.lines))
 
     def place(self, node: ast.AST, function: str = "") -> Place:
         """Where a node stands, with columns counted in characters from 1."""
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 0
+        if self.plain and end:
+            return Place(self.path, line, node.col_offset + 1, end, node.end_col_offset + 1, function)  # type: ignore[attr-defined]
         column = self._column(line, getattr(node, "col_offset", 0))
         end_column = self._column(end, getattr(node, "end_col_offset", None) or 0) if end else 0
         return Place(self.path, line, column, end, end_column, function)

@@ -11,6 +11,7 @@ from pathlib import Path
 from unstuck.events import Backward
 from unstuck.source import knowledge
 from unstuck.source.base import Frame
+from unstuck.source.comments import IGNORE
 from unstuck.source.facts import Facts
 from unstuck.source.files import SourceError, read_text
 from unstuck.source.project import Project, define, parse
@@ -19,10 +20,11 @@ from unstuck.source.statements import Statements
 from unstuck.source.trace import Loop, events_in, loops_in
 from unstuck.source.values import Instance, UserClass, UserFunction
 
-IGNORE = re.compile(r"#\s*unstuck:\s*ignore(?:\[([^\]]*)\])?")
 TORCH_TEXT = re.compile(r"torch|backward|optimizer|nn\.Module")
 TRAINING_TEXT = re.compile(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
-FUNCTION_TEXT = re.compile(r"backward|\.step\(|zero_grad|[lL]oss|cross_entropy|requires_grad|optim")
+FUNCTION_TEXT = re.compile(
+    r"backward|\.step\(|zero_grad|[lL]oss|criterion|training_step|cross_entropy|requires_grad|optim"
+)
 
 
 class Script:
@@ -60,7 +62,8 @@ class Script:
             return False
         listed = comment.group(1)
         words = {word.strip().lower().replace("_", "-") for word in (listed or "").split(",")}
-        return listed is None or code.lower() in words or name in words
+        # A comment for all rules does not silence the one that looks for comments nobody needs.
+        return (listed is None and name != "unused-ignore") or code.lower() in words or name in words
 
 
 def _events_of(loop: Loop) -> Iterator[object]:
@@ -77,6 +80,7 @@ class _Reading(Statements):
         define(script.tree.body, scope, project)
         if trains:
             self.execute(script.tree.body)
+            self.facts.reached = len(self.facts.trace)
         self.trusts_defaults = False
         self._read_classes(scope, only_modules=not trains)
         if trains:

@@ -19,6 +19,7 @@ from unstuck.source.scope import bind_import
 from unstuck.source.trace import Block, Branch, Leave, Loop, condition_key
 from unstuck.source.values import (
     UNKNOWN,
+    Choice,
     Const,
     Group,
     Instance,
@@ -33,6 +34,7 @@ from unstuck.source.values import (
     join,
 )
 
+MOST_LAYERS = 24
 BATCH_WORDS = re.compile(r"batch|data|sample|inputs?|images?|imgs?|labels?|targets?|^x$|^y$|^xb$|^yb$|tokens", re.I)
 
 
@@ -81,7 +83,7 @@ class Statements(Calls):
         if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
             self.hide(node, iter((old,)))
         if isinstance(old, Group):
-            old.items.extend(new.items if isinstance(new, Group) else [new])
+            old.items.extend(map(self.if_reached, new.items) if isinstance(new, Group) else [new])
             return
         tensors = any(isinstance(option, Tensor) for value in (old, new) for option in alternatives(value))
         result = self.tensor(type(node.op).__name__.lower(), (old, new), node) if tensors else UNKNOWN
@@ -122,7 +124,7 @@ class Statements(Calls):
         self.facts.attributes.append(AttributeSet(owner, target.attr, value, self.place(target), target, self.tick()))
         if target.attr == "grad":
             self._assign_gradient(target, value)
-        elif target.attr == "requires_grad":
+        elif target.attr == "requires_grad" and not knowledge.is_module(owner):
             self.set_trainable(owner, value, target)
         elif target.attr == "data" and isinstance(owner, Param):
             self.hide(target, iter((owner.owner,)))
@@ -200,6 +202,8 @@ class Statements(Calls):
 
     def _is_settled(self, test: ast.expr) -> bool:
         """A literal, or an argument of this very call: anything else that is constant now may change later."""
+        if isinstance(test, ast.Compare):
+            test = test.left
         if not isinstance(test, ast.Name):
             return isinstance(test, ast.Constant)
         return test.id in self.frame.parameters and not any(test.id in _stored_names(loop) for loop in self.frame.loops)
@@ -209,11 +213,13 @@ class Statements(Calls):
         self.scope.names = dict(before)
         outer, self.block = self.block, block
         self.branch_depth += 1
+        self.frame.branches += 1
         try:
             falls = self.execute(body)
             return self.scope.names, falls
         finally:
             self.branch_depth -= 1
+            self.frame.branches -= 1
             self.block = outer
             self.scope.names = before
 
@@ -230,7 +236,15 @@ class Statements(Calls):
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         iterated = self.evaluate(node.iter)
-        self._loop(node, lambda: self.assign(node.target, self.each(iterated, node.target)))
+        layers = iterated.items if isinstance(iterated, Instance) and knowledge.is_module(iterated) else []
+        if 1 < len(layers) <= MOST_LAYERS and self.forward_depth:
+            # `for layer in self.layers: x = layer(x)` is a chain: what comes out went through all of them, in order.
+            for layer in layers[:-1]:
+                self.assign(node.target, layer)
+                self.execute(node.body)
+            self._loop(node, lambda: self.assign(node.target, layers[-1]))
+        else:
+            self._loop(node, lambda: self.assign(node.target, self.each(iterated, node.target)))
 
     def _while(self, node: ast.While) -> None:
         self._loop(node, lambda: self.evaluate(node.test))
@@ -286,7 +300,7 @@ class Statements(Calls):
     ) -> tuple[Place | None, bool]:
         """Whether gradients are recorded inside `with value:`."""
         if not isinstance(value, Instance):
-            return off, unknown
+            return off, unknown or "grad" in ast.unparse(node) or isinstance(value, Choice)
         if value.last in ("no_grad", "inference_mode"):
             mode = value.args[0] if value.args else Const(True)
             return (self.place(node), False) if isinstance(mode, Const) and mode.value else (None, True)
@@ -380,8 +394,8 @@ def _batch_of(loader: Instance) -> Value:
     """What a loader yields: rows of the tensors of its dataset where those are known, else data."""
     dataset = loader.args[0] if loader.args else loader.kwargs.get("dataset", UNKNOWN)
     if isinstance(dataset, Instance) and dataset.last == "TensorDataset" and dataset.args:
-        return Group([Tensor("batch", (tensor,)) for tensor in dataset.args], is_tuple=True)
-    return Tensor("data")
+        return Group([Tensor("batch", (tensor,), args=(loader,)) for tensor in dataset.args], is_tuple=True)
+    return Tensor("data", args=(loader,))
 
 
 def _give_label(value: Value, label: str) -> None:

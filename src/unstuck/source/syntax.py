@@ -169,6 +169,23 @@ def binds_tighter(parent: ast.AST, node: ast.AST) -> bool:
     return isinstance(parent, TIGHT) or (isinstance(parent, ast.Call) and parent.func is node)
 
 
+def same_expression(text: str, node: ast.expr) -> bool:
+    """Does the text mean what the node means?"""
+    try:
+        return ast.unparse(ast.parse(f"({text})", mode="eval")) == ast.unparse(node)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def stands_alone(text: str) -> bool:
+    """Is it an expression without the brackets that stood around it?"""
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
 def last_name(node: ast.expr) -> str:
     """`Adam` for `optim.Adam` and for `Adam`; empty for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -189,6 +206,11 @@ def import_of(tree: ast.Module, name: str) -> tuple[ast.ImportFrom, ast.alias] |
         if (alias.asname or alias.name) == name
     ]
     return found[0] if len(found) == 1 and bindings(tree, name) == 1 else None
+
+
+def imported_names(tree: ast.Module) -> set[str]:
+    """Names that an import gives a meaning."""
+    return {name for node in ast.walk(tree) if isinstance(node, ast.alias) for name in _bound_by(node)}
 
 
 def bindings(tree: ast.Module, name: str) -> int:

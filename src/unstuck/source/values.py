@@ -159,6 +159,10 @@ class Choice(Value, msgspec.Struct, frozen=True):
 
 def adopt(owner: Instance, child: Value) -> None:
     """Make `child` a part of `owner`, unless it has an owner or is an owner of `owner` itself."""
+    if isinstance(child, Choice):
+        for option in child.options:
+            adopt(owner, option)
+        return
     if not isinstance(child, Instance) or child.parent is not None:
         return
     above: Instance | None = owner

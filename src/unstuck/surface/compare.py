@@ -17,7 +17,7 @@ def difference(old: Surface, new: Surface) -> Surface:
         raise SurfaceError(f"{old.name} and {new.name} do not lie on the same axes; give both the same --x and --y.")
     with np.errstate(invalid="ignore"):
         value, gradient = new.value - old.value, new.gradient - old.gradient
-    return Surface(f"{new.name} - {old.name}", old.axes, value, gradient, marks=old.marks)
+    return Surface(f"{new.name} - {old.name}", old.axes, value, gradient, marks=old.marks, mark_names=old.mark_names)
 
 
 def sentences(old: Surface, new: Surface) -> Iterator[str]:

@@ -22,6 +22,7 @@ def document(surface: Surface) -> Json:
         "method": surface.method,
         "lowest": surface.lowest,
         "highest": surface.highest,
+        "marks": [{"name": name, "at": list(at)} for name, at in surface.named_marks],
         "stationary": [msgspec.to_builtins(point) for point in surface.stationary],
         "dead": [_region(region) for region in surface.dead],
         "non_finite": [{**_region(region), "culprit": _culprit(region)} for region in surface.non_finite],

@@ -32,7 +32,7 @@ class Field:
     method: str
     evaluate: Evaluate
     shape: tuple[int, ...] = ()
-    """The shape of input the loss accepts for one point: () or (1,)."""
+    """The shape of input the loss accepts for one point: (), (1,) or (1, 1)."""
     differentiable: bool = True
     remarks: tuple[str, ...] = ()
     """What is odd about what the loss returns."""
@@ -70,11 +70,14 @@ class Field:
         gradient[:, part] = gradients.detach().numpy()
 
 
-def field_of(loss: Loss, samples: Array, dtype: torch.dtype) -> Field:
-    """The quickest way to evaluate this loss that gives the same as one point at a time."""
+def field_of(loss: Loss, samples: Array, dtype: torch.dtype, batched: Callable[..., Tensor] | None = None) -> Field:
+    """The quickest way to evaluate this loss that gives the same as one point at a time.
+
+    `batched` gives the loss at many points, if the loss itself is not made for more than one.
+    """
     with quiet():
         known = _alone(loss, samples, dtype)
-        for method, evaluate in (("vectorised", _vectorised(loss)), ("vmap", _mapped(loss, known.shape))):
+        for method, evaluate in (("vectorised", _all_at_once(batched or loss)), ("vmap", _mapped(loss, known.shape))):
             if _agrees(evaluate, known, dtype):
                 return Field(loss, dtype, method, evaluate, known.shape, known.differentiable, known.remarks)
     slow = _one_by_one(loss, known.shape)
@@ -89,7 +92,7 @@ class _Alone:
     value: Array
     gradient: Array
     shape: tuple[int, ...]
-    """The shape of input it accepts for one point: () or (1,)."""
+    """The shape of input it accepts for one point: (), (1,) or (1, 1)."""
     differentiable: bool
     remarks: tuple[str, ...]
 
@@ -97,7 +100,7 @@ class _Alone:
 def _alone(loss: Loss, samples: Array, dtype: torch.dtype) -> _Alone:
     """Evaluate the loss at single points, as scalars or, if it wants a batch, as batches of one."""
     failure: Exception | None = None
-    for shape in ((), (1,)):
+    for shape in ((), (1,), (1, 1)):
         evaluate = _one_by_one(loss, shape)
         points, values, gradients, differentiable = [], [], [], False
         remarks: dict[str, None] = {}
@@ -145,11 +148,6 @@ def _same(one: Array, other: Array) -> bool:
     return bool(np.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True))
 
 
-def _vectorised(loss: Loss) -> Evaluate:
-    """Call the loss once with all points, if it works element by element."""
-    return _all_at_once(loss)
-
-
 def _mapped(loss: Loss, shape: tuple[int, ...]) -> Evaluate:
     """Map a loss that reduces over the points."""
 
@@ -160,6 +158,8 @@ def _mapped(loss: Loss, shape: tuple[int, ...]) -> Evaluate:
 
 
 def _all_at_once(batched: Callable[..., Tensor]) -> Evaluate:
+    """Call the loss once with all points, if it works element by element."""
+
     def evaluate(coordinates: Coordinates) -> tuple[Tensor, Tensor]:
         leaves = [coordinate.detach().requires_grad_() for coordinate in coordinates]
         value = batched(*leaves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -13,25 +14,30 @@ from unstuck.surface.loss import Loss
 from unstuck.surface.model import Array, Axis
 
 
-def interpolated(loss: Loss, axes: Sequence[Axis], value: Array, gradient: Array) -> Field:
+class Between(Field):
     """Values and gradients in proportion to the nearest points of the grid."""
-    stack = np.concatenate([value[None], gradient])
 
-    def evaluate(coordinates: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        places = [_place(axis, coordinate.numpy()) for axis, coordinate in zip(axes, coordinates, strict=True)]
-        found = np.zeros((len(stack), len(coordinates[0])))
-        for corner in np.ndindex(*[2] * len(axes)):
-            index = tuple(low + side for (low, _), side in zip(places, corner, strict=True))
-            sides = zip(places, corner, strict=True)
-            weight = np.prod([share if side else 1 - share for (_, share), side in sides], axis=0)
-            found += weight * stack[(slice(None), *index)]
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1:])
+    def __init__(self, loss: Loss, axes: Sequence[Axis], value: Array, gradient: Array) -> None:
+        super().__init__(loss, torch.float64, "vectorised", self._tensors_at)
+        counts = np.array([len(axis.points) for axis in axes])
+        self._low = np.array([axis.low for axis in axes])
+        self._per_unit = (counts - 1) / np.array([axis.span for axis in axes])
+        self._last = counts - 2
+        self._strides = np.array([int(np.prod(counts[index + 1 :])) for index in range(len(axes))])
+        self._corners = np.array(list(product((0, 1), repeat=len(axes))))
+        self._known = np.concatenate([value[None], gradient]).reshape(1 + len(axes), -1)
 
-    return Field(loss, torch.float64, "vectorised", evaluate)
+    def __call__(self, points: Array) -> tuple[Array, Array]:
+        """Values (n,) and gradients (d, n)."""
+        steps = (points - self._low) * self._per_unit
+        below = np.minimum(np.maximum(np.floor(steps).astype(int), 0), self._last)
+        beyond = np.minimum(np.maximum(steps - below, 0.0), 1.0)
+        found = np.zeros((len(self._known), len(points)))
+        for corner in self._corners:
+            share = np.where(corner, beyond, 1 - beyond).prod(axis=1)
+            found += share * self._known[:, (below + corner) @ self._strides]
+        return found[0], found[1:]
 
-
-def _place(axis: Axis, coordinate: Array) -> tuple[Array, Array]:
-    """The point of the grid below each coordinate, and how far it lies beyond it, in cells."""
-    steps = (coordinate - axis.low) / axis.span * (len(axis.points) - 1)
-    low = np.clip(np.floor(steps).astype(int), 0, len(axis.points) - 2)
-    return low, np.clip(steps - low, 0.0, 1.0)
+    def _tensors_at(self, coordinates: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        value, gradient = self(np.stack([coordinate.numpy() for coordinate in coordinates], axis=1))
+        return torch.from_numpy(value), torch.from_numpy(gradient)

@@ -51,13 +51,13 @@ def bind(loss: Any, axes: Sequence[str], fixed: Mapping[str, Any], dtype: torch.
     open_names = [m["name"] if m else axis for m, axis in zip(elements, axes, strict=True)]
     by_keyword = _arguments(function, list(dict.fromkeys(open_names)), values, called)
     bases = {m["name"]: _base(m["name"], values) for m in elements if m}
-    indices = [tuple(int(word) for word in m["index"].split(",")) if m else None for m in elements]
+    masks = [_mask(bases[m["name"]], m["index"]) if m else None for m in elements]
     constants = {key: value for key, value in values.items() if key not in bases}
 
     def evaluate(*coordinates: Tensor) -> Any:
         given: dict[str, Any] = dict(bases)
-        for key, index, coordinate in zip(open_names, indices, coordinates, strict=True):
-            given[key] = coordinate if index is None else _with_element(given[key], index, coordinate)
+        for key, mask, coordinate in zip(open_names, masks, coordinates, strict=True):
+            given[key] = coordinate if mask is None else _with_element(given[key], mask, coordinate)
         words = {word: given[key] for key, word in by_keyword.items() if word}
         return function(*(value for key, value in given.items() if not by_keyword[key]), **words, **constants)
 
@@ -141,15 +141,19 @@ def _base(name: str, values: Mapping[str, Any]) -> Tensor:
     return value
 
 
-def _with_element(base: Tensor, index: tuple[int, ...], value: Tensor) -> Tensor:
-    """The base with one element replaced; a batch of values makes a batch of bases."""
-    batched = base.expand(*value.shape, *base.shape)
+def _mask(base: Tensor, index: str) -> Tensor:
+    """Where the element of this index lies."""
     mask = torch.zeros(base.shape, dtype=torch.bool)
     try:
-        mask[index] = True
+        mask[tuple(int(word) for word in index.split(","))] = True
     except IndexError as error:
         raise SurfaceError(f"the axis names an element that is not there: {error}.") from None
-    return torch.where(mask, value.reshape(*value.shape, *([1] * base.dim())), batched)
+    return mask
+
+
+def _with_element(base: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    """The base with one element replaced; a batch of values makes a batch of bases."""
+    return torch.where(mask, value.reshape(*value.shape, *([1] * mask.dim())), base)
 
 
 def _tensor_parameters(function: Callable[..., Any]) -> set[str]:

@@ -173,6 +173,8 @@ class Surface:
     """What the rules say, the most important first."""
     marks: tuple[Point, ...] = ()
     """The user's own operating points."""
+    mark_names: tuple[str, ...] = ()
+    """What each of them is called, if they have names."""
     method: str = "vectorised"
     """How the grid was computed: `vectorised`, `vmap` or `point by point`."""
     notes: tuple[str, ...] = ()
@@ -193,6 +195,12 @@ class Surface:
     def dimensions(self) -> int:
         """1 for a curve, 2 for a plane."""
         return len(self.axes)
+
+    @property
+    def named_marks(self) -> list[tuple[str, Point]]:
+        """The operating points, each with its name or an empty one."""
+        names = self.mark_names or ("",) * len(self.marks)
+        return list(zip(names, self.marks, strict=True))
 
     @property
     def finite(self) -> Mask:

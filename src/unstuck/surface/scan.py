@@ -36,7 +36,7 @@ def surface(
     fixed: Mapping[str, Any] | None = None,
     components: Mapping[str, Callable[..., Any]] | None = None,
     desired: Desired = None,
-    at: Iterable[Sequence[float] | float] = (),
+    at: Mapping[str, Sequence[float]] | Iterable[Sequence[float] | float] = (),
     points: int | Sequence[int] | None = None,
     dtype: str | torch.dtype = "float32",
     name: str = "",
@@ -45,7 +45,8 @@ def surface(
 
     An axis is `("margin", -3, 3)`; axes that are not given are read from the signature. `fixed` holds the other
     inputs, such as targets. `components` are named parts of the loss with the same inputs. `desired` is where
-    descent should end: `{"margin": (1, 3)}`, a point, or a function of the axes. `at` are your operating points.
+    descent should end: `{"margin": (1, 3)}`, a point, or a function of the axes. `at` are your operating points;
+    as a mapping, with their names.
     """
     number = _dtype(dtype)
     given = dict(fixed or {})
@@ -54,7 +55,9 @@ def surface(
     axes, thinned = _thinned(field, axes)
     parts = {key: _component(key, part, axes, given, number) for key, part in (components or {}).items()}
     exact = _double(field, loss, axes, given, name)
-    seen = measure(field, exact, axes, desired=desired, marks=_marks(at, axes), parts=parts)
+    named = tuple(at) if isinstance(at, Mapping) else ()
+    marks = _marks(at.values() if isinstance(at, Mapping) else at, axes)
+    seen = measure(field, exact, axes, desired=desired, marks=marks, mark_names=named, parts=parts)
     seen = _with_log_space(seen, exact, axes)
     return judged(replace(seen, notes=(*thinned, *seen.notes)))
 
@@ -67,6 +70,7 @@ def measure(
     *,
     desired: Desired = None,
     marks: tuple[Point, ...] = (),
+    mark_names: tuple[str, ...] = (),
     parts: Mapping[str, Field] | None = None,
 ) -> Surface:
     """Everything that can be read off the grid and around it. `exact` is the same loss in double precision."""
@@ -79,7 +83,8 @@ def measure(
     wished = desired_region(axes, desired)
     broken = _explained(field, grid, broken_regions(axes, value, gradient))
     bare = Surface(field.loss.name, axes, value, gradient, components, still, dead, broken, desired=wished)
-    table = flow_table({"loss": field, **(parts or {})}, axes, value, marks, broken)
+    bare = replace(bare, marks=marks, mark_names=mark_names)
+    table = flow_table({"loss": field, **(parts or {})}, axes, value, bare.named_marks, broken)
     flows, arrivals = descents(exact, terrain_of(bare), marks)
     return replace(
         bare,
@@ -87,7 +92,6 @@ def measure(
         flows=flows,
         table=table,
         non_finite=(*broken, *_explained(field, grid, lone_points(table, value, broken))),
-        marks=marks,
         method=field.method,
         notes=tuple(notes_on(field, axes, value, gradient)),
         place=field.loss.place,
@@ -189,4 +193,6 @@ def _with_log_space(seen: Surface, exact: Field, axes: tuple[Axis, ...]) -> Surf
     if apart is None:
         return replace(seen, product=factors)
     field = field_of(apart, sample, exact.dtype)
-    return replace(seen, product=factors, remedy=measure(field, field, axes, marks=seen.marks))
+    return replace(
+        seen, product=factors, remedy=measure(field, field, axes, marks=seen.marks, mark_names=seen.mark_names)
+    )

@@ -16,7 +16,11 @@ AT_LOWEST = 1e-6
 
 
 def flow_table(
-    fields: Mapping[str, Field], axes: Sequence[Axis], value: Array, marks: Sequence[Point], broken: Sequence[Region]
+    fields: Mapping[str, Field],
+    axes: Sequence[Axis],
+    value: Array,
+    marks: Sequence[tuple[str, Point]],
+    broken: Sequence[Region],
 ) -> tuple[FlowRow, ...]:
     """One row for every component, parameter and representative input."""
     inputs = list(dict.fromkeys(_representative(axes, value, marks, broken)))
@@ -33,10 +37,10 @@ def flow_table(
 
 
 def _representative(
-    axes: Sequence[Axis], value: Array, marks: Sequence[Point], broken: Sequence[Region]
+    axes: Sequence[Axis], value: Array, marks: Sequence[tuple[str, Point]], broken: Sequence[Region]
 ) -> Iterator[tuple[str, Point]]:
-    for mark in marks:
-        yield "operating point", mark
+    for name, mark in marks:
+        yield name or "operating point", mark
     yield "zero", tuple(_nearest(axis, 0.0) for axis in axes)
     yield "small", tuple(_nearest(axis, SMALL * axis.span) for axis in axes)
     finite = np.where(np.isfinite(value), value, np.nan)

@@ -86,8 +86,8 @@ def _marks(surface: Surface) -> Iterator[tuple[Point, str]]:
     letters = {"minimum": "m", "maximum": "M", "saddle": "s", "degenerate": "d"}
     for point in surface.stationary:
         yield point.at, letters[point.kind]
-    for mark in surface.marks:
-        yield mark, "o"
+    for index, (name, mark) in enumerate(surface.named_marks, 1):
+        yield mark, str(index) if name else "o"
 
 
 def _cell(surface: Surface, at: Point, axis: int, count: int) -> int:
@@ -96,7 +96,8 @@ def _cell(surface: Surface, at: Point, axis: int, count: int) -> int:
 
 
 def _legend(surface: Surface) -> str:
-    words = {"m": "minimum", "M": "maximum", "s": "saddle", "d": "degenerate", "o": "your point"}
+    words = {str(index): name for index, name in enumerate(surface.mark_names, 1)}
+    words |= {"m": "minimum", "M": "maximum", "s": "saddle", "d": "degenerate", "o": "your point"}
     used = dict.fromkeys(mark for _, mark in _marks(surface)) if surface.dimensions == 2 else {}
     parts = [f"low '{SHADES[:3]}...{SHADES[-2:]}' high"] if surface.dimensions == 2 else []
     parts += [f"{mark} {words[mark]}" for mark in used]

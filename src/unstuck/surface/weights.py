@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,20 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.setup.restore import untouched
-from unstuck.surface.field import Field, field_of, one_line
+from unstuck.surface.field import Field, one_line
 from unstuck.surface.flow import flow_lines, terrain_of
-from unstuck.surface.interpolate import interpolated
-from unstuck.surface.loss import Loss, SurfaceError
-from unstuck.surface.model import Array, Axis, Surface
+from unstuck.surface.interpolate import Between
+from unstuck.surface.loss import SurfaceError
+from unstuck.surface.model import Axis, Surface
+from unstuck.surface.moved import field_along, in_turns
 from unstuck.surface.regions import broken_regions, points_of
 from unstuck.surface.sharpness import top_eigenvalues
 from unstuck.surface.stationary import stationary_points
 
 Weights = dict[str, Tensor]
 MOST_ENDS = 2
-FIRST_CHUNK = 16
-LARGEST_ACTIVATIONS = 16
-"""How many times larger than its weights and batch a model's activations are taken to be, to bound the memory."""
 
 
 def landscape(
@@ -56,9 +53,8 @@ def landscape(
             raise SurfaceError("the model has no weights that train, so there is nothing to move along.")
         ways = _towards(start, ends) if ends else _random(start, dimensions, seed)
         axes = _axes(len(ways), bool(ends), reach, points)
-        loss = _along(model, loss_fn, inputs, targets, start, ways, exact)
-        dtype = next(iter(start.values())).dtype
-        seen = _drawn(field_of(loss, _first_points(axes), dtype), axes, exact)
+        field = field_along(model, loss_fn, inputs, targets, ways, _first_points(axes), exact)
+        seen = _drawn(field, axes, exact)
         return _with_eigenvalues(seen, model, loss_fn, inputs, targets, eigenvalues)
 
 
@@ -107,73 +103,14 @@ def _towards(start: Weights, ends: Sequence[Mapping[str, Tensor]]) -> list[Weigh
     return [{name: end[name].to(weight) - weight for name, weight in start.items()} for end in ends]
 
 
-def _along(
-    model: nn.Module,
-    loss_fn: Callable[..., Tensor],
-    inputs: Any,
-    targets: Any,
-    start: Weights,
-    ways: list[Weights],
-    exact: bool,
-) -> Loss:
-    """The loss as a function of how far one went along each way; without a graph unless it is wanted."""
-    buffers = dict(model.named_buffers())
-    shift = _shifted(start, ways)
-
-    def evaluate(*distances: Tensor) -> Tensor:
-        # Fresh buffers for every point: a batch norm that counts its batches must not see those of other points.
-        with torch.set_grad_enabled(exact):
-            state = {**shift(distances), **{name: buffer.clone() for name, buffer in buffers.items()}}
-            arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-            return loss_fn(torch.func.functional_call(model, state, arguments), targets)
-
-    size = sum(weight.numel() for weight in start.values()) + (inputs.numel() if isinstance(inputs, Tensor) else 0)
-    return Loss(type(model).__name__, evaluate, None, LARGEST_ACTIVATIONS * size)
-
-
-def _shifted(start: Weights, ways: list[Weights]) -> Callable[[Sequence[Tensor]], Weights]:
-    """All weights are moved as one vector, since for a small model moving them costs as much as running it."""
-    origin = _flat(start)
-    directions = torch.stack([_flat(way) for way in ways])
-    sizes = [weight.numel() for weight in start.values()]
-
-    def weights(distances: Sequence[Tensor]) -> Weights:
-        along = torch.stack([distance.reshape(()) for distance in distances])
-        parts = torch.split(origin + along @ directions, sizes)
-        return {name: part.view(w.shape).to(w.dtype) for (name, w), part in zip(start.items(), parts, strict=True)}
-
-    return weights
-
-
-def _flat(weights: Weights) -> Tensor:
-    first = next(iter(weights.values()))
-    return torch.cat([weight.reshape(-1).to(first) for weight in weights.values()])
-
-
-def _in_turns(field: Field, points: Array) -> tuple[Array, Array]:
-    """Evaluate in chunks that double until that no longer pays: how many fit in the cache, only trying tells."""
-    done, size, values, gradients = 0, FIRST_CHUNK, [], []
-    seconds: dict[int, float] = {}
-    while done < len(points):
-        started = time.perf_counter()
-        value, gradient = field(points[done : done + size])
-        seconds.setdefault(size, (time.perf_counter() - started) / len(value))
-        done += size
-        values.append(value)
-        gradients.append(gradient)
-        best = min(seconds, key=lambda tried: seconds[tried])
-        size = 2 * size if size == best == max(seconds) else best
-    return np.concatenate(values), np.concatenate(gradients, axis=1)
-
-
 def _drawn(field: Field, axes: tuple[Axis, ...], exact: bool) -> Surface:
     """The plane, with what can be read off it without running the model again."""
     shape = tuple(len(axis.points) for axis in axes)
-    value, gradient = (array.reshape(*array.shape[:-1], *shape) for array in _in_turns(field, points_of(axes)))
+    value, gradient = (array.reshape(*array.shape[:-1], *shape) for array in in_turns(field, points_of(axes)))
     if not exact:
         slopes = np.gradient(value, *(axis.points for axis in axes), edge_order=2)
         gradient = np.asarray(slopes).reshape(len(axes), *shape)
-    between = interpolated(field.loss, axes, value, gradient)
+    between = Between(field.loss, axes, value, gradient)
     with np.errstate(all="ignore"):
         bare = Surface(
             field.loss.name,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import producers
+from unstuck.source.syntax import imported_names, last_name, parent_of, uses
 from unstuck.source.values import Tensor, Value
 
 if TYPE_CHECKING:
@@ -44,7 +47,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         makers = list(producers(call.value)) if call.value is not None else []
         for name in ("softmax", "log_softmax"):
             if makers and all(_is(maker, name) for maker in makers):
-                yield _finding(Witness.SOURCE, name, _softmax_place(makers), event.place)
+                remedy = _remedy(script, makers, event.place)
+                yield _finding(Witness.SOURCE, name, _softmax_place(makers), event.place, fix=remedy)
 
 
 def _is(value: Value, operation: str) -> bool:
@@ -53,6 +57,61 @@ def _is(value: Value, operation: str) -> bool:
 
 def _softmax_place(makers: Sequence[Value]) -> Place | None:
     return next((maker.place for maker in makers if isinstance(maker, Tensor)), None)
+
+
+def _remedy(script: Script, makers: Sequence[Value], loss: Place | None) -> Fix:
+    """The softmax taken out where it stands, if nothing else can need it (safe) or little else does (unsafe)."""
+    maker = makers[0]
+    editor = Editor(script)
+    call = editor.call_at(maker.place) if len(makers) == 1 and isinstance(maker, Tensor) and maker.place else None
+    if call is None or not isinstance(maker, Tensor):
+        return Fix(FIX)
+    if maker.module is not None and maker.module.place == maker.place and not isinstance(call.func, ast.Call):
+        return fix_with(FIX, _without_layer(editor, call), "unsafe")
+    scores = _scores(call, maker, script)
+    loss_call = editor.call_at(loss) if loss else None
+    if scores is not None and loss_call is not None and call in ast.walk(loss_call):
+        return fix_with(FIX, editor.unwrap(call, scores), "safe")
+    return fix_with(FIX, _in_statement(editor, call, scores) if scores is not None else None, "unsafe")
+
+
+def _without_layer(editor: Editor, layer: ast.Call) -> Edits | None:
+    """The layer taken out of the Sequential or list it stands in, or not added to it."""
+    statement = editor.statement_at(layer)
+    parent = parent_of(layer, statement) if statement else None
+    called = last_name(parent.func) if isinstance(parent, ast.Call) else ""
+    if called in ("append", "add_module", "register_module"):
+        alone = isinstance(statement, ast.Expr) and statement.value is parent
+        return editor.delete(layer) if alone else None
+    return editor.remove_element(layer) if called in ("", "Sequential", "__init__") else None
+
+
+def _scores(call: ast.Call, maker: Tensor, script: Script) -> ast.expr | None:
+    """What the softmax is taken of: its first argument, or what it is a method of."""
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
+    root = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    by_name = isinstance(call.func, ast.Name) or (isinstance(root, ast.Name) and root.id in imported_names(script.tree))
+    if isinstance(call.func, ast.Attribute) and maker.module is None and not by_name:
+        return call.func.value
+    return call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else given[0] if given else None
+
+
+def _in_statement(editor: Editor, call: ast.Call, scores: ast.expr) -> Edits | None:
+    """Taken out of a returned value, or of an assignment that only the loss can care about."""
+    statement = editor.statement_at(call)
+    if isinstance(statement, ast.Return):
+        value = statement.value
+        whole = value is call or (isinstance(value, ast.Tuple) and call in value.elts)
+        return editor.unwrap(call, scores) if whole else None
+    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if isinstance(target, ast.Name) and isinstance(scores, ast.Name) and target.id == scores.id:
+        return editor.delete(statement)
+    alone = isinstance(target, ast.Name) and uses(editor.tree, target.id) == 1
+    return editor.unwrap(call, scores) if alone else None
 
 
 @rule.in_setup
@@ -106,7 +165,12 @@ def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
 
 
 def _finding(
-    witness: Witness, softmax: str, place: Place | None, loss: Place | None, evidence: Sequence[Evidence] = ()
+    witness: Witness,
+    softmax: str,
+    place: Place | None,
+    loss: Place | None,
+    evidence: Sequence[Evidence] = (),
+    fix: str | Fix = FIX,
 ) -> Finding:
     harmless = softmax == "log_softmax"
     given = f"the output of {softmax}" if softmax else "probabilities (every row sums to 1)"
@@ -116,7 +180,7 @@ def _finding(
         witness,
         f"cross_entropy is given {given}, so softmax is applied twice{share}.",
         cause=HARMLESS if harmless else CAUSE,
-        fix=FIX,
+        fix=fix,
         subject=Subject("call", f"cross_entropy fed by {place}"),
         place=place,
         related=(loss,),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Event, Forward, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.rules.convergence import _step_order_fixes as step_order_fixes
+from unstuck.source.edit import fix_with
 from unstuck.source.trace import Happened, Path, events_in
 from unstuck.source.values import Instance, Value
 from unstuck.trend import trend_of
@@ -40,17 +43,18 @@ CLEARING = re.compile(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 def in_source(script: Script) -> Iterator[Finding]:
     """Wrong on every path through a training loop that we can read completely."""
     for ways in order.readable_loops(script):
-        yield from _wiped_in_source(ways)
+        yield from _wiped_in_source(script, ways)
         yield from _missing_step_in_source(script, ways)
         yield from _never_zeroed_in_source(script, ways)
 
 
-def _wiped_in_source(ways: Sequence[Path]) -> Iterator[Finding]:
+def _wiped_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     for place, text in order.always(ways, _wiping).items():
         early = text == EARLY
         message = "step() runs before backward()." if early else "zero_grad() runs between backward() and step()."
         fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
-        yield _finding(Witness.SOURCE, message, text, f"{fix} {ORDER}", place)
+        edits = step_order_fixes.reordered(script, ways, place, early=early)
+        yield _finding(Witness.SOURCE, message, text, fix_with(f"{fix} {ORDER}", edits, "safe"), place)
 
 
 def _wiping(path: Path) -> order.Opinion:
@@ -98,7 +102,8 @@ def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
         name = waiting if isinstance(waiting, str) else waiting.label or waiting.last
         message = f"{name}.step() is never called: the loop runs backward() and no weight changes."
         fix = f"Call {name}.step() after backward(). {ORDER}"
-        yield _finding(Witness.SOURCE, message, MISSING, fix, backward.place)
+        edits = step_order_fixes.step_added(script, items, waiting, backward.place)
+        yield _finding(Witness.SOURCE, message, MISSING, fix_with(fix, edits, "unsafe"), backward.place)
 
 
 def _backward_after(items: Sequence[Happened], waiting: Instance | str) -> Event | None:
@@ -111,23 +116,29 @@ def _backward_after(items: Sequence[Happened], waiting: Instance | str) -> Event
 
 def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
     """An optimizer that this loop belongs to and that nothing in the script steps."""
-    steps = [item for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
-    # Parameters taken out of the groups are updated by hand somewhere.
-    by_hand = any(word in script.text for word in ('["params"]', "['params']"))
-    if by_hand or any(not isinstance(item.subject, Instance) for item in steps):
+    stepped, known = _all_stepped(script)
+    if not known:
         return ""
-    stepped = {id(item.subject) for item in steps}
     steps_here = any(isinstance(item.event, OptimizerStep) for item in items)
     zeroed = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
     trained = {id(module) for module in order.modules_behind(_losses(items))}
     for made in script.facts.optimizers:
         # Where another one steps, the loss may lie behind both: only its own zero_grad shows that this one counts.
-        belongs = id(made.optimizer) in zeroed or (order.owners(made.parameters) & trained and not steps_here)
+        belongs = id(made.optimizer) in zeroed or (not steps_here and order.owners(made.parameters) & trained)
         if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
             return made.optimizer
     names = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
-    alone = bool(names) and not steps and not script.facts.optimizers and ".step(" not in script.text
+    alone = bool(names) and not stepped and not script.facts.optimizers and ".step(" not in script.text
     return names[0] if alone and names[0] else ""
+
+
+@lru_cache(maxsize=1)
+def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
+    """The optimizers that are stepped anywhere, and whether these are all that step; found once for all loops."""
+    steps = [item.subject for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
+    # Parameters taken out of the groups are updated by hand somewhere.
+    by_hand = any(word in script.text for word in ('["params"]', "['params']"))
+    return frozenset(map(id, steps)), not by_hand and all(isinstance(subject, Instance) for subject in steps)
 
 
 def _losses(items: Sequence[Happened]) -> list[Value]:
@@ -150,18 +161,26 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
             label = step.event.optimizer
             message = f"{label} steps in every turn of the loop and its gradients are never cleared."
             fix = f"Call {label}.zero_grad() before each backward(). {ORDER}"
-            yield _finding(Witness.SOURCE, message, PILED, fix, step.event.place)
+            edits = step_order_fixes.clearing_added(script, step.event)
+            yield _finding(Witness.SOURCE, message, PILED, fix_with(fix, edits, "unsafe"), step.event.place)
 
 
 def _clears_elsewhere(script: Script, items: Sequence[Happened]) -> bool:
     """Is there a clearing that this loop may reach by ways we did not follow: a generator, a hook, a callback?"""
+    unread, aside = _clearings(script)
+    here = {place.function for place in order.places(item.event for item in items)}
+    return unread or not aside <= here
+
+
+@lru_cache(maxsize=1)
+def _clearings(script: Script) -> tuple[bool, frozenset[str]]:
+    """Is there a line that clears and was not read, and which functions clear outside of training loops?"""
     everything = list(events_in(script.facts.trace))
     seen = {place.line for place in order.places(item.event for item in everything)}
     unread = any(CLEARING.search(line) for number, line in enumerate(script.lines, 1) if number not in seen)
     in_loops = {id(item) for loop in script.training_loops for item in events_in(loop.body)}
-    here = {place.function for place in order.places(item.event for item in items)}
     aside = [item.event for item in everything if isinstance(item.event, ZeroGrad) and id(item) not in in_loops]
-    return unread or any(place.function and place.function not in here for place in order.places(aside))
+    return unread, frozenset(place.function for place in order.places(aside) if place.function)
 
 
 def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
@@ -263,7 +282,7 @@ def _finding(
     witness: Witness,
     message: str,
     cause: str,
-    fix: str,
+    fix: str | Fix,
     place: Place | None,
     related: Sequence[Place | None] = (),
     evidence: Sequence[Evidence] = (),

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Path
 
@@ -38,7 +39,23 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Misplaced on every path on which the call occurs."""
     for ways in order.readable_loops(script):
         for place, cause in order.always(ways, _misplaced).items():
-            yield _finding(Witness.SOURCE, _message(cause), cause, place)
+            fix = fix_with(FIX, _moved(script, ways, place), "safe")
+            yield _finding(Witness.SOURCE, _message(cause), cause, place, fix=fix)
+
+
+def _moved(script: Script, ways: Sequence[Path], clip: Place) -> Edits | None:
+    """The clip in front of the step it should have come before, if that is the same one on every path."""
+    steps = {step for way in ways for step in _steps_beside(order.gradient_events(way), clip)}
+    step = steps.pop() if len(steps) == 1 else None
+    return Editor(script).move_before(clip, step) if step is not None else None
+
+
+def _steps_beside(items: Sequence[Happened], clip: Place) -> Iterator[Place | None]:
+    """Steps of the clipped parameters before or after each clip; None for one that a scaler takes."""
+    clips = [item for item in items if isinstance(item.event, Clip) and item.event.place == clip]
+    for item in items if clips else ():
+        if isinstance(item.event, OptimizerStep) and order.concerns(clips[0], item):
+            yield None if item.event.through_scaler else item.event.place
 
 
 def _misplaced(path: Path) -> order.Opinion:
@@ -127,7 +144,12 @@ def _message(cause: str) -> str:
 
 
 def _finding(
-    witness: Witness, message: str, cause: str, place: Place | None, evidence: Sequence[Evidence] = ()
+    witness: Witness,
+    message: str,
+    cause: str,
+    place: Place | None,
+    evidence: Sequence[Evidence] = (),
+    fix: str | Fix = FIX,
 ) -> Finding:
     subject = Subject("call", f"gradient clipping at {place}")
-    return rule.finding(witness, message, cause=cause, fix=FIX, subject=subject, place=place, evidence=evidence)
+    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=place, evidence=evidence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, OptimizerStep
@@ -71,5 +72,14 @@ def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[F
 
 def _learns_policy(script: Script, loop: Loop) -> bool:
     """Are log-probabilities of sampled actions taken in the loop?"""
-    calls = [call for call in script.facts.calls if loop in call.loops]
-    return {".log_prob", ".sample"} <= {call.name for call in calls}
+    return {".log_prob", ".sample"} <= _calls_by_loop(script).get(id(loop), set())
+
+
+@lru_cache(maxsize=1)
+def _calls_by_loop(script: Script) -> dict[int, set[str]]:
+    """The names of what is called in each loop, found once for all loops."""
+    names: dict[int, set[str]] = {}
+    for call in script.facts.calls:
+        for loop in call.loops:
+            names.setdefault(id(loop), set()).add(call.name)
+    return names

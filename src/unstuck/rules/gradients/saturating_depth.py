@@ -32,6 +32,7 @@ LIMITS = {"sigmoid": 5, "tanh": 15, "layers": 21}
 """With torch's own initialisation the first layer then gets less than a thousandth of the last layer's gradient."""
 WORDS = {"sigmoid": "sigmoid activations", "tanh": "tanh activations", "layers": "layers"}
 DEEP = re.compile(r"[sS]igmoid|[tT]anh|range\(\d\d|Sequential")
+"""Without any of these a stack is too short to be worth counting."""
 HELPED = re.compile(r"Norm|norm\(|init\.|SELU|selu|residual|skip|cat\(", re.I)
 CAUSE = {
     "sigmoid": "A sigmoid passes on at most a quarter of the gradient, so five of them leave a thousandth at best and "
@@ -51,9 +52,12 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     lines = SourceFile(script.path, script.lines)
     for stack, name in _stacks(script):
+        text = _text(script, stack)
+        if HELPED.search(text) or not DEEP.search(text):
+            continue
         counts = _counts(stack)
         guilty = next((kind for kind, limit in LIMITS.items() if counts[kind] >= limit), "")
-        if guilty and not _is_helped(stack, _text(script, stack)):
+        if guilty and not _has_skips(stack):
             yield _finding(guilty, counts[guilty], name, lines.place(stack))
 
 
@@ -121,10 +125,8 @@ def _repeated_lists(stack: ast.AST) -> Iterator[tuple[str, int]]:
                 yield dotted(node.targets[0]), _length(first.generators[0].iter, {})
 
 
-def _is_helped(stack: ast.AST, text: str) -> bool:
-    """Normalisation, an initialisation of the user's own, gates, or sums of activations that look like skips."""
-    if HELPED.search(text):
-        return True
+def _has_skips(stack: ast.AST) -> bool:
+    """Gates, or sums of activations that look like skips."""
     forwards = [node for node in ast.walk(stack) if isinstance(node, ast.FunctionDef) and node.name == "forward"]
     operations = (ast.Add, ast.Mult)
     return any(

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from unstuck.surface.model import Array, Region, Surface
+from unstuck.surface.pictures.colours import DARK_INK, LIGHT_INK
 from unstuck.surface.pictures.layout import Panel
 from unstuck.surface.pictures.marks import (
     HATCH,
@@ -14,6 +15,8 @@ from unstuck.surface.pictures.marks import (
     MARK,
     SMALL,
     STATIONARY,
+    halo,
+    label,
     number,
     percent,
     point,
@@ -93,7 +96,9 @@ def _points(above: Axes, below: Axes, surface: Surface) -> None:
     for spot in surface.stationary:
         above.plot(*spot.at, spot.value, **point(STATIONARY[spot.kind]), clip_on=False)  # type: ignore[arg-type]
     (axis,) = surface.axes
-    for mark in surface.marks:
+    for name, mark in surface.named_marks:
         for axes, values in ((above, surface.value), (below, surface.gradient[0])):
             height = float(np.interp(mark[0], axis.points, values))
             axes.plot(mark[0], height, **point(MARK), clip_on=False)  # type: ignore[arg-type]
+            if name and axes is above:
+                label(axes, name, (mark[0], height), DARK_INK, halo(2.6, LIGHT_INK))

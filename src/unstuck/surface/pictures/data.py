@@ -84,6 +84,7 @@ def _surface(surface: Surface) -> Json:
         "desired": surface.desired and _region(surface.desired),
         "flows": [_flow(flow) for flow in surface.flows],
         "marks": [_numbers(mark) for mark in surface.marks],
+        "markNames": list(surface.mark_names),
         "table": [_row(row) for row in surface.table],
         "findings": [_finding(finding) for finding in surface.findings],
         "notes": list(surface.notes),

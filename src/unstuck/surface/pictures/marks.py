@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import AbstractPathEffect, withStroke
@@ -79,6 +80,16 @@ def point(look: Look) -> dict[str, object]:
         "path_effects": halo(2.4) if look.edge == LIGHT_INK else None,
         "zorder": 6,
     }
+
+
+def label(axes: Axes, words: str, at: tuple[float, float], colour: str, path_effects: list[AbstractPathEffect]) -> None:
+    """The name of a point, beside it and towards the middle of the picture."""
+    low, high = axes.get_xlim()
+    side = -1 if at[0] > (low + high) / 2 else 1
+    axes.annotate(
+        words, at, (9 * side, 5), textcoords="offset points", ha="left" if side > 0 else "right", color=colour,
+        fontsize=SMALL, fontweight="bold", path_effects=path_effects, zorder=7,
+    )  # fmt: skip
 
 
 def legend_entries(surfaces: Sequence[Surface]) -> list[Artist]:

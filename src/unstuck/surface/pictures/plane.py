@@ -23,6 +23,7 @@ from unstuck.surface.pictures.marks import (
     STATIONARY,
     framed,
     halo,
+    label,
     percent,
     point,
     titled,
@@ -174,5 +175,7 @@ def _flow(axes: Axes, flow: FlowLine) -> None:
 def _points(axes: Axes, surface: Surface) -> None:
     for spot in surface.stationary:
         axes.plot(*spot.at, **point(STATIONARY[spot.kind]), clip_on=False)  # type: ignore[arg-type]
-    for mark in surface.marks:
+    for name, mark in surface.named_marks:
         axes.plot(*mark, **point(MARK), clip_on=False)  # type: ignore[arg-type]
+        if name:
+            label(axes, name, (mark[0], mark[1]), LIGHT_INK, halo(2.6))

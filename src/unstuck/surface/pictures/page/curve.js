@@ -147,12 +147,15 @@ class Curve {
 
   points(pen, { surface, field }) {
     for (const spot of surface.stationary) symbol(pen, spot.kind, this.x(spot.at[0]), this.y("loss", spot.value));
-    for (const mark of surface.marks) {
+    surface.marks.forEach((mark, index) => {
       const heights = { loss: field.value(mark), gradient: field.slope(mark)[0] };
       for (const [name, height] of Object.entries(heights)) {
         if (Number.isFinite(height)) symbol(pen, "mark", this.x(mark[0]), this.y(name, height));
       }
-    }
+      if (Number.isFinite(heights.loss)) {
+        markName(pen, surface.markNames[index], [this.x(mark[0]), this.y("loss", heights.loss)], this.boxes.loss);
+      }
+    });
   }
 
   frames(pen, scene) {

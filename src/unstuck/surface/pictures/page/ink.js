@@ -121,6 +121,11 @@ function symbol(pen, kind, x, y) {
   pen.restore();
 }
 
+/** The name of an operating point, if it has one, above its symbol or below it at the upper edge. */
+function markName(pen, name, [x, y], box) {
+  if (name) label(pen, name, x, y - box.y < 30 ? y + 18 : y - 18, box);
+}
+
 /** The ring the reader drags. */
 function handle(pen, x, y) {
   for (const [radius, width, colour] of [[9, 5.5, DARK], [9, 3, LIGHT], [9, 1.6, "#ff4f5e"]]) {

@@ -172,7 +172,10 @@ class Plane {
     if (layers.flows) for (const flow of surface.flows) this.flow(pen, flow);
     if (!layers.regions) return;
     for (const spot of surface.stationary) symbol(pen, spot.kind, ...this.pixel(spot.at));
-    for (const mark of surface.marks) symbol(pen, "mark", ...this.pixel(mark));
+    surface.marks.forEach((mark, index) => {
+      symbol(pen, "mark", ...this.pixel(mark));
+      markName(pen, surface.markNames[index], this.pixel(mark), this.box);
+    });
     for (const region of surface.nonFinite) this.name(pen, region, size, region.label);
     for (const region of surface.dead) this.name(pen, region, size, `zero gradient, ${percent(region.share)}`);
     if (surface.desired) this.name(pen, surface.desired, size, "desired");

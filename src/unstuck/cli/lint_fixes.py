@@ -1,0 +1,76 @@
+"""`unstuck lint --fix`, `--unsafe-fixes` and `--diff`: changing files, or showing what would change."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from unstuck.cli import common
+from unstuck.findings import Fix
+from unstuck.linting.fixes import ALL, SAFE, Fixed, diff, fix_all, write
+from unstuck.linting.settings import Settings
+from unstuck.report.result import Problem, Result
+from unstuck.report.text import count
+from unstuck.source import SourceError
+
+
+class Changes(msgspec.Struct):
+    """What was changed, or would be, and what stood in the way."""
+
+    files: list[Fixed]
+    problems: list[Problem]
+
+    @property
+    def fixed(self) -> int:
+        """How many findings are gone."""
+        return sum(file.fixed for file in self.files)
+
+
+def make(result: Result, options: argparse.Namespace, settings: Settings) -> Changes:
+    """Apply the fixes of a result and write the files, unless `--diff` only wants to see them."""
+    fixed, problems = fix_all(result, settings, ALL if options.unsafe_fixes else SAFE)
+    changes = Changes([file for file in fixed if file.is_changed], problems)
+    if not options.diff:
+        changes = _written(changes)
+    for file in fixed:
+        changes.problems += [_refusal(finding.code, str(finding.place or file.path)) for finding in file.refused]
+    return changes
+
+
+def _written(changes: Changes) -> Changes:
+    written, problems = [], list(changes.problems)
+    for file in changes.files:
+        try:
+            write(file)
+            written.append(file)
+        except SourceError as error:
+            problems.append(Problem(str(error)))
+    return Changes(written, problems)
+
+
+def _refusal(code: str, where: str) -> Problem:
+    why = "the file would not parse, would still raise it or raise another"
+    return Problem(f"{where}: the fix of {code} was left out, since {why}; change it by hand.")
+
+
+def show(changes: Changes) -> int:
+    """Print what would change; exit code 1 if anything would."""
+    common.send("".join(diff(file) for file in changes.files), sys.stdout)
+    return common.FOUND if changes.files else common.BAD_INPUT if changes.problems else common.CLEAN
+
+
+def summary(changes: Changes, result: Result, options: argparse.Namespace) -> str:
+    """What was done, what is left, and what else could be done."""
+    if options.diff:
+        return f"Would fix {count(changes.fixed, 'finding')}." if changes.files else "Would fix nothing."
+    left = len(result.verdict.diagnoses)
+    remain = f"{left or 'none'} remain{'s' * (left == 1)}"
+    done = f"Fixed {count(changes.fixed, 'finding')}" if changes.files else "Fixed nothing"
+    more = 0 if options.unsafe_fixes else sum(_is_unsafe(diagnosis.lead.fix) for diagnosis in result.verdict.diagnoses)
+    return f"{done}; {remain}." + (f" --unsafe-fixes fixes {more} more; look at the change first." if more else "")
+
+
+def _is_unsafe(fix: Fix) -> bool:
+    return bool(fix.edits) and fix.safety == "unsafe"

@@ -1,0 +1,52 @@
+"""`--statistics`: how often each rule spoke."""
+
+from __future__ import annotations
+
+import msgspec
+
+from unstuck.findings import FORMAT_VERSION, Severity
+from unstuck.report.result import Result
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How often one rule spoke at one severity."""
+
+    code: str
+    name: str
+    severity: str
+    count: int
+
+
+def counts(result: Result) -> list[Count]:
+    """The most frequent first."""
+    seen: dict[tuple[str, str, Severity], int] = {}
+    for diagnosis in result.verdict.diagnoses:
+        key = (diagnosis.lead.code, diagnosis.lead.name, diagnosis.severity)
+        seen[key] = seen.get(key, 0) + 1
+    rows = [Count(code, name, severity.value, count) for (code, name, severity), count in seen.items()]
+    return sorted(rows, key=lambda row: (-row.count, row.code, row.severity))
+
+
+def render(result: Result, wanted: str) -> str:
+    """The counts as a table, or as JSON."""
+    rows = counts(result)
+    ignored = len(result.verdict.ignored)
+    if wanted == "json":
+        from unstuck.report import json
+
+        return json.encode(
+            {
+                "version": FORMAT_VERSION,
+                "command": "lint",
+                "files": result.files,
+                "ignored": ignored,
+                "statistics": rows,
+                "errors": [{"message": problem.message} for problem in result.errors],
+            }
+        )
+    width = max((len(str(row.count)) for row in rows), default=1)
+    table = "".join(f"{row.count:>{width}}  {row.code:<4} {row.severity:<8} {row.name}\n" for row in rows)
+    files = f"{result.files:,} file{'s' * (result.files != 1)}"
+    total = sum(row.count for row in rows)
+    silenced = f", {ignored} ignored" if ignored else ""
+    return f"{table}{total:>{width}}  in {files}{silenced}\n"

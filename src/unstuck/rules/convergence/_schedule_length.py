@@ -1,0 +1,129 @@
+"""How long a learning-rate schedule is, in epochs or in steps, by the words it was built with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import OptimizerStep, SchedulerStep
+from unstuck.source.facts import SchedulerMade
+from unstuck.source.knowledge import is_scheduler
+from unstuck.source.trace import Located, Loop, located
+from unstuck.source.values import Instance, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+LENGTHS = {
+    "CosineAnnealingLR": ("T_max", 1),
+    "PolynomialLR": ("total_iters", 1),
+    "OneCycleLR": ("total_steps", 2),
+    "LinearLR": ("total_iters", 3),
+    "get_linear_schedule_with_warmup": ("num_training_steps", 2),
+    "get_cosine_schedule_with_warmup": ("num_training_steps", 2),
+    "get_polynomial_decay_schedule_with_warmup": ("num_training_steps", 2),
+}
+"""The argument that says how many times a scheduler is to be stepped, and its position."""
+EPOCHS = re.compile(r"([\w.]+\.)?(n_?|num_?|max_?|total_?)?(train_?)?epochs?(_?num|_?n)?", re.I)
+
+
+class Length(msgspec.Struct, eq=False):
+    """`T_max=args.epochs`: the argument, its text, and the text of what the name in it was set to."""
+
+    name: str
+    text: str
+    meaning: str
+
+    @property
+    def in_epochs(self) -> bool:
+        """It is the number of epochs and nothing else."""
+        return EPOCHS.fullmatch(self.text) is not None
+
+    @property
+    def in_steps(self) -> bool:
+        """It is computed from the number of batches."""
+        return "len(" in self.meaning
+
+
+def length_of(script: Script, made: SchedulerMade) -> Length | None:
+    """How long the schedule was made, if that is said."""
+    kind = made.scheduler.last
+    given = {keyword.arg: keyword.value for keyword in made.node.keywords if keyword.arg}
+    if kind == "OneCycleLR" and {"epochs", "steps_per_epoch"} <= set(given):
+        text = f"{ast.unparse(given['epochs'])} * {ast.unparse(given['steps_per_epoch'])}"
+        return Length("epochs and steps_per_epoch", text, _meaning(script, given["steps_per_epoch"]))
+    name, position = LENGTHS.get(kind, ("", 0))
+    value = given.get(name) or (made.node.args[position] if name and position < len(made.node.args) else None)
+    return Length(name, ast.unparse(value), _meaning(script, value)) if value is not None else None
+
+
+def _meaning(script: Script, value: ast.expr) -> str:
+    """The expression, with a plain name replaced by what the file sets it to, if it does so once."""
+    text = ast.unparse(value)
+    if not isinstance(value, ast.Name):
+        return text
+    found = re.findall(rf"^[ \t]*{re.escape(text)}\s*=\s*(.+)$", script.text, re.M)
+    return found[0] if len(found) == 1 else text
+
+
+class Cadence(msgspec.Struct, eq=False):
+    """Where a scheduler is stepped and where its optimizer is."""
+
+    scheduler: list[Located]
+    optimizer: list[Located]
+
+    def per_step_inside(self, epochs: str) -> Loop | None:
+        """The loop over epochs, if the scheduler is stepped in a loop inside it on every turn."""
+        for item in self.scheduler:
+            outer = [loop for loop in item.loops[:-1] if _runs_over(loop, epochs)]
+            varying = any(branch.varies for branch, _ in item.branches)
+            if not outer or varying or _runs_over(item.loops[-1], epochs):
+                return None
+        return outer[0] if self.scheduler else None
+
+    @property
+    def per_epoch(self) -> bool:
+        """The optimizer is always stepped in a loop inside the one in which the scheduler is."""
+        return bool(self.scheduler and self.optimizer) and all(
+            step.loops[: len(item.loops)] == item.loops and len(step.loops) > len(item.loops) > 0
+            for item in self.scheduler
+            for step in self.optimizer
+        )
+
+
+def _runs_over(loop: Loop, epochs: str) -> bool:
+    """Is it `for ... in range(epochs)`?"""
+    header = ast.unparse(loop.node.iter) if isinstance(loop.node, ast.For) else ""
+    return re.search(rf"range\(.*(?<![\w.]){re.escape(epochs)}(?!\w)", header) is not None
+
+
+def cadence_of(script: Script, made: SchedulerMade) -> Cadence | None:
+    """Where the scheduler and its optimizer are stepped; None if somebody else may step them too."""
+    if id(made.scheduler) in script.facts.escaped:
+        return None
+    scheduler: list[Located] = []
+    optimizer: list[Located] = []
+    for item in located(script.facts.trace):
+        if isinstance(item.item.event, SchedulerStep):
+            if not isinstance(item.item.subject, Instance):
+                return None
+            scheduler += [item] if item.item.subject is made.scheduler else []
+        elif isinstance(item.item.event, OptimizerStep) and same(item.item.subject, made.optimizer):
+            optimizer.append(item)
+    return Cadence(scheduler, optimizer)
+
+
+def same(one: Value | None, other: Value | None) -> bool:
+    """Are they certainly the same object?"""
+    return isinstance(one, Instance) and one is other
+
+
+def known_schedulers(value: Value | None) -> Iterator[Instance]:
+    """The schedulers that a value may be."""
+    for option in alternatives(value) if value is not None else ():
+        if isinstance(option, Instance) and is_scheduler(option):
+            yield option

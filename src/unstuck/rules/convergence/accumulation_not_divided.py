@@ -1,0 +1,178 @@
+"""O09: gradients of N micro-batches are added up and the losses are not divided by N."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, Clip, OptimizerStep
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.windows import Window, windows
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.knowledge import LOSS_FUNCTIONS, SAME_VALUES
+from unstuck.source.trace import Happened
+from unstuck.source.values import Choice, Const, Instance, Tensor, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O09",
+    name="accumulation-not-divided",
+    title="gradients of N micro-batches summed, with no division by N or by another number",
+    severity=Severity.ERROR,
+    explains=("O07", "O22", "G08", "G10", "G05"),
+    needs=(Backward, OptimizerStep),
+)
+
+CAUSE = (
+    "backward() adds to the gradients, so a step applies the sum of {every} mean losses: a gradient {times} times as "
+    "large as that of one big batch, which acts like a learning rate {times} times as large."
+)
+CLIPPED = (
+    "backward() adds to the gradients, so clipping sees the sum of {every} of them and cuts {times} times as early."
+)
+ADAPTIVE = (
+    "backward() adds to the gradients. {kind} divides a constant factor out again, so updates hardly change; eps, "
+    "logged gradient norms and a later change of optimizer or clipping do."
+)
+WRONG = (
+    "A step applies the sum of {every} gradients, each divided by {divisor}: {factor:g} times that of one big batch."
+)
+SUMS_ARE_EQUAL = frozenset(
+    "Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop SparseAdam Adafactor Lion Lamb LAMB AdaBelief "
+    "RAdamW Muon SophiaG".split()
+)
+"""Optimizers that divide by the size of the gradients, so that a constant factor falls out."""
+PASSES = SAME_VALUES | {"scale", "mean", "nan_to_num"}
+IN_PLACE = re.compile(r"\.(div_|mul_|true_divide_|_foreach_div_|_foreach_mul_)\(|\.grad\b[^\n=]*[*/]=|register_hook")
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A window whose backward reaches a mean loss of torch without any division, or with another one."""
+    if "%" not in script.text and "accum" not in script.text:
+        return
+    for window in windows(script):
+        if not window.complete or IN_PLACE.search(script.text):
+            continue
+        for backward in window.backwards:
+            item = backward.item
+            if item.value is None or not _plain_backward(script, item):
+                continue
+            divisor, number = _divisor(item.value), _number(script, window.every)
+            if _undivided(item.value) and not _divides_elsewhere(script.text, window.every):
+                yield _missing(script, window, item)
+            elif divisor is not None and number is not None and divisor != number:
+                yield _other_number(window, item, divisor, number)
+
+
+def _plain_backward(script: Script, item: Happened) -> bool:
+    """`backward()` without a gradient of its own, which may hold the factor."""
+    call = Editor(script).call_at(item.event.place) if item.event.place is not None else None
+    allowed = ("retain_graph", "create_graph")
+    return call is not None and not call.args and all(keyword.arg in allowed for keyword in call.keywords)
+
+
+def _undivided(value: Value) -> bool:
+    """Does a mean loss of torch certainly arrive here as it is, alone or as a term of a sum?"""
+    if isinstance(value, Choice):
+        return all(map(_undivided, value.options))
+    if not isinstance(value, Tensor) or value.cut:
+        return False
+    if value.op in LOSS_FUNCTIONS:
+        reduction = value.options.get("reduction", Const("mean"))
+        return reduction == Const("mean") and "size_average" not in value.options
+    if value.op == "add":
+        return any(map(_undivided, value.inputs))
+    return value.op in PASSES and bool(value.inputs) and _undivided(value.inputs[0])
+
+
+def _divisor(value: Value) -> int | None:
+    """The number by which a mean loss is divided last of all. A sum of terms may be divided to average them: None."""
+    while isinstance(value, Tensor) and value.op in PASSES and value.inputs:
+        value = value.inputs[0]
+    if not isinstance(value, Tensor) or value.op != "div" or len(value.inputs) != 2:
+        return None
+    loss, by = value.inputs
+    whole = isinstance(loss, Tensor) and loss.op != "add" and _undivided(loss)
+    number = by.value if isinstance(by, Const) else None
+    return int(number) if whole and isinstance(number, int | float) and number > 1 and number == int(number) else None
+
+
+def _divides_elsewhere(text: str, every: str) -> bool:
+    """Is anything but a count of batches divided by N, such as the learning rate or the gradients?"""
+    name = re.escape(every.rpartition(".")[2])
+    return re.search(rf"(?<!/)/=?\s*(\w+\.|float\(|\()*{name}\b", text) is not None
+
+
+def _number(script: Script, every: str) -> int | None:
+    """N as a number: a literal, or a name that the file sets to one and the same literal everywhere."""
+    if every.isdigit():
+        return int(every)
+    stored, values = 0, []
+    for node in ast.walk(script.tree) if every.isidentifier() else ():
+        stored += isinstance(node, ast.Name) and node.id == every and isinstance(node.ctx, ast.Store)
+        stored += isinstance(node, ast.arg) and node.arg == every
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and ast.unparse(node.targets[0]) == every:
+            values.append(node.value.value if isinstance(node.value, ast.Constant) else None)
+    number = values[0] if values and stored == len(values) and len(set(values)) == 1 else None
+    return number if isinstance(number, int) else None
+
+
+def _missing(script: Script, window: Window, item: Happened) -> Finding:
+    kinds = {option.last for step in window.once(OptimizerStep) for option in _optimizers(step.item.subject)}
+    adaptive = bool(kinds) and kinds <= SUMS_ARE_EQUAL
+    clips = bool([*window.once(Clip), *window.every_turn(Clip)])
+    every, times = window.every, window.every
+    cause, severity = CAUSE.format(every=every, times=times), Severity.WARNING
+    if adaptive and clips:
+        cause = CLIPPED.format(every=every, times=times)
+    elif adaptive:
+        cause, severity = ADAPTIVE.format(kind=kinds.pop()), Severity.ADVICE
+    text = f"Divide the loss by {every} before backward()."
+    return rule.finding(
+        Witness.SOURCE,
+        f"The gradients of {every} micro-batches are added up, and the loss is never divided by {every}.",
+        cause=cause,
+        fix=fix_with(text, _division(script, window, item), "unsafe"),
+        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        place=item.event.place,
+        related=[step.item.event.place for step in window.once(OptimizerStep)],
+        severity=severity,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _optimizers(value: Value | None) -> list[Instance]:
+    return [option for option in alternatives(value) if isinstance(option, Instance)] if value is not None else []
+
+
+def _division(script: Script, window: Window, item: Happened) -> Edits | None:
+    """`(loss / N).backward()`, or `scale(loss / N)`, if N is known where backward is called."""
+    place, editor = item.event.place, Editor(script)
+    call = editor.call_at(place) if place is not None else None
+    here = place is not None and place.function == window.loop.place.function
+    if call is None or not here or not isinstance(call.func, ast.Attribute):
+        return None
+    loss = call.func.value
+    if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale" and loss.args:
+        loss = loss.args[0]
+    plain = re.fullmatch(r"[\w.]+", window.every)
+    return editor.wrap(loss, "{} / " + (window.every if plain else f"({window.every})"))
+
+
+def _other_number(window: Window, item: Happened, divisor: int, number: int) -> Finding:
+    named = "" if window.every.isdigit() else f" ({window.every})"
+    return rule.finding(
+        Witness.SOURCE,
+        f"The loss is divided by {divisor}, but {number}{named} backward passes are added up for each step.",
+        cause=WRONG.format(every=number, divisor=divisor, factor=number / divisor),
+        fix=f"Divide the loss by {window.every}, the number that also stands in the condition of the step.",
+        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        place=item.event.place,
+        related=[step.item.event.place for step in window.once(OptimizerStep)],
+    )

@@ -1,0 +1,124 @@
+"""O17: frozen parameters that the optimizer goes on moving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, OptimizerStep, ZeroGrad
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import modes
+from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.source.trace import Happened, events_in
+from unstuck.source.values import Const, Instance, Parameters, Value, alternatives, members
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import Frozen, OptimizerMade
+
+rule = Rule(
+    code="O17",
+    name="frozen-but-optimised",
+    title="frozen parameters that the optimizer goes on moving",
+    severity=Severity.WARNING,
+    explains=("O19", "O22"),
+)
+
+CAUSE = (
+    "Their gradients are set to zero instead of None, and for a gradient of zero {optimizer} applies {reason}, so "
+    "the frozen weights keep moving."
+)
+ALWAYS = {
+    "Adam": "the moments it has gathered",
+    "AdamW": "the moments it has gathered and weight decay",
+    "NAdam": "the moments it has gathered",
+    "RAdam": "the moments it has gathered",
+    "Adamax": "the moments it has gathered",
+}
+"""Optimizers that move a parameter on after its gradient has become zero."""
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A module is frozen after it was trained, and zero_grad(set_to_none=False) leaves zeros to its optimizer."""
+    frozen = [fact for fact in script.facts.frozen if not fact.trainable and not fact.partly]
+    if not frozen:
+        return
+    events = list(events_in(script.facts.trace))
+    for made in script.facts.optimizers:
+        clears = [item for item in events if isinstance(item.event, ZeroGrad) and item.subject is made.optimizer]
+        reason = _moves_on(made.optimizer)
+        if not reason or not clears or not _keeps_zeros(script, events, clears):
+            continue
+        for fact in frozen:
+            if _goes_on(script, events, made, fact):
+                yield _finding(script, made, fact, reason, clears)
+
+
+def _keeps_zeros(script: Script, events: list[Happened], clears: list[Happened]) -> bool:
+    """Every clearing in the script leaves zeros instead of None."""
+    every = [item.event for item in events if isinstance(item.event, ZeroGrad)]
+    by_optimizer = all(isinstance(item.event, ZeroGrad) and not item.event.set_to_none for item in clears)
+    return by_optimizer and len(every) == len(clears) and ".grad = None" not in script.text
+
+
+def _moves_on(optimizer: Instance) -> str:
+    """What moves a parameter whose gradient is zero; empty if nothing certainly does."""
+    if optimizer.last in ALWAYS:
+        return ALWAYS[optimizer.last]
+    named = {"momentum": "momentum", "weight_decay": "weight decay"}
+    given = [words for name, words in named.items() if _positive(optimizer.kwargs.get(name))]
+    return " and ".join(given) if optimizer.last in ("SGD", "RMSprop") else ""
+
+
+def _positive(value: Value | None) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, int | float) and value.value > 0
+
+
+def _goes_on(script: Script, events: list[Happened], made: OptimizerMade, fact: Frozen) -> bool:
+    """The module was given to the optimizer, trained, then frozen for good, and the optimizer steps again."""
+    owners = alternatives(fact.owner)
+    if fact.time < made.time or not all(isinstance(owner, Instance) and _holds(made, owner) for owner in owners):
+        return False
+    toggled = any(
+        other.trainable and any(owner is one for owner in owners for one in alternatives(other.owner))
+        for other in script.facts.frozen
+    )
+    before = any(isinstance(item.event, Backward) and item.time < fact.time for item in events)
+    after = any(
+        isinstance(item.event, OptimizerStep) and item.time > fact.time and item.subject is made.optimizer
+        for item in events
+    )
+    rebuilt = any(other.time > fact.time for other in script.facts.optimizers)
+    return before and after and not toggled and not rebuilt
+
+
+def _holds(made: OptimizerMade, module: Instance) -> bool:
+    """Was the optimizer certainly given all parameters of the module?"""
+    whole = [value for value in members(made.parameters) if isinstance(value, Parameters) and not value.partial]
+    return any(isinstance(value.owner, Instance) and modes.within(module, value.owner) for value in whole)
+
+
+def _finding(script: Script, made: OptimizerMade, fact: Frozen, reason: str, clears: list[Happened]) -> Finding:
+    owner = next(option for option in alternatives(fact.owner) if isinstance(option, Instance))
+    name, optimizer = owner.label or owner.last, made.optimizer.label or made.optimizer.last
+    return rule.finding(
+        Witness.SOURCE,
+        f"{name} is frozen here, but {optimizer} goes on moving it.",
+        cause=CAUSE.format(optimizer=made.optimizer.last, reason=reason),
+        fix=fix_with(
+            "Leave set_to_none=False out, or build the optimizer anew over what still trains.",
+            _without_zeros(script, clears),
+            "unsafe",
+        ),
+        subject=Subject("module", name),
+        place=fact.place,
+        related=(made.place, clears[0].event.place),
+    )
+
+
+def _without_zeros(script: Script, clears: list[Happened]) -> Edits | None:
+    editor = Editor(script)
+    places = [item.event.place for item in clears if item.event.place is not None]
+    return both(*(editor.remove_keyword(place, "set_to_none") for place in dict.fromkeys(places)))

@@ -1,0 +1,90 @@
+"""O16: NLLLoss given raw scores or probabilities, where it wants log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import predictions
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.trace import Happened
+from unstuck.source.values import Tensor
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O16",
+    name="nll-needs-log-probs",
+    title="NLLLoss on raw scores or plain probabilities",
+    severity=Severity.ERROR,
+    explains=("O01", "O07", "M14", "G08", "G10", "R01"),
+)
+
+SCORES = frozenset(
+    "Linear Bilinear LazyLinear Conv1d Conv2d Conv3d LazyConv1d LazyConv2d LazyConv3d ConvTranspose1d ConvTranspose2d "
+    "ConvTranspose3d BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm GroupNorm linear conv1d conv2d conv3d".split()
+)
+"""Layers whose output can be any number."""
+SQUASHED = frozenset({"sigmoid", "tanh", "relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "softplus"})
+NO_FLOOR = (
+    "nll_loss only picks the number at the target's place and negates it, without any logarithm: the loss sinks "
+    "without end as that one number grows, and nothing holds the other classes down."
+)
+ALL_HIGH = (
+    "nll_loss only picks the number at the target's place and negates it, without any logarithm: the loss is lowest "
+    "when all classes have the highest score at once."
+)
+NEGATED = (
+    "nll_loss only picks the number at the target's place and negates it, without any logarithm: on probabilities it "
+    "runs from 0 to -1, and an example that is confidently wrong gets almost no gradient."
+)
+SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Every way into nll_loss ends in something that is no log-probability."""
+    for call, makers in predictions.training_losses(script, ("nll_loss",)):
+        if all(maker.op == "softmax" for maker in makers):
+            yield _finding(call, makers, "plain probabilities (softmax)", NEGATED, _with_log(script, call, makers))
+        elif all(maker.op in SCORES for maker in makers):
+            yield _finding(call, makers, "raw scores", NO_FLOOR, _to_cross_entropy(script, call))
+        elif all(maker.op in SCORES or maker.op in SQUASHED for maker in makers):
+            squashed = next(maker.op for maker in makers if maker.op in SQUASHED)
+            fix = f"Give it log_softmax of the scores without {squashed}, or use CrossEntropyLoss on them."
+            yield _finding(call, makers, f"the output of {squashed}", ALL_HIGH, Fix(fix))
+
+
+def _finding(call: Happened, makers: Sequence[Tensor], given: str, cause: str, fix: Fix) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        f"nll_loss wants log-probabilities and is given {given}.",
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"nll_loss at {call.event.place}"),
+        place=call.event.place,
+        related=[maker.place for maker in makers],
+    )
+
+
+def _to_cross_entropy(script: Script, call: Happened) -> Fix:
+    edits = predictions.renamed_loss(script, Editor(script), call, "cross_entropy", "CrossEntropyLoss")
+    return fix_with("Use cross_entropy (CrossEntropyLoss), which applies log_softmax to raw scores.", edits, "safe")
+
+
+def _with_log(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
+    """log_softmax in place of softmax; safe where only the loss sees it."""
+    editor = Editor(script)
+    edits = _renamed_softmax(editor, makers[0]) if len(makers) == 1 else None
+    local = edits is not None and predictions.stands_in(editor, makers[0], call)
+    return fix_with("Use log_softmax in place of softmax.", edits, "safe" if local else "unsafe")
+
+
+def _renamed_softmax(editor: Editor, maker: Tensor) -> Edits | None:
+    node = editor.call_at(maker.place) if maker.place else None
+    name = editor.text_of(node.func) if node is not None else None
+    last = name.rpartition(".")[2] if name else ""
+    return editor.rename_callee(node, SOFTMAX_NAMES[last]) if node is not None and last in SOFTMAX_NAMES else None

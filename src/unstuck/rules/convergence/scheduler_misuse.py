@@ -1,0 +1,234 @@
+"""O08: a learning-rate scheduler stepped before the optimizer, too often, too rarely, or never."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from unstuck.events import OptimizerStep, Place, SchedulerStep
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.rules.convergence import _schedule_length as schedules
+from unstuck.rules.windows import windows
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.facts import Called, SchedulerMade
+from unstuck.source.scope import SourceFile
+from unstuck.source.trace import Happened, Hidden, Loop, Path, events_in, loops_in, paths
+from unstuck.source.values import Instance, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="O08",
+    name="scheduler-misuse",
+    title="a learning-rate scheduler stepped out of order, at the wrong pace, or never",
+    severity=Severity.ERROR,
+    explains=("O07", "O23"),
+    needs=(SchedulerStep,),
+)
+
+SEEN = (OptimizerStep, SchedulerStep)
+FRAMEWORKS = re.compile(r"accelerat|lightning|deepspeed|fabric|LightningModule", re.I)
+ON_PURPOSE = re.compile(r"find|range_test|plot|simulat|sweep", re.I)
+PLAIN_NAMES = re.compile(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
+OWN_SCHEDULER = re.compile(r"class \w*(Sched|LR|Warm)|def step\(")
+HARMLESS_USE = r"\.(get_last_lr|get_lr|state_dict|load_state_dict|last_epoch|base_lrs|optimizer|print_lr)\b"
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Order from the loops, pace from the words the schedule was built with."""
+    if not script.facts.schedulers and "lr_schedulers()" not in script.text:
+        return
+    calls = {call.place: call for call in script.facts.calls if call.name == ".step"}
+    yield from _without_metric(calls.values())
+    for loop in loops_in(script.facts.trace):
+        if any(isinstance(item.event, SchedulerStep) for item in events_in(loop.body, nested_loops=False)):
+            yield from _early(script, loop, calls)
+    if FRAMEWORKS.search(script.text):
+        yield from _stepped_by_lightning_too(script)
+        return
+    for made in script.facts.schedulers:
+        yield from _pace(script, made)
+        yield from _never(script, made)
+
+
+def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
+    for call in calls:
+        receivers = alternatives(call.receiver) if call.receiver is not None else ()
+        plateau = [isinstance(item, Instance) and item.last == "ReduceLROnPlateau" for item in receivers]
+        if plateau and all(plateau) and not call.node.args and not call.node.keywords:
+            yield _finding(
+                "ReduceLROnPlateau.step() is called without the metric it watches.",
+                "It lowers the rate when a metric stops improving and raises TypeError without one.",
+                Fix("Pass the metric: step(validation_loss)."),
+                call.place,
+                severity=Severity.ERROR,
+            )
+
+
+def _early(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
+    """Stepped before the optimizer's first step of the turn, on every path on which both are stepped."""
+    found = order.always(paths(loop, turns=1, ordered=SEEN), _before_optimizer)
+    own = {item.event.place for item in events_in(loop.body, nested_loops=False)}
+    for place, step in found.items():
+        call = calls.get(place)
+        told_the_epoch = call is not None and bool(call.node.args or call.node.keywords)
+        known = call is not None and isinstance(call.receiver, Instance)
+        if place not in own or told_the_epoch or ON_PURPOSE.search(place.function or ""):
+            continue
+        if not known and OWN_SCHEDULER.search(script.text):
+            continue
+        target = next(item.event.place for item in events_in(loop.body) if str(item.event.place) == step)
+        yield _finding(
+            "The scheduler is stepped before the optimizer.",
+            "The first learning rate of the schedule is skipped, and every later one comes a step too early.",
+            fix_with("Call scheduler.step() behind optimizer.step().", _moved(script, loop, place, target), "safe"),
+            place,
+            (target,),
+        )
+
+
+def _before_optimizer(path: Path) -> order.Opinion:
+    opinion = order.Opinion()
+    items = [item for item in path if isinstance(item, Hidden) or (isinstance(item, Happened) and _is_step(item))]
+    for position, item in enumerate(items):
+        if isinstance(item, Hidden) or not isinstance(item.event, SchedulerStep) or item.event.place is None:
+            continue
+        before = [other for other in items[:position] if isinstance(other, Hidden) or _belongs(other, item)]
+        after = [other for other in items[position:] if isinstance(other, Happened) and _belongs(other, item)]
+        if before:
+            opinion.innocent.add(item.event.place)
+        elif after:
+            opinion.guilty[item.event.place] = str(after[0].event.place)
+    return opinion
+
+
+def _belongs(step: Happened, scheduler: Happened) -> bool:
+    """Does the step belong to the scheduler's optimizer? Of two that came in as arguments the names must say so."""
+    if not isinstance(step.event, OptimizerStep) or not isinstance(scheduler.event, SchedulerStep):
+        return False
+    known = [made.args[0] for made in schedules.known_schedulers(scheduler.subject) if made.args]
+    if known:
+        return any(schedules.same(step.subject, optimizer) for optimizer in known)
+    unknown = not isinstance(step.subject, Instance) and scheduler.subject is None
+    return unknown and PLAIN_NAMES.fullmatch(f"{scheduler.event.kind} {step.event.optimizer}") is not None
+
+
+def _is_step(item: Happened) -> bool:
+    return isinstance(item.event, SEEN)
+
+
+def _moved(script: Script, loop: Loop, place: Place, step: Place | None) -> Edits | None:
+    """Behind the optimizer's step, or behind the inner loop in which that stands."""
+    inner = [nested for nested in loops_in(loop.body) if any(item.event.place == step for item in events_in([nested]))]
+    target = inner[0].place if inner else step
+    return Editor(script).move_after(place, target) if target is not None else None
+
+
+def _stepped_by_lightning_too(script: Script) -> Iterator[Finding]:
+    """`self.lr_schedulers().step()` where automatic optimization steps what configure_optimizers returns."""
+    if "lr_schedulers()" not in script.text or "automatic_optimization" in script.text:
+        return
+    functions = [node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef)]
+    configured = [ast.unparse(node) for node in functions if node.name == "configure_optimizers"]
+    for function in functions if any("cheduler" in text for text in configured) else ():
+        for call in _manual_steps(function):
+            yield _finding(
+                "The scheduler is stepped by hand, and by Lightning as well.",
+                "With automatic optimization Lightning steps what configure_optimizers() returns, so it runs twice as fast.",
+                Fix("Remove this call, or set self.automatic_optimization = False and do all of it by hand."),
+                SourceFile(script.path, script.lines).place(call, function.name),
+            )
+
+
+def _manual_steps(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    names = {"self.lr_schedulers()"}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) in names:
+            names |= {ast.unparse(target) for target in node.targets}
+    for node in ast.walk(function):
+        stepped = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if stepped is not None and stepped.attr == "step" and ast.unparse(stepped.value) in names:
+            yield cast(ast.Call, node)
+
+
+def _pace(script: Script, made: SchedulerMade) -> Iterator[Finding]:
+    length, cadence = schedules.length_of(script, made), schedules.cadence_of(script, made)
+    if length is None or cadence is None or not cadence.scheduler:
+        return
+    place = cadence.scheduler[0].item.event.place
+    epochs = cadence.per_step_inside(length.text) if length.in_epochs else None
+    if epochs is not None:
+        yield _finding(
+            f"The schedule has {length.name}={length.text} steps, one per epoch, but is stepped for every batch.",
+            f"It is over after {length.text} batches; from then on the rate stays at its end or climbs again.",
+            Fix(f"Step it in the loop over epochs, or build it with {length.name}={length.text} * len(loader)."),
+            place,
+            (made.place, epochs.place),
+        )
+    elif length.in_steps and cadence.per_epoch:
+        yield _finding(
+            f"The schedule is as long as the number of batches ({length.text}), but is stepped once per epoch.",
+            "An epoch moves it on by one step, where it was built for one per batch: training is over long before it is.",
+            Fix("Call scheduler.step() behind every optimizer.step(), or build it with the number of epochs."),
+            place,
+            (made.place,),
+        )
+    else:
+        yield from _per_micro_batch(script, made, length)
+
+
+def _per_micro_batch(script: Script, made: SchedulerMade, length: schedules.Length) -> Iterator[Finding]:
+    for window in windows(script) if "/" in length.meaning else ():
+        divided = re.search(rf"//?\s*(\w+\.)*{re.escape(window.every.rpartition('.')[2])}\b", length.meaning)
+        for item in window.every_turn(SchedulerStep) if divided else ():
+            if item.item.subject is made.scheduler and not item.branches:
+                yield _finding(
+                    f"The schedule is built for {length.meaning} steps, but is stepped on every turn, not only when "
+                    "the optimizer is.",
+                    f"It runs {window.every} times too fast and is over long before the training is.",
+                    Fix(f"Move scheduler.step() under `if {window.guard}`, behind step()."),
+                    item.item.event.place,
+                    (made.place,),
+                )
+
+
+def _never(script: Script, made: SchedulerMade) -> Iterator[Finding]:
+    """Built for an optimizer that this script steps, and mentioned nowhere but to be read or saved."""
+    name, cadence = made.scheduler.label, schedules.cadence_of(script, made)
+    if not name.isidentifier() or cadence is None or cadence.scheduler or not cadence.optimizer:
+        return
+    uses = re.findall(rf"(?<![\w.]){name}\b(?!\s*=[^=])(?!{HARMLESS_USE})", re.sub(r"#.*", "", script.text))
+    if made.place.path == script.path and not uses:
+        yield _finding(
+            f"{name} is built and never stepped.",
+            "Only step() changes the learning rate, so it stays where it started.",
+            Fix(f"Call {name}.step() after optimizer.step(), once per batch or per epoch, as it was built for."),
+            made.place,
+        )
+
+
+def _finding(
+    message: str,
+    cause: str,
+    fix: Fix,
+    place: Place | None,
+    related: Sequence[Place | None] = (),
+    severity: Severity = Severity.WARNING,
+) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"scheduler at {place}"),
+        place=place,
+        related=related,
+        severity=severity,
+        confidence=Confidence.CERTAIN if severity is Severity.ERROR else Confidence.LIKELY,
+    )

@@ -1,0 +1,118 @@
+"""D02: every rank trains on the same samples, or in the same order in every epoch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source.trace import loops_in
+from unstuck.source.values import Const, Instance, Value
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import Called
+
+rule = Rule(
+    code="D02",
+    name="same-data-on-ranks",
+    title="every rank trains on the same samples, or set_epoch is never called",
+    severity=Severity.ERROR,
+    explains=("O07",),
+)
+
+FRAMEWORKS = re.compile(r"accelerat|lightning|deepspeed|Fabric|Trainer\(|ignite", re.I)
+EVALUATES = re.compile(r"val|test|eval|dev", re.I)
+SHARED_OUT = re.compile(
+    r"[sS]ampler|shard|split_by|chunk|Subset|random_split|rank\s*::|world_size\s*\)?\s*==|(?<=\w)\[\s*\w*rank\b"
+)
+MAP_STYLE = ("torch.utils.data.TensorDataset", "torchvision.datasets.")
+WRAPPERS = ("DistributedDataParallel", ".DDP")
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A sampler that is never told the epoch, or a loader without one under DDP."""
+    if FRAMEWORKS.search(script.text):
+        return
+    if "DistributedSampler" in script.text and "set_epoch" not in script.text:
+        yield from _same_order(script)
+    if "init_process_group" in script.text and not SHARED_OUT.search(script.text):
+        yield from _same_samples(script)
+
+
+def _same_order(script: Script) -> Iterator[Finding]:
+    if not _has_epochs(script):
+        return
+    for call in script.facts.calls:
+        if call.last != "DistributedSampler" or not call.name.startswith("torch.") or call.place.path != script.path:
+            continue
+        name = call.result.label if isinstance(call.result, Instance) else ""
+        given = ast.unparse(call.node.args[0]) if call.node.args else ""
+        fixed = call.kwargs.get("shuffle", Const(True)) != Const(True)
+        if _given_away(script, call.result):
+            return
+        if not fixed and not EVALUATES.search(name) and not EVALUATES.search(given):
+            yield rule.finding(
+                Witness.SOURCE,
+                f"set_epoch() is never called on {name or 'the DistributedSampler'}.",
+                cause="It shuffles by the epoch it was told last; told nothing, it gives every epoch the same order.",
+                fix=f"Call {name or 'sampler'}.set_epoch(epoch) at the start of every epoch.",
+                subject=Subject("call", f"sampler at {call.place}"),
+                place=call.place,
+                severity=Severity.WARNING,
+                confidence=Confidence.LIKELY,
+            )
+            return
+
+
+def _given_away(script: Script, sampler: Value) -> bool:
+    """Was the sampler given to something other than a loader, which may call set_epoch()?"""
+    return any(
+        call.last != "DataLoader" and any(value is sampler for value in (*call.args, *call.kwargs.values()))
+        for call in script.facts.calls
+    )
+
+
+def _has_epochs(script: Script) -> bool:
+    """Is there a loop around a training loop, here and not in another file that may tell the sampler the epoch?"""
+    training = {id(loop) for loop in script.training_loops if loop.place.path == script.path}
+    return any(id(inner) in training for loop in loops_in(script.facts.trace) for inner in loops_in(loop.body))
+
+
+def _same_samples(script: Script) -> Iterator[Finding]:
+    wraps = [call for call in script.facts.calls if call.name.endswith(WRAPPERS) and "torch" in call.name]
+    headers = [ast.unparse(loop.node.iter) for loop in script.training_loops if isinstance(loop.node, ast.For)]
+    for call in script.facts.calls if wraps else ():
+        if call.name == "torch.utils.data.DataLoader" and _whole_dataset(call) and call.place.path == script.path:
+            name = call.result.label if isinstance(call.result, Instance) else ""
+            if name and any(re.search(rf"(?<![\w.]){re.escape(name)}\b", header) for header in headers):
+                yield _unshared(call, wraps[0], name)
+
+
+def _whole_dataset(call: Called) -> bool:
+    """A dataset of a library with an index, without sampler, batch_sampler or other ways to share it out."""
+    dataset = call.args[0] if call.args else call.kwargs.get("dataset")
+    known = isinstance(dataset, Instance) and dataset.cls is None and dataset.kind.startswith(MAP_STYLE)
+    star = any(keyword.arg is None for keyword in call.node.keywords)
+    return known and not star and len(call.node.args) <= 3 and not {"sampler", "batch_sampler"} & set(call.kwargs)
+
+
+def _unshared(call: Called, wrap: Called, name: str) -> Finding:
+    shuffles = call.kwargs.get("shuffle", call.args[2] if len(call.args) > 2 else Const(False)) != Const(False)
+    order = "in an order of its own" if shuffles else "in the same order"
+    return rule.finding(
+        Witness.SOURCE,
+        f"{name} has no DistributedSampler: every rank goes through the whole dataset {order}.",
+        cause="The ranks repeat each other's work, so adding devices makes no epoch shorter"
+        + ("." if shuffles else "; with equal batches their averaged gradient is that of one device."),
+        fix="Give the loader sampler=DistributedSampler(dataset) instead of shuffle, and call its set_epoch(epoch).",
+        subject=Subject("call", f"loader {name}"),
+        place=call.place,
+        related=[wrap.place],
+        severity=Severity.WARNING if shuffles else Severity.ERROR,
+        confidence=Confidence.LIKELY if shuffles else Confidence.CERTAIN,
+    )

@@ -1,0 +1,101 @@
+"""G12: micro-batches left over at the end of an epoch are carried into the first step of the next."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerStep, ZeroGrad
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.windows import Window, windows
+from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G12",
+    name="accumulation-remainder",
+    title="gradients of an unfinished accumulation window carried into the next epoch",
+    severity=Severity.WARNING,
+    needs=(OptimizerStep, ZeroGrad),
+)
+
+CAUSE = (
+    "The gradients of those batches are still there when the next epoch begins, so its first step adds them to a full "
+    "window, computed with weights that have changed since."
+)
+HANDLED = re.compile(r"drop_last|len\([^)]*\)\s*%|len\(.*\)\s*//|%[^\n]*(!=|>)\s*0\s*:|is_last|last_batch|last_step")
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A window counted anew in each epoch, with nothing that ends the last one."""
+    if "%" not in script.text or "zero_grad" not in script.text:
+        return
+    for window in windows(script):
+        outer = _loop_around(script, window.loop)
+        if outer is None or not window.complete or not _counted_per_epoch(window):
+            continue
+        if window.once(ZeroGrad) and not window.every_turn(ZeroGrad) and not _ends_outside(outer, window):
+            yield from _leak(script, window)
+
+
+def _loop_around(script: Script, inner: Loop) -> Loop | None:
+    return next((loop for loop in loops_in(script.facts.trace) if inner in list(loops_in(loop.body))[:4]), None)
+
+
+def _counted_per_epoch(window: Window) -> bool:
+    """`i` of `for i, batch in enumerate(loader)`: it begins at 0 again, and the guard knows no last batch."""
+    node = window.loop.node
+    if not isinstance(node, ast.For) or not window.guard or " or " in window.guard or "len(" in window.guard:
+        return False
+    first = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
+    counts = isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func).rpartition(".")[2] in (
+        "enumerate",
+        "range",
+    )
+    return counts and isinstance(first, ast.Name) and re.search(rf"\b{first.id}\b", window.guard) is not None
+
+
+def _ends_outside(outer: Loop, window: Window) -> bool:
+    """Does the loop over epochs step or clear by itself, or hide something that may?"""
+    own: Sequence[Located] = [item for item in located(outer.body) if not item.loops]
+    return _hides(outer.body, window.loop) or any(isinstance(item.item.event, OptimizerStep | ZeroGrad) for item in own)
+
+
+def _hides(block: Sequence[Node], inner: Loop) -> bool:
+    return any(isinstance(node, Hidden) for node in block if node is not inner)
+
+
+def _leak(script: Script, window: Window) -> Iterator[Finding]:
+    left = _left_over(window)
+    if left == 0 or (left is None and HANDLED.search(script.text)):
+        return
+    count = "Batches left over" if left is None else f"{left} batches left over"
+    unless = f", unless their number is a multiple of {window.every}" if left is None else ""
+    yield rule.finding(
+        Witness.SOURCE,
+        f"{count} at the end of each epoch leak into the next one{unless}.",
+        cause=CAUSE,
+        fix=f"Let the last batch end the window too (`if {window.guard} or i + 1 == len(loader)`), or call zero_grad() "
+        "at the start of each epoch.",
+        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        place=window.once(OptimizerStep)[0].item.event.place,
+        related=[window.loop.place],
+        severity=Severity.ADVICE if left is None else Severity.WARNING,
+        confidence=Confidence.LIKELY if left is None else Confidence.CERTAIN,
+    )
+
+
+def _left_over(window: Window) -> int | None:
+    """How many batches remain, where both numbers are written down."""
+    node = window.loop.node
+    called = node.iter if isinstance(node, ast.For) else None
+    if not isinstance(called, ast.Call) or ast.unparse(called.func) != "range" or len(called.args) != 1:
+        return None
+    count = ast.unparse(called.args[0])
+    return int(count) % int(window.every) if count.isdigit() and window.every.isdigit() else None

@@ -1,0 +1,85 @@
+"""G02: gradients are clipped at every micro-step of an accumulation window, while they are still incomplete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Clip, OptimizerStep, Place, Unscale
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.windows import Window, windows
+from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.source.trace import Located
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G02",
+    name="clip-partial-gradients",
+    title="gradients clipped at every micro-step of an accumulation window",
+    severity=Severity.WARNING,
+    explains=("G05",),
+    needs=(Clip, OptimizerStep),
+)
+
+CAUSE = (
+    "The sum so far is cut at each turn, so early micro-batches are shrunk again and again and late ones dominate the "
+    "step; the norm of the whole gradient is what should be limited."
+)
+MAY_BE_THE_GUARD = re.compile(r"sync|accum|bound|updat|step|last|turn|iter", re.I)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A clip behind backward, in a window, that the guard of the step does not cover."""
+    if "clip_grad" not in script.text:
+        return
+    for window in windows(script):
+        for clip in window.every_turn(Clip):
+            if _clips_partial_sums(window, clip):
+                yield _finding(script, window, clip)
+
+
+def _clips_partial_sums(window: Window, clip: Located) -> bool:
+    """Behind the backward of each turn, and under no condition that may select the last turn of a window."""
+    first = window.backwards[0]
+    shared = {(branch.condition, held) for branch, held in first.branches}
+    own = [branch for branch, held in clip.branches if (branch.condition, held) not in shared]
+    steady = all(not branch.varies and not MAY_BE_THE_GUARD.search(branch.condition) for branch in own)
+    return steady and clip.item.time > first.item.time
+
+
+def _finding(script: Script, window: Window, clip: Located) -> Finding:
+    place, steps = clip.item.event.place, [step.item.event.place for step in window.once(OptimizerStep)]
+    where = (
+        f"under `if {window.guard}`, right before step()" if window.guard else "behind the inner loop, before step()"
+    )
+    return rule.finding(
+        Witness.SOURCE,
+        f"The gradients are clipped on every turn, but step() runs {window.when}.",
+        cause=CAUSE,
+        fix=fix_with(f"Clip {where}.", _moved(script, window, clip, place, steps), "safe"),
+        subject=Subject("loop", f"clipping at {place}"),
+        place=place,
+        related=steps,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _moved(
+    script: Script, window: Window, clip: Located, place: Place | None, steps: list[Place | None]
+) -> Edits | None:
+    """Take the statement away and put it in front of the only step, if nothing but the guard lies between."""
+    editor, step = Editor(script), steps[0]
+    if place is None or step is None or len(steps) > 1 or place.function != step.function:
+        return None
+    if [*window.every_turn(Unscale), *window.once(Unscale)]:
+        return None
+    statement, around = editor.statement_at(place), {branch.condition for branch, _ in window.backwards[0].branches}
+    text = editor.text_of(statement) if statement is not None else None
+    if text is None or "\n" in text or any(branch.condition not in around for branch, _ in clip.branches):
+        return None
+    return both(editor.delete(place), editor.insert_before(step, text))

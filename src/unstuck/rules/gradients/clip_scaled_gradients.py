@@ -1,0 +1,325 @@
+"""G03: gradients that GradScaler has multiplied are clipped or applied as they are, or it is used out of turn."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, Unscale, ZeroGrad
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.rules.windows import windows
+from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.knowledge import is_scaler
+from unstuck.source.trace import Happened, Hidden, Path, events_in, paths
+from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G03",
+    name="clip-scaled-gradients",
+    title="gradients clipped or applied while GradScaler still has them multiplied",
+    severity=Severity.ERROR,
+    explains=("G05", "G08", "G10", "M14", "O22"),
+    needs=(Clip,),
+)
+
+SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
+SCALED_BY_HAND = re.compile(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
+UPDATES = re.compile(r"\.update\(\s*(new_scale[^)]*)?\)")
+CLIPPED = (
+    "scale() multiplies the loss by 65,536 at the start, and the gradients with it: clipped like that and divided by "
+    "step() afterwards, 1/65,536 of the limit is left of them, whatever their true size."
+)
+APPLIED = (
+    "scale() multiplies the loss by 65,536 at the start, and only scaler.step() divides the gradients again and leaves "
+    "out those that overflowed."
+)
+RAISES = "GradScaler allows one {method} for each optimizer between two calls of update() and raises RuntimeError."
+
+
+class Scaled(msgspec.Struct, eq=False):
+    """A clip or step on gradients that are still scaled, and what is around it."""
+
+    guilty: Happened
+    backward: Happened
+    step: Happened
+
+    @property
+    def scaler(self) -> Value | None:
+        """The scaler that multiplied the loss, where it is known."""
+        scale = _scale_of(self.backward.value)
+        return scale.options.get("scaler") if scale is not None else None
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
+    if "caler" not in script.text or not any(_scale_of(item.value) for item in script.facts.backwards):
+        return
+    by_hand = SCALED_BY_HAND.search(script.text)
+    for ways in _all_ways(script):
+        if not by_hand:
+            yield from _still_scaled(script, ways)
+        yield from _unscaled_twice(ways)
+    yield from _unscaled_on_every_turn(script)
+    yield from _never_updated(script)
+
+
+def _all_ways(script: Script) -> Iterator[list[Path]]:
+    for loop in script.training_loops:
+        yield paths(loop, ordered=SEEN)
+    for function in order.step_functions(script):
+        yield paths(function, turns=1, ordered=SEEN)
+
+
+def _scale_of(value: Value | None) -> Tensor | None:
+    """The `scaler.scale(loss)` behind what is back-propagated."""
+    for item in behind(value) if value is not None else ():
+        if isinstance(item, Tensor) and item.op == "scale" and isinstance(item.node, ast.Call):
+            return item
+    return None
+
+
+def _still_scaled(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    """Guilty on some path where the backward is scaled, and innocent on none of those."""
+    accused: dict[Place, Scaled] = {}
+    innocent: set[Place] = set()
+    elsewhere: set[Place] = set()
+    for way in ways:
+        for found in _verdicts(way):
+            place = found.guilty.event.place if isinstance(found, Scaled) else found[0].event.place
+            if place is None:
+                continue
+            if isinstance(found, Scaled):
+                accused.setdefault(place, found)
+            else:
+                (innocent if found[1] else elsewhere).add(place)
+    for place, scaled in accused.items():
+        if place in innocent or _disabled(scaled.scaler):
+            continue
+        if isinstance(scaled.guilty.event, Clip):
+            yield _clipped(script, scaled, place not in elsewhere)
+        elif _known(scaled.scaler):
+            yield _applied(script, scaled, place not in elsewhere)
+
+
+def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
+    """Each clip or step: guilty with its backward, or innocent and whether its backward was scaled at all."""
+    items = [item for item in path if isinstance(item, Hidden) or _seen(item)]
+    for position, item in enumerate(items):
+        if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):
+            continue
+        backward, unscaled = _history(items[:position], item)
+        if backward is None:
+            continue
+        step = item if isinstance(item.event, OptimizerStep) else _next_step(items[position + 1 :])
+        scaled = _scale_of(backward.value) is not None
+        if unscaled or not scaled:
+            yield item, scaled
+        elif step is not None and _through(step) is isinstance(item.event, Clip):
+            if isinstance(item.event, OptimizerStep) or not _clip_before(items[:position]):
+                yield Scaled(item, backward, step)
+        elif step is not None:
+            yield item, True
+
+
+def _seen(item: object) -> bool:
+    return isinstance(item, Happened) and isinstance(item.event, SEEN)
+
+
+def _through(step: Happened) -> bool:
+    return isinstance(step.event, OptimizerStep) and step.event.through_scaler
+
+
+def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None, bool]:
+    """The backward whose gradients are touched, and whether they were unscaled since; None if that is not certain."""
+    unscaled = False
+    for before in reversed(earlier):
+        if not isinstance(before, Happened):
+            return None, False
+        if isinstance(before.event, Backward):
+            return before, unscaled
+        if isinstance(before.event, Unscale) and order.concerns(before, item):
+            unscaled = True
+        elif isinstance(before.event, OptimizerStep | ZeroGrad) and order.concerns(before, item):
+            return None, False
+    return None, False
+
+
+def _next_step(later: Sequence[object]) -> Happened | None:
+    """The step right behind a clip, with nothing but other clips in between."""
+    for item in later:
+        if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep | ZeroGrad):
+            return None
+        if isinstance(item.event, OptimizerStep):
+            return item
+    return None
+
+
+def _clip_before(earlier: Sequence[object]) -> bool:
+    """Is another clip right before, so that one unscale_ in front of it mends both?"""
+    last = earlier[-1] if earlier else None
+    return isinstance(last, Happened) and isinstance(last.event, Clip)
+
+
+def _disabled(scaler: Value | None) -> bool:
+    """Is it certainly switched off, so that it multiplies nothing?"""
+    made = [option for option in alternatives(scaler) if isinstance(option, Instance)] if scaler is not None else []
+    return any(option.kwargs.get("enabled") == Const(False) for option in made)
+
+
+def _known(scaler: Value | None) -> bool:
+    return scaler is not None and any(is_scaler(option) for option in alternatives(scaler))
+
+
+def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
+    scaler, optimizer = _names(script, scaled)
+    text = f"Call {scaler}.unscale_({optimizer}) right before clipping."
+    known = _known(scaled.scaler)
+    return _finding(
+        f"The gradients are clipped while {scaler} still has them multiplied: there is no {scaler}.unscale_() before.",
+        CLIPPED,
+        fix_with(text, _unscale(script, scaled, scaler, optimizer) if always else None, "safe"),
+        scaled.guilty.event.place,
+        (scaled.backward.event.place, scaled.step.event.place),
+        Severity.ERROR if known else Severity.WARNING,
+        Confidence.CERTAIN if known else Confidence.LIKELY,
+    )
+
+
+def _names(script: Script, scaled: Scaled) -> tuple[str, str]:
+    """How the user calls the scaler and the optimizer."""
+    scale = _scale_of(scaled.backward.value)
+    scaler = "scaler"
+    if scale is not None and isinstance(scale.node, ast.Call) and isinstance(scale.node.func, ast.Attribute):
+        scaler = ast.unparse(scale.node.func.value)
+    step = Editor(script).call_at(scaled.step.event.place) if scaled.step.event.place else None
+    event = scaled.step.event
+    label = event.optimizer if isinstance(event, OptimizerStep) else ""
+    given = step.args[0] if step is not None and step.args and _through(scaled.step) else None
+    return scaler, ast.unparse(given) if given is not None else label or "optimizer"
+
+
+def _unscale(script: Script, scaled: Scaled, scaler: str, optimizer: str) -> Edits | None:
+    """Insert the call, if clip, backward and step stand in one function, so that the names mean the same."""
+    spots = [item.event.place for item in (scaled.guilty, scaled.backward, scaled.step)]
+    if any(spot is None or spot.path != script.path for spot in spots):
+        return None
+    if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
+        return None
+    return Editor(script).insert_before(spots[0], f"{scaler}.unscale_({optimizer})")
+
+
+def _applied(script: Script, scaled: Scaled, always: bool) -> Finding:
+    scaler, optimizer = _names(script, scaled)
+    place = scaled.guilty.event.place
+    editor = Editor(script)
+    call = editor.call_at(place) if place is not None else None
+    updated = any(isinstance(item.event, ScalerUpdate) for item in events_in(script.facts.trace))
+    edits: Edits | None = None
+    if always and call is not None and not call.args and not call.keywords:
+        behind_it = () if updated else editor.insert_after(call, f"{scaler}.update()")
+        edits = both(editor.replace(call, f"{scaler}.step({optimizer})"), behind_it)
+    update = "" if updated else f" and {scaler}.update() behind it"
+    return _finding(
+        f"{optimizer}.step() applies gradients that {scaler} has multiplied; {scaler}.step({optimizer}) is missing.",
+        APPLIED,
+        fix_with(f"Call {scaler}.step({optimizer}) instead of {optimizer}.step(){update}.", edits, "safe"),
+        place,
+        (scaled.backward.event.place,),
+    )
+
+
+def _unscaled_twice(ways: Sequence[Path]) -> Iterator[Finding]:
+    for place in order.always(ways, _second_unscale):
+        yield _finding(
+            "unscale_() is called a second time on the same optimizer before update().",
+            RAISES.format(method="unscale_()"),
+            Fix("Keep the first unscale_() and remove this one: the gradients are already divided."),
+            place,
+        )
+
+
+def _second_unscale(path: Path) -> order.Opinion:
+    opinion = order.Opinion()
+    last: Happened | None = None
+    for item in path:
+        if isinstance(item, Happened) and isinstance(item.event, Unscale):
+            place = item.event.place
+            if place is None or (last is not None and last.event.place == place):
+                continue
+            if last is not None and isinstance(last.event, Unscale) and last.event.optimizer == item.event.optimizer:
+                opinion.guilty[place] = ""
+            else:
+                opinion.innocent.add(place)
+                last = item
+        elif not isinstance(item, Happened) or isinstance(item.event, ScalerUpdate | OptimizerStep):
+            last = None
+    return opinion
+
+
+def _unscaled_on_every_turn(script: Script) -> Iterator[Finding]:
+    for window in windows(script):
+        if not window.once(ScalerUpdate):
+            continue
+        for unscale in window.every_turn(Unscale):
+            yield _finding(
+                f"unscale_() runs on every turn, but update() only under `if {window.guard}`.",
+                RAISES.format(method="unscale_()"),
+                Fix(f"Move unscale_(), with the clipping behind it, under `if {window.guard}`."),
+                unscale.item.event.place,
+            )
+
+
+def _never_updated(script: Script) -> Iterator[Finding]:
+    """scaler.step() in a loop and no update() anywhere: the second step raises."""
+    everything = list(events_in(script.facts.trace))
+    if UPDATES.search(script.text) or any(isinstance(item.event, ScalerUpdate) for item in everything):
+        return
+    in_loops = (item for loop in script.training_loops for item in events_in(loop.body, nested_loops=False))
+    for step in _first_of_each(item for item in in_loops if _through(item)):
+        scaler = step.scaler
+        if isinstance(scaler, Instance) and is_scaler(scaler) and id(scaler) not in script.facts.escaped:
+            name = scaler.label or "scaler"
+            if not _disabled(scaler):
+                yield _finding(
+                    f"{name}.step() runs in a loop, and {name}.update() is never called.",
+                    RAISES.format(method="step()"),
+                    Fix(f"Call {name}.update() once behind {name}.step()."),
+                    step.event.place,
+                )
+
+
+def _first_of_each(steps: Iterable[Happened]) -> list[Happened]:
+    return list({id(step.scaler): step for step in reversed(list(steps))}.values())
+
+
+def _finding(
+    message: str,
+    cause: str,
+    fix: Fix,
+    place: Place | None,
+    related: Iterable[Place | None] = (),
+    severity: Severity = Severity.ERROR,
+    confidence: Confidence = Confidence.CERTAIN,
+) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"scaled gradients at {place}"),
+        place=place,
+        related=related,
+        severity=severity,
+        confidence=confidence,
+    )

@@ -1,0 +1,90 @@
+"""G13: accumulated gradients are divided on every micro-step, so that early ones are divided again and again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerStep
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.windows import Window, windows
+from unstuck.source.scope import SourceFile
+from unstuck.source.trace import condition_key
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G13",
+    name="gradients-rescaled",
+    title="gradients divided by N on every micro-step, which compounds",
+    severity=Severity.ERROR,
+    explains=("O07", "O22", "G09"),
+    needs=(OptimizerStep,),
+)
+
+RESCALES = re.compile(r"\.grad\b[^\n]*([*/]=|\.(div_|mul_|true_divide_)\()")
+CAUSE = (
+    "backward() adds to what was divided before, so the first of {every} micro-batches is divided {every} times and "
+    "only the last one once: the step follows the last batches."
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """`p.grad /= N` in a window of N, outside the condition that ends it."""
+    if not RESCALES.search(script.text):
+        return
+    for window in windows(script):
+        for node in _on_every_turn(window):
+            if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
+                place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)
+                yield rule.finding(
+                    Witness.SOURCE,
+                    f"The gradients are divided by {window.every} on every turn, but step() runs {window.when}.",
+                    cause=CAUSE.format(every=window.every),
+                    fix=f"Divide the loss instead: (loss / {window.every}).backward(); or divide the gradients once, "
+                    "right before step().",
+                    subject=Subject("loop", f"accumulation at {window.loop.place}"),
+                    place=place,
+                    related=[step.item.event.place for step in window.once(OptimizerStep)],
+                )
+
+
+def _on_every_turn(window: Window) -> Iterator[ast.AST]:
+    """What the loop does outside branches that belong to the end of a window, up to an early `continue`."""
+    waiting: list[ast.AST] = list(getattr(window.loop.node, "body", []))
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.If) and _is_guard(node.test, window):
+            if isinstance(node.body[-1], ast.Continue):
+                waiting = [item for item in waiting if getattr(item, "lineno", 0) < node.lineno]
+            continue
+        yield node
+        waiting = [*ast.iter_child_nodes(node), *waiting]
+
+
+def _is_guard(test: ast.expr, window: Window) -> bool:
+    """Is it the guard itself, or anything else that looks at the turn?"""
+    return condition_key(test)[0] in window.guard or "%" in ast.unparse(test)
+
+
+def _divides_by(node: ast.AugAssign | ast.Call, every: str) -> bool:
+    target: ast.expr
+    if isinstance(node, ast.AugAssign):
+        target, value, divides = node.target, node.value, isinstance(node.op, ast.Div)
+        multiplies = isinstance(node.op, ast.Mult)
+    elif isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+        target, value, divides = node.func.value, node.args[0], node.func.attr in ("div_", "true_divide_")
+        multiplies = node.func.attr == "mul_"
+    else:
+        return False
+    if not re.search(r"\.grad(\.data)?$", ast.unparse(target)):
+        return False
+    text = ast.unparse(value)
+    return (divides and text == every) or (
+        multiplies and re.fullmatch(rf"1(\.0*)? / {re.escape(every)}", text) is not None
+    )

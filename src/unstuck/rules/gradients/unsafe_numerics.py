@@ -1,0 +1,70 @@
+"""G15: a formula on the way to the loss whose value or gradient is not finite at an edge it can reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.gradients._stable_forms import stable
+from unstuck.rules.gradients._unsafe_forms import Unsafe, unsafe
+from unstuck.source.edit import fix_with
+from unstuck.source.flow import behind
+from unstuck.source.values import Group, Tensor
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G15",
+    name="unsafe-numerics",
+    title="log, sqrt, exp, division or acos on the loss path that can reach an edge where it is not finite",
+    severity=Severity.WARNING,
+    explains=("G10", "G08", "O24"),
+)
+
+WORDS = re.compile(
+    r"\b(log|log2|log10|log1p|sqrt|pow|acos|arccos|asin|arcsin|where|exp|norm|vector_norm)\(|\*\* *0?\.5"
+)
+LOSS_FUNCTION = re.compile(r"forward$|loss|criterion|objective|training_step", re.I)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Formulas behind a backward(), or in a forward or loss function where gradients are recorded."""
+    if not WORDS.search(script.text):
+        return
+    seen: set[int] = set()
+    for tensor in _on_loss_path(script):
+        found = unsafe(tensor) if id(tensor) not in seen else None
+        seen.add(id(tensor))
+        if found is not None and tensor.place is not None:
+            yield _finding(script, tensor, found)
+
+
+def _on_loss_path(script: Script) -> Iterator[Tensor]:
+    for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
+        if isinstance(value, Tensor) and not value.cut:
+            yield value
+    for called in script.facts.calls:
+        made = called.result
+        if isinstance(made, Tensor) and not made.cut and called.recording and LOSS_FUNCTION.search(called.function):
+            yield made
+
+
+def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
+    assert tensor.place is not None
+    same_base = tensor.op not in ("log2", "log10")
+    edits, safety = stable(script, tensor.place, found.stable) if found.stable and same_base else (None, "manual")
+    return rule.finding(
+        Witness.SOURCE,
+        f"{found.form} on the way to the loss is not finite at an edge it can reach.",
+        cause=found.cause,
+        fix=fix_with(found.fix, edits, safety),
+        subject=Subject("call", f"{tensor.op} at {tensor.place}"),
+        place=tensor.place,
+        severity=Severity.ADVICE if found.rare else None,
+        confidence=Confidence.LIKELY,
+    )

@@ -1,0 +1,82 @@
+"""G11: gradients are cleared on every micro-step, so that a step sees those of the last one only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerStep, Place, ZeroGrad
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.rules.windows import Window, windows
+from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.source.trace import Located
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="G11",
+    name="zero-inside-window",
+    title="zero_grad on every micro-step of an accumulation window",
+    severity=Severity.ERROR,
+    explains=("O07", "O22"),
+    needs=(ZeroGrad, OptimizerStep),
+)
+
+CAUSE = (
+    "Each turn throws away the gradients of the turn before, so a step uses one micro-batch and the work of the other "
+    "{others} is lost."
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A window whose gradients are cleared wherever backward runs."""
+    if "%" not in script.text and "accum" not in script.text:
+        return
+    for window in windows(script):
+        steps = window.once(OptimizerStep)
+        for zero in window.every_turn(ZeroGrad) if window.complete else ():
+            if _clears_on_every_turn(window, zero) and all(order.concerns(zero.item, step.item) for step in steps):
+                yield _finding(script, window, zero)
+
+
+def _clears_on_every_turn(window: Window, zero: Located) -> bool:
+    """Wherever backward runs, and not between it and the step: that loses everything, and another rule says so."""
+    first = window.backwards[0]
+    steps = [step.item.time for step in window.once(OptimizerStep)]
+    wiped = first.item.time < zero.item.time and (not window.guard or zero.item.time < max(steps))
+    around = {(branch.condition, held) for branch, held in first.branches}
+    return not wiped and {(branch.condition, held) for branch, held in zero.branches} <= around
+
+
+def _finding(script: Script, window: Window, zero: Located) -> Finding:
+    others = str(int(window.every) - 1) if window.every.isdigit() else f"{window.every} - 1"
+    steps = [step.item.event.place for step in window.once(OptimizerStep)]
+    where = f"under `if {window.guard}`, behind step()" if window.guard else "in front of the inner loop"
+    return rule.finding(
+        Witness.SOURCE,
+        f"zero_grad() runs on every turn, but step() {window.when}.",
+        cause=CAUSE.format(others=others),
+        fix=fix_with(f"Move zero_grad() {where}.", _moved(script, window, zero.item.event.place, steps), "unsafe"),
+        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        place=zero.item.event.place,
+        related=steps,
+    )
+
+
+def _moved(script: Script, window: Window, zero: Place | None, steps: list[Place | None]) -> Edits | None:
+    """Take the call away, and put it behind the step or in front of the inner loop unless one is there already."""
+    editor = Editor(script)
+    step = steps[0]
+    if zero is None or step is None or len(steps) > 1 or zero.function != step.function:
+        return None
+    if window.once(ZeroGrad):
+        return editor.delete(zero)
+    text = editor.text_of(zero)
+    if text is None or editor.call_at(zero) is None:
+        return None
+    target = editor.insert_after(step, text) if window.guard else editor.insert_before(window.loop.place, text)
+    return both(editor.delete(zero), target)

@@ -1,0 +1,81 @@
+"""U01 unused-ignore: see the page beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unstuck.events import Place
+from unstuck.findings import Confidence, Edit, Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule, all_rules, find_rule, nearest
+from unstuck.source import Script
+from unstuck.source.comments import IgnoreComment, ignore_comments
+
+rule = Rule("U01", "unused-ignore", "an ignore comment on a line where there is nothing to ignore", Severity.ADVICE)
+
+CAUSE = "A comment that silences nothing today hides the next real finding on its line."
+
+
+@rule.in_source
+def seen_in_source(script: Script) -> Iterator[Finding]:
+    """Every word of an ignore comment that lint has no use for."""
+    comments = ignore_comments(script.text)
+    if not comments:
+        return
+    found = _found_by_others(script)
+    for comment in comments:
+        codes = found.get(comment.line, set())
+        if comment.words is None:
+            if not codes and script.training_loops:
+                yield _unused(script, comment, "", None)
+            continue
+        for word in comment.words:
+            meant = find_rule(word)
+            if meant is None or _is_idle(meant, codes, script):
+                yield _unused(script, comment, word, meant)
+
+
+def _is_idle(meant: Rule, codes: set[str], script: Script) -> bool:
+    # What a module without a loop leads to is seen in the scripts that import it.
+    return meant is not rule and meant.source is not None and meant.code not in codes and bool(script.training_loops)
+
+
+def _found_by_others(script: Script) -> dict[int, set[str]]:
+    """What the other rules find, by the lines on which a comment would silence it."""
+    found: dict[int, set[str]] = {}
+    for other in all_rules():
+        for finding in other.source(script) if other.source and other is not rule else ():
+            place = finding.place
+            if place is not None:
+                for line in (place.line, place.end_line or place.line):
+                    found.setdefault(line, set()).add(finding.code)
+    return found
+
+
+def _unused(script: Script, comment: IgnoreComment, word: str, meant: Rule | None) -> Finding:
+    shown = f"ignore[{word}]" if word else "ignore"
+    message = f"`# unstuck: {shown}` stands where lint finds nothing to ignore."
+    if word and meant is None:
+        close = nearest(word)
+        message = f"`# unstuck: {shown}` names no rule" + (f"; did you mean {close}?" if close else ".")
+    alone = meant is None or meant.witnesses == (Witness.SOURCE,)
+    but = "" if alone else ", unless `unstuck run` needs it here"
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=CAUSE,
+        fix=Fix(f"Remove it{but}.", (_removal(script, comment, word),), "safe" if alone else "unsafe"),
+        subject=Subject("comment", meant.code if meant else word),
+        place=Place(script.path, comment.line, comment.column, comment.line, comment.end_column),
+        confidence=Confidence.CERTAIN if alone else Confidence.LIKELY,
+    )
+
+
+def _removal(script: Script, comment: IgnoreComment, word: str) -> Edit:
+    """The comment goes with the blanks before it, or only one word of several does."""
+    text = script.lines[comment.line - 1]
+    others = [other for other in comment.words or () if other != word]
+    if others:
+        new = f"# unstuck: ignore[{', '.join(others)}]"
+        return Edit(script.path, comment.line, comment.column, comment.line, comment.end_column, new)
+    start = len(text[: comment.column - 1].rstrip()) + 1
+    return Edit(script.path, comment.line, start, comment.line, comment.end_column, "")

@@ -1,0 +1,1 @@
+"""The recipe: what to check before, and how to go on."""

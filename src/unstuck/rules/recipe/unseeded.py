@@ -1,0 +1,74 @@
+"""R06: a training script that fixes no seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, OptimizerStep, Place
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source.trace import Loop, events_in, loops_in, reads_all
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="R06",
+    name="unseeded",
+    title="no seed is fixed, so no two runs are alike",
+    severity=Severity.ADVICE,
+)
+
+CAUSE = (
+    "Initial weights, the order of the data and dropout are drawn anew in every run, so a change of the result may "
+    "come from a change of the code or from chance."
+)
+COMMENT = re.compile(r"#.*")
+NOT_TORCH = frozenset({"random.seed", "numpy.random.seed"})
+"""Seeds that torch does not read."""
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """The script itself trains, and nothing it calls has `seed` in its name, or nothing of torch's."""
+    loop = _training(script)
+    if loop is None:
+        return
+    seeding = [called.name for called in script.facts.calls if "seed" in called.name.lower()]
+    if seeding and set(seeding) <= NOT_TORCH:
+        yield _finding(
+            f"Only {' and '.join(sorted(set(seeding)))} is called: torch's own seed is not fixed.", script, loop
+        )
+    elif not seeding and "seed" not in COMMENT.sub("", script.text).lower():
+        yield _finding("This script trains without fixing a seed.", script, loop)
+
+
+def _training(script: Script) -> Loop | None:
+    """The first loop that running this file leads to and that trains, if all of it could be read."""
+    for loop in loops_in(script.facts.trace[: script.facts.reached]):
+        kinds = {type(item.event) for item in events_in(loop.body)}
+        if {Backward, OptimizerStep} <= kinds:
+            return loop if reads_all(loop.body) else None
+    return None
+
+
+def _finding(message: str, script: Script, loop: Loop) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=CAUSE,
+        fix="Call torch.manual_seed(0) before the model is built (it also decides the order of a DataLoader).",
+        subject=Subject("loop", f"seed of {script.path}"),
+        place=_place(script, loop),
+    )
+
+
+def _place(script: Script, loop: Loop) -> Place:
+    """Where this file builds its optimizer, else what it calls to train."""
+    made = [item.place for item in script.facts.optimizers]
+    start = min(item.time for item in events_in(loop.body))
+    calls = [called.place for called in script.facts.calls if called.time < start]
+    own = [place for place in (*made, loop.place, *reversed(calls)) if place.path == script.path]
+    return own[0] if own else loop.place

@@ -1,0 +1,129 @@
+"""M07: an activation on the output whose range the loss, or the targets, do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import predictions
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Happened
+from unstuck.source.values import Tensor, Value
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M07",
+    name="activation-on-logits",
+    title="ReLU, sigmoid or tanh on an output that must be free to take any value",
+    severity=Severity.ERROR,
+    explains=("O01", "O07", "O25", "G09", "R08"),
+)
+
+BOUNDED = {
+    "sigmoid": "between 0 and 1",
+    "hardsigmoid": "between 0 and 1",
+    "tanh": "between -1 and 1",
+    "hardtanh": "between -1 and 1",
+}
+POSITIVE = {"relu": "never negative", "relu6": "never negative", "softplus": "never negative"}
+REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+BELOW_ZERO = frozenset({"randn", "randn_like", "normal", "sin", "cos", "tanh"})
+"""Operations whose results certainly go below 0."""
+ABOVE_ONE = frozenset({"randn", "randn_like"})
+"""Operations whose results certainly go beyond 1 and -1."""
+ONE_OF_MANY = frozenset({"gather", "max", "amax"})
+"""How the value of one action is picked from those of all."""
+
+NARROW = (
+    "Scores that cannot differ by more than {most} cannot make one class certain: with ten classes the loss stays "
+    "above {floor}, and the gradient fades as they near the edge."
+)
+CUT_OFF = (
+    "A class whose score falls below 0 is held at 0 and gets no gradient there; when it does so for every example it "
+    "is never learned."
+)
+OUT_OF_REACH = "The targets leave that range, so the part beyond it can never be predicted."
+NO_RETURN = "A Q-value is a sum of rewards and has no such limit, so most targets lie out of reach."
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Every way into the loss ends in such an activation."""
+    for call, makers in predictions.training_losses(script, ("cross_entropy",)):
+        if all(maker.op in BOUNDED for maker in makers):
+            most, floor = ("1", "1.46") if "sigmoid" in makers[0].op else ("2", "0.80")
+            yield _on_scores(script, call, makers, NARROW.format(most=most, floor=floor), Severity.ERROR)
+        elif all(maker.op in ("relu", "relu6") for maker in makers):
+            yield _on_scores(script, call, makers, CUT_OFF, Severity.WARNING)
+    for call, makers in predictions.training_losses(script, REGRESSIONS):
+        yield from _on_values(call, makers)
+
+
+def _on_scores(script: Script, call: Happened, makers: Sequence[Tensor], cause: str, severity: Severity) -> Finding:
+    editor, first = Editor(script), makers[0]
+    edits = predictions.without(editor, first) if len(makers) == 1 else None
+    local = edits is not None and predictions.stands_in(editor, first, call)
+    fix = fix_with(f"Give cross_entropy the raw scores, without {first.op}.", edits, "safe" if local else "unsafe")
+    return _finding(call, first, f"cross_entropy is given the output of {first.op}.", cause, fix, severity)
+
+
+def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
+    target = call.subject
+    if target is None:
+        return
+    picked = [inner for maker in makers for inner in _before_picking(maker)]
+    if picked and all(maker.op in BOUNDED or maker.op == "softmax" for maker in picked) and _is_bootstrapped(target):
+        first = picked[0]
+        message = f"Q-values are the output of {first.op}: {BOUNDED.get(first.op, 'between 0 and 1')}."
+        fix = Fix(f"Return the Q-values of the last layer as they are, without {first.op}.")
+        yield _finding(call, first, message, NO_RETURN, fix, Severity.WARNING)
+        return
+    reach = predictions.makers(target)
+    for ops, ranges in ((BELOW_ZERO, POSITIVE | BOUNDED), (ABOVE_ONE, BOUNDED)):
+        inside = [maker for maker in makers if maker.op in ranges and not (ops is BELOW_ZERO and "tanh" in maker.op)]
+        if len(inside) == len(makers) and reach and all(_made_by(value, ops) for value in reach):
+            first = makers[0]
+            message = f"The prediction is the output of {first.op}: {ranges[first.op]}."
+            fix = Fix(f"Let the last layer's output go to the loss without {first.op}, or scale the targets.")
+            yield _finding(call, first, message, OUT_OF_REACH, fix, Severity.ERROR)
+            return
+
+
+def _before_picking(maker: Tensor) -> list[Tensor]:
+    """What made the values of all actions, one of which `maker` picks."""
+    if maker.op not in ONE_OF_MANY or not maker.inputs:
+        return []
+    return [value for value in predictions.makers(maker.inputs[0]) if isinstance(value, Tensor)]
+
+
+def _is_bootstrapped(target: Value) -> bool:
+    """Is the target a reward plus a share of the next state's best value?"""
+    ops = {value.op for value in behind(target, through_cuts=True) if isinstance(value, Tensor)}
+    return "add" in ops and "mult" in ops and bool(ops & ONE_OF_MANY)
+
+
+def _made_by(value: Value, ops: frozenset[str]) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    if value.op == "batch" and value.inputs:
+        return all(_made_by(maker, ops) for maker in predictions.makers(value.inputs[0]))
+    return value.op in ops
+
+
+def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, severity: Severity) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"loss fed by {maker.place}"),
+        place=maker.place,
+        related=(call.event.place,),
+        severity=severity,
+        confidence=Confidence.CERTAIN if severity is Severity.ERROR else Confidence.LIKELY,
+    )

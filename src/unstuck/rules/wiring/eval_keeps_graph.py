@@ -1,0 +1,156 @@
+"""M06: an evaluation that records gradients nobody uses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, Forward, ModeChange, Place
+from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import modes
+from unstuck.source import knowledge
+from unstuck.source.base import dotted
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Located, Loop, events_in, located
+from unstuck.source.values import Const, Instance, Value, alternatives, root
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import Called
+
+rule = Rule(
+    code="M06",
+    name="eval-keeps-graph",
+    title="evaluation without no_grad() or inference_mode()",
+    severity=Severity.WARNING,
+)
+
+CAUSE = (
+    "While gradients are recorded every activation is kept for a backward() that never comes, so the evaluation takes "
+    "far more memory and more time, and runs out of memory at batch sizes that would fit."
+)
+NEEDS_GRADIENTS = (
+    "torch.autograd.grad",
+    "torch.autograd.functional.",
+    "torch.func.",
+    ".requires_grad_",
+    ".retain_grad",
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Loops that run a known model in an evaluation, with recording on and no backward."""
+    if "volatile" in script.text or not script.facts.calls:
+        return
+    told: set[tuple[str, str, str]] = set()
+    for item in located(script.facts.trace):
+        event = item.item.event
+        if not isinstance(event, Forward) or not event.output_requires_grad or event.place is None:
+            continue
+        matter = (event.place.path, event.place.function, event.model)
+        if matter not in told and _evaluates(script, item) and not _wants_gradients(script, item):
+            told.add(matter)
+            yield _finding(script, event, item.loops[-1])
+
+
+def _evaluates(script: Script, item: Located) -> bool:
+    model, place = item.item.subject, item.item.event.place
+    if not item.loops or not isinstance(model, Instance) or not knowledge.has_weights(model) or place is None:
+        return False
+    loop = item.loops[-1]
+    if not _over_data(loop):
+        return False
+    if any(isinstance(inner.event, Backward) for inner in events_in(loop.body)):
+        return False
+    return _in_eval_mode(script, item) or (modes.over_evaluation_data(loop) and _named(place))
+
+
+def _over_data(loop: Loop) -> bool:
+    """A `for` over something, not over numbers: games that are played to the end keep little."""
+    node = loop.node
+    if not isinstance(node, ast.For | ast.AsyncFor):
+        return False
+    return not (
+        isinstance(node.iter, ast.Call) and dotted(node.iter.func).endswith("range") and len(node.iter.args) < 3
+    )
+
+
+def _named(place: Place) -> bool:
+    return not place.function or modes.says_evaluation(place.function)
+
+
+def _in_eval_mode(script: Script, item: Located) -> bool:
+    """The last switch of the model's mode before the call, in the same function, was eval()."""
+    place, last = item.item.event.place, None
+    for other in events_in(script.facts.trace):
+        if other.time < item.item.time and isinstance(other.event, ModeChange) and other.subject is item.item.subject:
+            last = other.event
+    same = last is not None and last.place is not None and place is not None and last.place.function == place.function
+    return same and last is not None and not last.training
+
+
+def _wants_gradients(script: Script, item: Located) -> bool:
+    """Is the graph used after all, or is there none because the model is frozen?"""
+    facts, place, model = script.facts, item.item.event.place, item.item.subject
+    if any(_asks(called, place) for called in facts.calls):
+        return True
+    if any(set_.name == "requires_grad" and set_.value == Const(True) for set_ in facts.attributes):
+        return True
+    frozen = [fact.owner for fact in facts.frozen if not fact.trainable]
+    if isinstance(model, Instance) and any(_concerns(owner, model) for owner in frozen):
+        return True
+    results = {id(option) for called in facts.calls if called.place == place for option in alternatives(called.result)}
+    return any(id(value) in results for given in _given_to_backward(script) for value in behind(given))
+
+
+def _asks(called: Called, place: Place | None) -> bool:
+    if not called.name.startswith(NEEDS_GRADIENTS) and "requires_grad" not in called.kwargs:
+        return False
+    return called.name.startswith("torch.autograd.grad") or (place is not None and called.function == place.function)
+
+
+def _concerns(owner: Value, model: Instance) -> bool:
+    return any(not isinstance(option, Instance) or root(option) is root(model) for option in alternatives(owner))
+
+
+def _given_to_backward(script: Script) -> Iterator[Value]:
+    return (item.value for item in script.facts.backwards if item.value is not None)
+
+
+def _finding(script: Script, event: Forward, loop: Loop) -> Finding:
+    place = event.place
+    assert place is not None
+    where = f" in {place.function}()" if place.function else ""
+    return rule.finding(
+        Witness.SOURCE,
+        f"{event.model} is evaluated{where} while gradients are recorded.",
+        cause=CAUSE,
+        fix=_fix(script, place),
+        subject=Subject("call", f"evaluation at {place}"),
+        place=place,
+        related=(loop.place,),
+    )
+
+
+def _fix(script: Script, place: Place) -> Fix:
+    function = _function_around(script, place)
+    if function is None:
+        return Fix("Put the loop under `with torch.no_grad():`.")
+    text = "\n".join(script.lines[function.lineno - 1 : function.end_lineno])
+    edits = None
+    if "backward" not in text and not function.decorator_list and "import torch\n" in script.text:
+        edits = Editor(script).insert_before(function, "@torch.no_grad()")
+    return fix_with("Decorate the function with @torch.no_grad().", edits, "unsafe")
+
+
+def _function_around(script: Script, place: Place) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The innermost function around a place of this file."""
+    if place.path != script.path or not place.function:
+        return None
+    functions = (node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    around = [node for node in functions if node.lineno <= place.line <= (node.end_lineno or 0)]
+    return max(around, key=lambda node: node.lineno, default=None)

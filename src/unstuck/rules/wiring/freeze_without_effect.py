@@ -1,0 +1,233 @@
+"""M09: a freeze or a resize that changes nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import Place
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.source import knowledge
+from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.scope import SourceFile
+from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import AttributeSet
+
+rule = Rule(
+    code="M09",
+    name="freeze-without-effect",
+    title="a freeze or a resize that changes nothing",
+    severity=Severity.ERROR,
+    explains=("O17", "O19"),
+)
+
+MISSPELT = re.compile(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
+SIZES = frozenset("in_features out_features in_channels out_channels num_features num_embeddings embedding_dim".split())
+PARTS = re.compile(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
+"""Names of parts of ready-made models that are modules, not tensors."""
+OVER_MODULES = ("children", "modules", "named_children", "named_modules")
+ON_MODULE = "On a module this is a new attribute that nobody reads: its parameters keep requires_grad and train on."
+NO_SUCH_SWITCH = "PyTorch knows no attribute of this name: Python creates it, nobody reads it, and training goes on."
+COMPARED = "This compares (or names) and forgets the result: nothing is set, and the parameter trains on."
+NOT_RESIZED = (
+    "The weights are made when the layer is; this only changes the number it prints, and its output keeps its shape."
+)
+READS_IT = r"\.{name}\b(?!\s*=[^=])"
+
+
+class _Mistake(msgspec.Struct, eq=False):
+    """One statement that changes nothing."""
+
+    what: str
+    cause: str
+    fix: str
+    place: Place
+    text: str = ""
+    """What to write instead of the statement, if that is known."""
+    trained: bool = True
+    """An optimizer of the script may well hold what was to be frozen."""
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Assignments to attributes that nobody reads, and comparisons where an assignment was meant."""
+    told: set[Place] = set()
+    for mistake in (*_assigned(script), *_set_on_children(script), *_only_compared(script)):
+        if mistake.place in told:
+            continue
+        told.add(mistake.place)
+        yield rule.finding(
+            Witness.SOURCE,
+            f"{mistake.what} has no effect.",
+            cause=mistake.cause,
+            fix=fix_with(mistake.fix, _edits(script, mistake), "unsafe"),
+            subject=Subject("module", mistake.what),
+            place=mistake.place,
+            severity=Severity.ERROR if mistake.trained and script.facts.optimizers else Severity.WARNING,
+        )
+
+
+def _edits(script: Script, mistake: _Mistake) -> Edits | None:
+    editor = Editor(script)
+    statement = editor.statement_at(mistake.place)
+    return editor.replace(statement, mistake.text) if statement is not None and mistake.text else None
+
+
+def _assigned(script: Script) -> Iterator[_Mistake]:
+    for item in script.facts.attributes:
+        owner, written, place = ast.unparse(item.node.value), ast.unparse(item.node), item.place
+        found: _Mistake | None = None
+        if item.name == "requires_grad" and _is_module(item) and not _done_otherwise(script, item):
+            found = _frozen(owner, written, place, _value_of(script, place))
+        elif item.name != "requires_grad" and MISSPELT.match(item.name) and _is_trainable(item):
+            fix = f"Write {owner}.requires_grad_(...), which exists on modules and on parameters."
+            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+        elif item.name == "trainable" and _is_trainable(item) and not _reads(script, "trainable"):
+            fix = f"Write {owner}.requires_grad_(...); trainable belongs to Keras."
+            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+        elif item.name in SIZES and _is_layer(item) and not re.search(r"\.weight(\.data)?\s*=[^=]", script.text):
+            fix = f"Put a new layer in its place, such as {owner} = nn.Linear(..., ...)."
+            found = _Mistake(f"Setting {written}", NOT_RESIZED, fix, place)
+        if found is not None:
+            found.trained = _is_trained(script, item.owner) or item.name in SIZES
+            yield found
+
+
+def _done_otherwise(script: Script, item: AttributeSet) -> bool:
+    """The parameters are frozen properly elsewhere, or were never frozen before this "unfreezes" them."""
+    owners = {id(option) for option in alternatives(item.owner)}
+    frozen = [fact for fact in script.facts.frozen if not fact.trainable]
+    properly = any(id(option) in owners for fact in frozen for option in alternatives(fact.owner))
+    return not frozen if item.value == Const(True) else properly
+
+
+def _is_trained(script: Script, owner: Value) -> bool:
+    """Was an optimizer given the parameters of the module it is part of?"""
+    whole = {module for made in script.facts.optimizers for module in order.owners(made.parameters)}
+    return bool(order.owners(owner) & whole)
+
+
+def _frozen(owner: str, written: str, place: Place, value: str) -> _Mistake:
+    text = f"{owner}.requires_grad_({value})" if value else ""
+    fix = f"Call {owner}.requires_grad_({value or '...'}), which sets it on every parameter."
+    return _Mistake(f"Setting {written} on a module", ON_MODULE, fix, place, text)
+
+
+def _freeze(script: Script, owner: str, place: Place) -> str:
+    value = _value_of(script, place)
+    return f"{owner}.requires_grad_({value})" if value else ""
+
+
+def _value_of(script: Script, place: Place) -> str:
+    """What the assignment at a place assigns, as text, if it assigns to nothing else."""
+    statement = Editor(script).statement_at(place)
+    plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1
+    return ast.unparse(statement.value) if plain and isinstance(statement, ast.Assign) else ""
+
+
+def _is_module(item: AttributeSet) -> bool:
+    return all(_lacks(option, item.name) for option in alternatives(item.owner))
+
+
+def _lacks(owner: Value, name: str) -> bool:
+    """Is it certainly a module, of a class that makes nothing of this attribute?"""
+    if not isinstance(owner, Instance) or not knowledge.is_module(owner):
+        return False
+    if owner.cls is not None:
+        return not _mentions(owner.cls, name)
+    return not owner.kind.startswith("part of ") or PARTS.match(owner.label) is not None
+
+
+def _mentions(cls: UserClass, name: str, depth: int = 0) -> bool:
+    """Does the class or one it derives from define or read `self.name`, or derive from something unseen?"""
+    if any(_is_own(node, name) for node in ast.walk(cls.node)):
+        return True
+    bases = [option for base in cls.bases for option in alternatives(base)]
+    above = (base for base in bases if isinstance(base, UserClass))
+    return depth < 8 and any(_mentions(base, name, depth + 1) for base in above)
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name in (name, "__setattr__")
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.attr == name and node.value.id == "self"
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _is_trainable(item: AttributeSet) -> bool:
+    options = alternatives(item.owner)
+    return all(isinstance(option, Param) or _lacks(option, item.name) for option in options)
+
+
+def _is_layer(item: AttributeSet) -> bool:
+    options = alternatives(item.owner)
+    return all(isinstance(option, Instance) and option.cls is None and _lacks(option, item.name) for option in options)
+
+
+def _reads(script: Script, name: str) -> bool:
+    return re.search(READS_IT.format(name=name), script.text) is not None
+
+
+def _set_on_children(script: Script) -> Iterator[_Mistake]:
+    """`for layer in model.children(): layer.requires_grad = False`."""
+    if not re.search(r"\.requires_grad\s*=[^=]", script.text) or not re.search(r"(children|modules)\(\)", script.text):
+        return
+    file = SourceFile(script.path, script.lines)
+    for loop in ast.walk(script.tree):
+        name = _module_of(loop) if isinstance(loop, ast.For) else ""
+        for node in ast.walk(loop) if name else ():
+            if isinstance(node, ast.Assign) and _sets_on(node.targets[0], name) and len(node.targets) == 1:
+                target = node.targets[0]
+                written, value = ast.unparse(target), ast.unparse(node.value)
+                yield _frozen(name, written, file.place(target), value)
+
+
+def _module_of(loop: ast.For) -> str:
+    """The name of the module in each turn of `for ... in model.named_children():`, or empty."""
+    call = loop.iter
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in OVER_MODULES:
+        return ""
+    target: ast.expr = loop.target
+    if call.func.attr.startswith("named"):
+        if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+            return ""
+        target = target.elts[1]
+    again = (node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Name))
+    rebound = any(isinstance(node.ctx, ast.Store) and node.id == getattr(target, "id", "") for node in again)
+    return target.id if isinstance(target, ast.Name) and not rebound else ""
+
+
+def _sets_on(target: ast.expr, name: str) -> bool:
+    if not isinstance(target, ast.Attribute) or target.attr != "requires_grad":
+        return False
+    return isinstance(target.value, ast.Name) and target.value.id == name
+
+
+def _only_compared(script: Script) -> Iterator[_Mistake]:
+    """`p.requires_grad == False` as a statement, or `model.requires_grad_` without the call."""
+    if not re.search(r"\.requires_grad(\s*==|_\s*(#|$))", script.text, re.M):
+        return
+    file = SourceFile(script.path, script.lines)
+    for node in ast.walk(script.tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if (
+            isinstance(value, ast.Compare)
+            and isinstance(value.left, ast.Attribute)
+            and value.left.attr == "requires_grad"
+        ):
+            text = f"{ast.unparse(value.left)} = {ast.unparse(value.comparators[0])}"
+            if isinstance(value.ops[0], ast.Eq):
+                yield _Mistake(ast.unparse(value), COMPARED, "Write = instead of ==.", file.place(value), text)
+        elif isinstance(value, ast.Attribute) and value.attr == "requires_grad_":
+            written = ast.unparse(value)
+            yield _Mistake(f"{written} without a call", COMPARED, f"Write {written}(False).", file.place(value))

@@ -1,0 +1,159 @@
+"""M03: a sum or list of losses that keeps the graph of every step alive."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import Backward, Place
+from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source import knowledge
+from unstuck.source.base import dotted
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Happened, Loop, events_in
+from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M03",
+    name="graph-kept-alive",
+    title="a running sum or list that keeps the graph of every step",
+    severity=Severity.WARNING,
+)
+
+CAUSE = (
+    "A loss hangs on the graph of its step, and a sum or list of losses keeps all these graphs, so memory grows with "
+    "every step."
+)
+TERMS = frozenset("scale add sub mult div neg mean sum".split())
+STAYS_TENSOR = (
+    r"(torch\.\w+|stack|cat|return|yield|self\.log\w*)\b[^\n]*\b{name}\b|"
+    r"\b{name}(\[[^\]\n]*\])?\.(?!append|clear|extend|pop)"
+)
+"""Ways to go on with the sum that a plain number would not bear."""
+
+
+class _Keeper(msgspec.Struct, eq=False):
+    """Something that outlives the turn of a loop and took in a tensor."""
+
+    name: str
+    value: Value
+    given: ast.expr
+    place: Place
+    loop: Loop
+    how: str
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Sums and lists that take in what the same turn of the loop has back-propagated."""
+    told: set[Place] = set()
+    for keeper in _keepers(script):
+        if keeper.place in told or not _outlives(keeper) or _is_reset(keeper):
+            continue
+        backward = next((item for item in _backwards(script, keeper.loop) if _hangs_on(keeper.value, item)), None)
+        if backward is not None:
+            told.add(keeper.place)
+            yield _finding(script, keeper, backward.event.place)
+
+
+def _keepers(script: Script) -> Iterator[_Keeper]:
+    for kept in script.facts.kept:
+        given = kept.node.value
+        if isinstance(kept.node, ast.Assign) and isinstance(given, ast.BinOp):
+            given = given.left if dotted(given.right) == kept.name else given.right
+        if kept.recording:
+            yield _Keeper(kept.name, kept.value, given, kept.place, kept.loops[-1], "adds up")
+    for called in script.facts.calls:
+        if called.name == ".append" and called.recording and called.loops and len(called.args) == 1:
+            whose = called.node.func
+            name = dotted(whose.value) if isinstance(whose, ast.Attribute) else ""
+            limited = isinstance(called.receiver, Instance)
+            if name and not limited and called.discarded:
+                place, loop = called.place, called.loops[-1]
+                yield _Keeper(name, called.args[0], called.node.args[0], place, loop, "collects")
+
+
+def _backwards(script: Script, loop: Loop) -> list[Happened]:
+    """What one turn of the loop itself back-propagates for good."""
+    items = [item for item in events_in(loop.body, nested_loops=False) if isinstance(item.event, Backward)]
+    again = {called.place for called in script.facts.calls if called.last == "backward" and _retains(called.kwargs)}
+    return [] if any(item.event.place in again for item in items) else items
+
+
+def _retains(options: dict[str, Value]) -> bool:
+    return any(options.get(name, Const(False)) != Const(False) for name in ("retain_graph", "create_graph"))
+
+
+def _hangs_on(value: Value, backward: Happened) -> bool:
+    """Was the value, or something it was computed from without a cut, back-propagated?"""
+    spent = _spent(backward.value or Const(None))
+    return bool(spent) and all(any(id(part) in spent for part in behind(option)) for option in alternatives(value))
+
+
+def _spent(value: Value) -> set[int]:
+    """ids of the losses that `value` is the sum, mean or multiple of, and of itself."""
+    found: set[int] = set()
+    waiting = list(alternatives(value))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Tensor) and not part.cut and id(part) not in found:
+            found.add(id(part))
+            if part.op in TERMS:
+                waiting += [option for given in part.inputs for option in alternatives(given) if _is_loss(option)]
+    return found
+
+
+def _is_loss(value: Value) -> bool:
+    return isinstance(value, Tensor) and (value.op in TERMS or value.op in knowledge.LOSS_FUNCTIONS)
+
+
+def _outlives(keeper: _Keeper) -> bool:
+    """Is it there in the next turn? Not if it is a name of a function that the loop calls."""
+    inside = any(node is keeper.given for node in ast.walk(keeper.loop.node))
+    return inside or ("." in keeper.name and keeper.place.function in ("update", "add", "append", "log"))
+
+
+def _is_reset(keeper: _Keeper) -> bool:
+    """The loop itself starts the sum or list anew, or lets go of what it holds."""
+    for node in ast.walk(keeper.loop.node):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.expr)]
+            own = node.value is not None and any(part is keeper.given for part in ast.walk(node.value))
+            if not own and any(dotted(part) == keeper.name for part in names):
+                return True
+        elif isinstance(node, ast.Attribute) and dotted(node.value) == keeper.name:
+            if node.attr in ("clear", "pop", "popleft", "detach_", "reset"):
+                return True
+        elif isinstance(node, ast.Delete) and any(dotted(part) == keeper.name for part in node.targets):
+            return True
+    return False
+
+
+def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding:
+    given = ast.unparse(keeper.given)
+    return rule.finding(
+        Witness.SOURCE,
+        f"{keeper.name} {keeper.how} {given} with its graph, turn after turn.",
+        cause=CAUSE,
+        fix=_fix(script, keeper),
+        subject=Subject("call", f"{keeper.name} at {keeper.place}"),
+        place=keeper.place,
+        related=(backward,),
+    )
+
+
+def _fix(script: Script, keeper: _Keeper) -> Fix:
+    later = re.compile(STAYS_TENSOR.format(name=re.escape(keeper.name)))
+    shown = "detach" if "." in keeper.name or later.search(script.text) else "item"
+    edits = Editor(script).wrap(keeper.given, f"{{}}.{shown}()") if keeper.place.path == script.path else None
+    return fix_with(f"Keep {ast.unparse(keeper.given)}.{shown}() instead.", edits, "safe")

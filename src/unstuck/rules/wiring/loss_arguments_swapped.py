@@ -1,0 +1,127 @@
+"""M08: the target given to a loss where the prediction belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import LossCall
+from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import predictions
+from unstuck.source import knowledge
+from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.source.flow import behind
+from unstuck.source.trace import Happened
+from unstuck.source.values import Const, Tensor, Value, members
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M08",
+    name="loss-arguments-swapped",
+    title="loss(target, prediction) in place of loss(prediction, target)",
+    severity=Severity.ERROR,
+    explains=("O01", "O14", "G08", "G10"),
+)
+
+CAUSES = {
+    "cross_entropy": "It takes the scores first and the labels second; the other way round it raises.",
+    "nll_loss": "It takes log-probabilities first and the labels second; the other way round it raises.",
+    "binary_cross_entropy": (
+        "It takes the logarithm of its first argument, and that of a label 0 or 1 is infinite: the gradient of the "
+        "prediction is infinite whatever the prediction is."
+    ),
+    "binary_cross_entropy_with_logits": (
+        "It takes its first argument for the scores: the gradient of the prediction is the negated label, whatever the "
+        "prediction is."
+    ),
+}
+"""The losses in which the order of the arguments matters, and what the wrong one does."""
+MADE = frozenset("data batch zeros ones full zeros_like ones_like full_like randint rand one_hot rebuilt".split())
+"""Operations that make tensors out of nothing a model has computed."""
+NO_LOG = (
+    "kl_div computes target * (log(target) - input), so its input must hold log-probabilities and its target "
+    "probabilities: otherwise the result is negative or NaN, and no divergence."
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """The first argument is data and the second a model's output; for kl_div, the logarithm is on the wrong side."""
+    for call in script.facts.losses:
+        event = call.event
+        if not isinstance(event, LossCall) or call.value is None or call.subject is None:
+            continue
+        if event.loss == "kl_div":
+            yield from _divergence(script, call)
+        elif event.loss in CAUSES and _is_data(call.value) and _is_predicted(call.subject):
+            message = f"{event.loss} is given the target first and the prediction second."
+            yield _finding(call, message, CAUSES[event.loss], _swapped(script, call))
+
+
+def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
+    if call.options.get("log_target", Const(False)) != Const(False):
+        return
+    first, second = _operations(call.value), _operations(call.subject)
+    if first == {"softmax"} and second == {"log_softmax"}:
+        yield _finding(call, "kl_div is given the log-probabilities second.", NO_LOG, _swapped(script, call))
+    elif first == {"softmax"}:
+        fix = Fix("Give it log_softmax of the scores first, and the target's probabilities second.")
+        yield _finding(call, "kl_div is given plain probabilities (softmax) first.", NO_LOG, fix)
+
+
+def _operations(value: Value | None) -> set[str]:
+    made = predictions.makers(value) if value is not None else []
+    return {maker.op if isinstance(maker, Tensor) else "" for maker in made}
+
+
+def _is_data(value: Value) -> bool:
+    """Certainly nothing that a model computed or that is being optimised."""
+    waiting, found = [value], False
+    while waiting:
+        for part in members(waiting.pop()):
+            if isinstance(part, Const):
+                continue
+            if not isinstance(part, Tensor) or part.leaf or part.module is not None:
+                return False
+            if part.op in MADE and not (part.op == "data" and part.inputs):
+                found = True
+            elif part.inputs:
+                waiting += part.inputs
+            else:
+                return False
+    return found
+
+
+def _is_predicted(value: Value) -> bool:
+    """Certainly the output of a module with weights, through which a gradient would flow."""
+    made = predictions.makers(value)
+    return bool(made) and all(isinstance(maker, Tensor) and _through_weights(maker) for maker in made)
+
+
+def _through_weights(value: Tensor) -> bool:
+    parts = [part for part in behind(value) if isinstance(part, Tensor)]
+    alive = [part for part in parts if part.module is not None and not part.cut]
+    return any(part.module is not None and knowledge.has_weights(part.module) for part in alive)
+
+
+def _swapped(script: Script, call: Happened) -> Fix:
+    return fix_with("Give it the prediction first and the target second.", _swap(Editor(script), call), "safe")
+
+
+def _swap(editor: Editor, call: Happened) -> Edits | None:
+    node = editor.call_at(call.event.place) if call.event.place else None
+    if node is None or len(node.args) < 2:
+        return None
+    first, second = (editor.text_of(argument) for argument in node.args[:2])
+    if first is None or second is None:
+        return None
+    return both(editor.replace(node.args[0], second), editor.replace(node.args[1], first))
+
+
+def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
+    place = call.event.place
+    subject = Subject("call", f"loss at {place}")
+    return rule.finding(Witness.SOURCE, message, cause=cause, fix=fix, subject=subject, place=place)

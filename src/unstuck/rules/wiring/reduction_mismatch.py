@@ -1,0 +1,132 @@
+"""M11: a mean over the batch added to a sum over the batch, which outweighs it by the number of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source import knowledge
+from unstuck.source.flow import behind, producers
+from unstuck.source.values import Const, Group, Tensor, Value
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M11",
+    name="reduction-mismatch",
+    title="loss terms added under different reductions, a mean and a sum over the batch",
+    severity=Severity.WARNING,
+    explains=("R01", "G08", "R08"),
+)
+
+CAUSE = (
+    "The sum grows with the size of the batch and of an example, the mean does not: the sum outweighs the other term, "
+    "and the balance changes with the batch size."
+)
+FIX = "Reduce both alike: both as sums, or each summed over an example's elements and averaged over the batch."
+SMALL_WEIGHT = 0.1
+"""A sum with a smaller weight than this may have been balanced by hand."""
+LARGE_WEIGHT = 10.0
+"""So may a mean with a larger one."""
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One summand of a loss with the constant before it."""
+
+    made: Tensor
+    weight: float
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Behind a backward(): `mean-reduced loss + sum over everything`."""
+    if "sum" not in script.text:
+        return
+    values = [call.value for call in script.facts.backwards if call.value is not None]
+    inner: set[int] = set()
+    for value in behind(Group(list(values))):
+        if not isinstance(value, Tensor) or value.cut or value.op != "add" or id(value) in inner:
+            continue
+        inner.update(id(side) for side in value.inputs)
+        terms = list(_terms(value, 1.0))
+        means = [term for term in terms if _is_mean(term.made) and term.weight <= LARGE_WEIGHT]
+        sums = [term for term in terms if term.weight >= SMALL_WEIGHT and _is_whole_sum(term.made)]
+        if means and sums:
+            yield _finding(value, means[0].made, sums[0].made)
+
+
+def _terms(value: Value, weight: float) -> Iterator[Term]:
+    """The summands of a value that are known on every way, with the constants before them."""
+    made = list(producers(value))
+    if len(made) != 1 or not isinstance(made[0], Tensor) or made[0].cut:
+        return
+    term = made[0]
+    if term.op in ("add", "sub"):
+        for side in term.inputs:
+            yield from _terms(side, weight)
+    elif term.op == "neg":
+        yield from _terms(term.inputs[0], weight)
+    elif term.op == "mult":
+        for number, other in (term.inputs, term.inputs[::-1]):
+            if isinstance(number, Const) and isinstance(number.value, int | float):
+                yield from _terms(other, weight * abs(number.value))
+    else:
+        yield Term(term, weight)
+
+
+def _is_mean(value: Tensor) -> bool:
+    """Certainly a loss of torch averaged over the batch."""
+    if value.op not in knowledge.LOSS_FUNCTIONS or value.options.keys() & {"size_average", "reduce"}:
+        return False
+    reduction = value.options.get("reduction", Const("mean"))
+    return reduction in (Const("mean"), Const("batchmean")) and not _given_by_position(value)
+
+
+def _given_by_position(value: Tensor) -> bool:
+    """Was the module made with arguments whose meaning depends on their place?"""
+    return value.module is not None and len(value.module.args) > 1
+
+
+def _is_whole_sum(value: Tensor) -> bool:
+    """Certainly a sum over all elements, the batch included, of something a model computed."""
+    if value.op in knowledge.LOSS_FUNCTIONS:
+        return value.options.get("reduction") == Const("sum") or value.options.get("size_average") == Const(False)
+    if value.op != "sum" or value.args or value.options or len(value.inputs) != 1:
+        return False
+    parts = [part for part in behind(value.inputs[0]) if isinstance(part, Tensor)]
+    if any(part.op in ("mean", "sum") or part.op in knowledge.LOSS_FUNCTIONS for part in _until_modules(value)):
+        return False
+    return any(part.module is not None and knowledge.has_weights(part.module) for part in parts)
+
+
+def _until_modules(value: Tensor) -> Iterator[Tensor]:
+    """The operations between the sum and the outputs of layers."""
+    waiting = list(value.inputs)
+    seen: set[int] = set()
+    while waiting:
+        for part in producers(waiting.pop()):
+            if isinstance(part, Tensor) and id(part) not in seen:
+                seen.add(id(part))
+                yield part
+                if part.module is None or not knowledge.has_weights(part.module):
+                    waiting += part.inputs
+
+
+def _finding(value: Tensor, mean: Tensor, whole: Tensor) -> Finding:
+    kind = whole.op if whole.op in knowledge.LOSS_FUNCTIONS else "a sum over the whole batch"
+    summed = f"{kind} summed over the batch" if whole.op in knowledge.LOSS_FUNCTIONS else kind
+    return rule.finding(
+        Witness.SOURCE,
+        f"{mean.op}, a mean over the batch, is added to {summed}.",
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loss", f"terms at {value.place}"),
+        place=value.place,
+        related=(mean.place, whole.place),
+        confidence=Confidence.LIKELY,
+    )

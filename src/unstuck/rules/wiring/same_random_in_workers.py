@@ -1,0 +1,159 @@
+"""M05: random numbers that are the same in every worker, epoch or example."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Place
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.modes import says_evaluation
+from unstuck.source.base import dotted
+from unstuck.source.scope import SourceFile
+from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, UserFunction
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import Called
+
+rule = Rule(
+    code="M05",
+    name="same-random-in-workers",
+    title="the same random numbers in every worker, epoch or example",
+    severity=Severity.WARNING,
+)
+
+GENERATORS = re.compile(r"(^|\.)(RandomState|default_rng|Random|Generator)$")
+SEEDS = re.compile(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
+RANDOM_TEXT = re.compile(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
+COPIED = (
+    "Every worker process starts with a copy of it in the same state, and new workers start every epoch: all of them "
+    "draw the same numbers, epoch after epoch."
+)
+WORKERS = "Every worker is seeded with the same number, so all of them draw the same augmentations."
+EXAMPLES = "The generator is set back before every example, so each one gets the same 'random' augmentation."
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Generators copied into workers, workers seeded alike, and examples that seed again."""
+    if not RANDOM_TEXT.search(script.text) or not re.search(r"Dataset|DataLoader", script.text):
+        return
+    loaders = [called for called in script.facts.calls if called.last == "DataLoader"]
+    told: set[Place] = set()
+    for finding in (*_copied(script, loaders), *_seeded_alike(script, loaders), *_seeded_again(script)):
+        if finding.place is not None and finding.place not in told:
+            told.add(finding.place)
+            yield finding
+
+
+def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
+    for called in loaders:
+        dataset = called.args[0] if called.args else called.kwargs.get("dataset", UNKNOWN)
+        workers = called.kwargs.get("num_workers", Const(0))
+        several = isinstance(workers, Const) and isinstance(workers.value, int) and workers.value > 0
+        if not several or not isinstance(dataset, Instance) or dataset.cls is None or "worker_init_fn" in called.kwargs:
+            continue
+        for name, node in _generators(dataset.cls):
+            if _drawn_from(dataset.cls, name):
+                place = SourceFile(script.path, script.lines).place(node)
+                other = dataset.cls.scope.source.path != script.path
+                yield _finding(
+                    f"self.{name} of {dataset.last} draws the same numbers in every worker.",
+                    COPIED,
+                    "Draw with torch.rand (seeded per worker and epoch), or make the generator in worker_init_fn "
+                    "from torch.initial_seed().",
+                    called.place if other else place,
+                    called.place,
+                )
+
+
+def _generators(cls: UserClass) -> Iterator[tuple[str, ast.AST]]:
+    """Attributes that `__init__` sets to a random generator of their own, whatever the branch."""
+    start = cls.methods.get("__init__")
+    for node in ast.walk(start) if start is not None else ():
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made, target = dotted(node.value.func), node.targets[0]
+            own = isinstance(target, ast.Attribute) and dotted(target.value) == "self"
+            # Without a seed default_rng() asks the system for one, but once: the copies are still copies.
+            if own and isinstance(target, ast.Attribute) and GENERATORS.search(made):
+                yield target.attr, node
+
+
+def _drawn_from(cls: UserClass, name: str) -> bool:
+    """`__getitem__` draws from it, and nothing but `__init__` makes it anew."""
+    anew = [
+        node
+        for method in cls.methods.values()
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == name
+    ]
+    item = cls.methods.get("__getitem__")
+    drawn = item is not None and any(dotted(node).startswith(f"self.{name}.") for node in _attributes(item))
+    seeded = any("get_worker_info" in dotted(node) or node.attr == "seed" for node in _attributes(cls.node))
+    return drawn and not seeded and len(anew) == 1
+
+
+def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
+    return (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
+
+
+def _seeded_alike(script: Script, loaders: list[Called]) -> Iterator[Finding]:
+    """`worker_init_fn` that seeds with a number that is the same for all."""
+    for called in loaders:
+        function = called.kwargs.get("worker_init_fn")
+        if not isinstance(function, UserFunction) or function.scope.source.path != script.path:
+            continue
+        calls = [node for node in ast.walk(function.node) if isinstance(node, ast.Call)]
+        seeds = [node for node in calls if SEEDS.search(dotted(node.func)) and node.args]
+        if seeds and all(isinstance(node.args[0], ast.Constant) for node in seeds):
+            yield _finding(
+                "worker_init_fn gives every worker the same seed.",
+                WORKERS,
+                "Seed with torch.initial_seed() % 2**32, which differs between workers, or leave worker_init_fn out.",
+                SourceFile(script.path, script.lines).place(seeds[0]),
+                called.place,
+            )
+
+
+def _seeded_again(script: Script) -> Iterator[Finding]:
+    """`np.random.seed(0)` inside `__getitem__` of a training dataset, on every call."""
+    for node in ast.walk(script.tree):
+        if not isinstance(node, ast.ClassDef) or says_evaluation(node.name) or not _is_dataset(node):
+            continue
+        item = next(
+            (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__getitem__"), None
+        )
+        for statement in item.body if item is not None else ():
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(call, ast.Call) and SEEDS.search(dotted(call.func)) and _is_same(call):
+                yield _finding(
+                    f"{node.name}.__getitem__ seeds with {ast.unparse(call.args[0])} for every example.",
+                    EXAMPLES,
+                    "Seed once, before the training; for repeatable examples seed with the index.",
+                    SourceFile(script.path, script.lines).place(call),
+                )
+
+
+def _is_same(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value is not None
+
+
+def _is_dataset(node: ast.ClassDef) -> bool:
+    return any(dotted(base).endswith("Dataset") for base in node.bases)
+
+
+def _finding(message: str, cause: str, fix: str, place: Place, related: Place | None = None) -> Finding:
+    return rule.finding(
+        Witness.SOURCE,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"random numbers at {place}"),
+        place=place,
+        related=(related,),
+        confidence=Confidence.CERTAIN,
+    )

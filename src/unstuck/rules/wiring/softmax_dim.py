@@ -1,0 +1,142 @@
+"""M02: softmax over the batch axis, or over an axis that nobody named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import predictions
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.facts import Called
+from unstuck.source.flow import argument, producers
+from unstuck.source.values import Const, Instance, Tensor, Value
+
+if TYPE_CHECKING:
+    from unstuck.events import Place
+    from unstuck.source import Script
+
+rule = Rule(
+    code="M02",
+    name="softmax-dim",
+    title="softmax over the batch axis, or over an axis that is not named",
+    severity=Severity.ERROR,
+    explains=("O01", "R04", "R08"),
+)
+
+FUNCTIONS = frozenset({"softmax", "log_softmax", "softmin"})
+MODULES = frozenset({"Softmax", "LogSoftmax", "Softmin"})
+LOSSES = ("nll_loss", "cross_entropy", "kl_div", "mse_loss", "l1_loss", "binary_cross_entropy")
+KEEPS_ROWS = frozenset(
+    "Linear Bilinear BatchNorm1d BatchNorm2d LayerNorm GroupNorm Conv1d Conv2d Conv3d relu leaky_relu elu gelu silu "
+    "tanh sigmoid softplus dropout dropout1d dropout2d max_pool1d max_pool2d avg_pool2d MaxPool2d AvgPool2d "
+    "AdaptiveAvgPool2d adaptive_avg_pool2d Dropout2d float to cuda cpu add sub mult div".split()
+)
+"""Operations after which the rows of a batch are still its first axis."""
+SIZED = frozenset({"randn", "rand", "zeros", "ones"})
+
+OVER_BATCH = (
+    "Axis 0 holds the examples of the batch, so they compete with each other for one class, and the probabilities of "
+    "one example do not sum to 1."
+)
+IMPLICIT = "Without dim torch takes axis 1 for 2 and 4 dimensions, and axis 0 for 1 and 3: with 3 that is the batch."
+OVER_BMM = "Without dim torch takes axis 0 of a tensor with 3 dimensions, such as bmm returns, and that is the batch."
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """A prediction normalised along dim=0 of a batch; a softmax without dim."""
+    if "oftm" not in script.text:
+        return
+    for call, makers in predictions.training_losses(script, LOSSES):
+        guilty = [_softmax(maker) for maker in makers]
+        found = [softmax for softmax in guilty if softmax is not None and _is_over_batch(softmax)]
+        if len(found) == len(makers):
+            yield _over_batch(script, found[0], call.event.place)
+    for called in script.facts.calls:
+        yield from _without_dim(script, called)
+
+
+def _softmax(maker: Tensor) -> Tensor | None:
+    """The softmax that made a prediction, also before a logarithm."""
+    if maker.op == "log" and maker.inputs:
+        inner = list(producers(maker.inputs[0]))
+        maker = inner[0] if len(inner) == 1 and isinstance(inner[0], Tensor) else maker
+    return maker if maker.op in FUNCTIONS else None
+
+
+def _is_over_batch(softmax: Tensor) -> bool:
+    dim = argument(softmax, "dim", 0)
+    return dim == Const(0) and bool(softmax.inputs) and _is_batched(softmax.inputs[0])
+
+
+def _is_batched(value: Value) -> bool:
+    """Is the first axis certainly that of a loader's batch, or of a made tensor with two axes?"""
+    while isinstance(value, Tensor):
+        if value.op == "batch" or (value.op == "data" and not value.inputs):
+            return value.op == "batch" or any(isinstance(item, Instance) for item in value.args)
+        if value.op == "part" and value.inputs and isinstance(value.inputs[0], Tensor) and value.inputs[0].op == "data":
+            value = value.inputs[0]
+        elif value.op in SIZED:
+            return len(value.inputs) > 1 and all(isinstance(item, Const) for item in value.inputs[:2])
+        elif value.inputs and (value.op in KEEPS_ROWS or _keeps_first_axis(value)):
+            value = value.inputs[0]
+        else:
+            return False
+    return False
+
+
+def _keeps_first_axis(value: Tensor) -> bool:
+    """`flatten(x, 1)` and `x.view(n, -1)`: still one row per example."""
+    if value.op == "flatten":
+        start = argument(value, "start_dim", 0)
+        return start == Const(1) or (start is None and value.module is not None)
+    return value.op in ("view", "reshape") and (len(value.args) > 1 or value.module is not None)
+
+
+def _over_batch(script: Script, softmax: Tensor, loss: Place | None) -> Finding:
+    editor = Editor(script)
+    edits = editor.set_keyword(softmax.place, "dim", "1") if softmax.place and _names_dim(editor, softmax) else None
+    return rule.finding(
+        Witness.SOURCE,
+        f"{softmax.op} runs over dim=0, the batch.",
+        cause=OVER_BATCH,
+        fix=fix_with("Use dim=1 (or -1), the axis of the classes.", edits, "unsafe"),
+        subject=Subject("call", f"softmax at {softmax.place}"),
+        place=softmax.place,
+        related=(loss,),
+    )
+
+
+def _names_dim(editor: Editor, softmax: Tensor) -> bool:
+    node = editor.call_at(softmax.place) if softmax.place else None
+    return node is not None and any(keyword.arg == "dim" for keyword in node.keywords)
+
+
+def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
+    function = called.name.startswith("torch.nn.functional.") and called.last in FUNCTIONS
+    module = called.name.startswith("torch.nn.") and called.last in MODULES
+    if not (function or module) or len(called.args) > function or called.kwargs.keys() & {"dim", "_stacklevel"}:
+        return
+    if any(keyword.arg is None for keyword in called.node.keywords):
+        return
+    over_bmm = function and bool(called.args) and _is_bmm(called.args[0])
+    edits = Editor(script).set_keyword(called.place, "dim", "-1")
+    yield rule.finding(
+        Witness.SOURCE,
+        f"{called.last} is given no dim" + (", and takes axis 0 of what bmm returns." if over_bmm else "."),
+        cause=OVER_BMM if over_bmm else IMPLICIT,
+        fix=fix_with("Name the axis: dim=-1 for classes in the last axis, dim=1 for images.", edits, "unsafe"),
+        subject=Subject("call", f"softmax at {called.place}"),
+        place=called.place,
+        severity=Severity.ERROR if over_bmm else Severity.ADVICE,
+        confidence=Confidence.CERTAIN if over_bmm else Confidence.LIKELY,
+    )
+
+
+def _is_bmm(value: Value) -> bool:
+    """Certainly a tensor with three dimensions that torch.bmm made."""
+    while isinstance(value, Tensor) and value.op in ("div", "mult", "add", "dropout", "masked_fill") and value.inputs:
+        value = value.inputs[0]
+    return isinstance(value, Tensor) and value.op in ("bmm", "baddbmm")

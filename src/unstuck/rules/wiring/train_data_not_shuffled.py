@@ -1,0 +1,126 @@
+"""M04: training batches in the fixed order of the dataset."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.source import flow
+from unstuck.source.edit import Editor, fix_with
+from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+    from unstuck.source.facts import Called
+
+rule = Rule(
+    code="M04",
+    name="train-data-not-shuffled",
+    title="training batches come in the order of the dataset",
+    severity=Severity.WARNING,
+    explains=("R08", "M13"),
+)
+
+SORTED_CAUSE = (
+    "{kind} holds its examples class by class, so a batch shows one class only and every step unlearns the one before."
+)
+FIXED_CAUSE = (
+    "Every epoch shows the same batches in the same order, so what follows what is learned along with the data."
+)
+SORTED = frozenset({"ImageFolder", "DatasetFolder"})
+"""Datasets that are sorted by class."""
+ORDERED_OPS = frozenset("cat concat concatenate hstack repeat_interleave arange linspace sort sorted".split())
+"""What labels in order are made with."""
+RANDOM_OPS = re.compile(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
+IN_SEQUENCE = re.compile(
+    r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm"
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterator[Finding]:
+    """Loaders without shuffling whose batches are back-propagated."""
+    made = [called for called in script.facts.calls if called.last == "DataLoader" and called.name.startswith("torch.")]
+    suspects = {id(called.result): called for called in made if _in_order(called)}
+    for loader in _trained_on(script) if suspects else ():
+        called = suspects.pop(id(loader), None)
+        if called is not None:
+            yield from _judge(script, called, loader)
+
+
+def _in_order(called: Called) -> bool:
+    """Neither shuffle nor a sampler is given, as far as can be seen."""
+    given = {keyword.arg for keyword in called.node.keywords}
+    if given & {None, "sampler", "batch_sampler"} or len(called.args) > 2 or "len(" in _text(called):
+        return False
+    return called.kwargs.get("shuffle", Const(False)) == Const(False)
+
+
+def _text(called: Called) -> str:
+    return ast.unparse(called.node)
+
+
+def _trained_on(script: Script) -> Iterator[Instance]:
+    """Loaders whose batches a backward() goes back to, each once."""
+    seen: set[int] = set()
+    for item in script.facts.backwards:
+        for value in flow.behind(item.value, through_cuts=True) if item.value is not None else ():
+            loader = (
+                value.args[0] if isinstance(value, Tensor) and value.op in ("data", "batch") and value.args else None
+            )
+            if isinstance(loader, Instance) and id(loader) not in seen:
+                seen.add(id(loader))
+                yield loader
+
+
+def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding]:
+    dataset = loader.args[0] if loader.args else loader.kwargs.get("dataset", UNKNOWN)
+    if not isinstance(dataset, Instance) or IN_SEQUENCE.search(f"{dataset.last} {loader.label} {dataset.label}"):
+        return
+    in_order = _is_sorted(dataset)
+    if not in_order and ("shuffle" in called.kwargs or not _has_fixed_order(dataset)):
+        return
+    name = loader.label or "the loader"
+    cause = SORTED_CAUSE.format(kind=dataset.label or dataset.last) if in_order else FIXED_CAUSE
+    yield rule.finding(
+        Witness.SOURCE,
+        f"{name} is trained on without shuffling.",
+        cause=cause,
+        fix=fix_with(
+            "Pass shuffle=True (with a sampler of your own, leave it out).",
+            Editor(script).set_keyword(called.place, "shuffle", "True"),
+            "unsafe",
+        ),
+        subject=Subject("loop", f"{name} at {called.place}"),
+        place=called.place,
+        severity=Severity.WARNING if in_order else Severity.ADVICE,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _is_sorted(dataset: Instance) -> bool:
+    """Are the examples certainly in the order of their classes?"""
+    if dataset.cls is None and dataset.last in SORTED:
+        return True
+    if dataset.last != "TensorDataset" or len(dataset.args) < 2:
+        return False
+    made = [value for value in flow.behind(dataset.args[-1], through_cuts=True) if isinstance(value, Tensor)]
+    return bool(made) and made[0].op in ORDERED_OPS and not any(RANDOM_OPS.search(value.op) for value in made)
+
+
+def _has_fixed_order(dataset: Instance) -> bool:
+    """A dataset by index, of the user's or of torchvision, whose order is not random already."""
+    if dataset.cls is not None:
+        return _derives_from_dataset(dataset.cls)
+    return dataset.kind.startswith("torchvision.datasets.")
+
+
+def _derives_from_dataset(cls: UserClass) -> bool:
+    bases: list[Value] = [option for base in cls.bases for option in alternatives(base)]
+    if any(isinstance(base, UserClass) and _derives_from_dataset(base) for base in bases):
+        return True
+    return any(isinstance(base, Symbol) and base.name == "torch.utils.data.Dataset" for base in bases)
