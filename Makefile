@@ -50,6 +50,7 @@ bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/lint.py
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/surface.py
+	$(BIN)/python bench/manager.py
 
 clean: ## remove everything that was generated
 	rm -rf $(VENV) .unstuck .mypy_cache .ruff_cache .hypothesis build dist

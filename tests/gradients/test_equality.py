@@ -23,8 +23,24 @@ def close(one: Tensor, other: Tensor) -> bool:
 
 
 @given(SIZES, st.integers(1, 5), st.sampled_from(["sgd", "adamw"]), st.sampled_from([None, 0.05, 1.0]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_mean_over_examples(sizes: list[int], accumulate: int, kind: str, clip: float | None, scaled: bool) -> None:
+    check_mean_over_examples(sizes, accumulate, kind, clip, scaled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("clip", [None, 0.05, 1.0])
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+@given(st.lists(st.integers(1, 17), min_size=1, max_size=25), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_mean_over_examples_at_length(
+    kind: str, clip: float | None, scaled: bool, sizes: list[int], accumulate: int
+) -> None:
+    check_mean_over_examples(sizes, accumulate, kind, clip, scaled)
+
+
+def check_mean_over_examples(sizes: list[int], accumulate: int, kind: str, clip: float | None, scaled: bool) -> None:
     inputs, labels = data(sum(sizes))
     parts = parts_of(sum(sizes), sizes)
     hand, model = small_model(), small_model()

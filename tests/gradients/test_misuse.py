@@ -246,6 +246,9 @@ def test_what_a_manager_cannot_step() -> None:
     [
         ({"accumulate": 0}, "1 or more, not 0"),
         ({"accumulate": 2.0}, "1 or more, not 2.0"),
+        ({"snapshot_every": 0}, "snapshot_every is a whole number, 1 or more, not 0"),
+        ({"clip": True}, "clip is a norm such as 1.0"),
+        ({"clip": "1.0"}, "clip is a norm such as 1.0"),
         ({"clip": 0.0}, "max_norm must be above 0"),
         ({"clip": float("nan")}, "max_norm must be above 0"),
         ({"reduction": "none"}, '"mean" or "sum", not'),

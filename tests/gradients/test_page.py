@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,15 @@ def test_lint_has_nothing_to_say_about_a_managed_loop(title: str, section: str, 
     script = tmp_path / "train.py"
     script.write_text(f"{SETUP}\n{block(section, 'after')}", encoding="utf-8")
     assert [it.lead.code for it in judge(scripts=(read_script(script),)).diagnoses] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize(("title", "section"), LOOPS, ids=[title for title, _ in LOOPS])
+def test_nor_has_a_watched_run(title: str, section: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"{SETUP}\n{block(section, 'after')}", encoding="utf-8")
+    words = [sys.executable, "-m", "unstuck", "run", script.name]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing found" in done.stderr

@@ -78,6 +78,25 @@ def test_a_resumed_window_can_be_finished_at_once() -> None:
     assert torch.equal(weights(second.model), weights(first.model))
 
 
+def test_a_module_called_module_keeps_its_name() -> None:
+    """As DDP's wrapper is called: only that one is left out of the names."""
+    model = torch.nn.ModuleDict(
+        {"module": torch.nn.ModuleDict({"head": torch.nn.Linear(5, 3)}), "head": torch.nn.Linear(5, 3)}
+    )
+    manager = GradientManager(model, optimizer_of("sgd", model), accumulate=2)
+    for part in manager.batches(PARTS):
+        scores = model["module"]["head"](INPUTS[part]) + 2 * model["head"](INPUTS[part])  # type: ignore[index]
+        manager.backward(functional.cross_entropy(scores, LABELS[part]))
+        manager.step()
+        break
+    assert [*manager.state_dict()["gradients"]] == [
+        "module.head.weight",
+        "module.head.bias",
+        "head.weight",
+        "head.bias",
+    ]
+
+
 def test_not_between_backward_and_step() -> None:
     run = Run()
     next(iter(loop := iter(run.manager.batches(PARTS))))

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstuck import GradientManager
-from unstuck.gradients import Clip, ClipAdaptive, ClipNorm, ClipValue, suggest_max_norm
+from unstuck.gradients import Clip, ClipAdaptive, ClipNorm, ClipValue, others, suggest_max_norm
 
 INPUTS, LABELS = data(12)
 PARTS = parts_of(12, [4, 4, 4])
@@ -268,9 +268,7 @@ def test_a_manager_leaves_nothing_behind() -> None:
     manager.step()
     del manager
     gc.collect()
-    from unstuck.gradients import manager as home
-
-    assert not any(live.model is model for live in home._LIVE)
+    assert not any(live.model is model for live in others.managers())
 
 
 def test_suggested_threshold() -> None:

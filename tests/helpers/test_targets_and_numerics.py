@@ -91,7 +91,7 @@ def test_a_loss_per_token() -> None:
     assert torch.allclose(loss, functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))
     nothing, none = per_token_loss(logits, torch.full_like(targets, -100))
     nothing.backward()
-    assert (float(nothing), int(none)) == (0, 0)
+    assert (nothing.item(), int(none)) == (0, 0)
     assert logits.grad is not None
     assert not logits.grad.any()
     with pytest.raises(ValueError, match=r"need targets of shape \[2, 3\], not \[6\]"):

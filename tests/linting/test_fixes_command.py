@@ -25,7 +25,7 @@ HEAD = """\
 import torch
 import torch.nn.functional as F
 from torch import nn
-
+torch.manual_seed(0)
 model = nn.Linear(8, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """

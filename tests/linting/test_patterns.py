@@ -23,7 +23,7 @@ LINES = st.builds(
     st.lists(PIECES, min_size=1, max_size=5),
     st.sampled_from(["", "", "/", "/**", " "]),
 ).filter(lambda line: not re.search(r"[^/!]\*\*|\*\*[^/ ]", line))
-# Of two stars that are no part of their own git's manual says that they are one star, but not all versions of git agree.
+# git's manual takes two stars inside a part of a path for one; not all versions of git agree.
 NAMES = ("a", "b", "ab", "ba", "a.py", "b.py")
 
 

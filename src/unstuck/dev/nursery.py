@@ -55,7 +55,6 @@ def _serve() -> None:
     # Building an optimizer imports torch._dynamo: by far the slowest part of a short script.
     import torch._dynamo  # noqa: F401
 
-
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -50,20 +50,21 @@ class Held:
             [layers.setdefault(owner, len(layers)) for owner in owners], [self._groups[p] for p in parameters]
         )
 
-    def clear(self, spared: Iterable[Tensor]) -> None:
+    def clear(self, spared: Callable[[], list[Tensor]]) -> None:
         """Drop all gradients, also those of parameters that no optimizer holds, unless they are others' business."""
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
         if self._left_out:
-            for parameter in set(self._left_out) - set(spared):
+            for parameter in set(self._left_out) - set(spared()):
                 parameter.grad = None
 
     def _read(self) -> None:
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._groups = {parameter: index for index, group in enumerate(groups) for parameter in group["params"]}
         self._parameters = [*self._groups]
+        wrapper = "module." if isinstance(self._model, nn.parallel.DistributedDataParallel) else ""
         known: dict[Tensor, str] = {
-            parameter: name.removeprefix("module.") for name, parameter in self._model.named_parameters()
+            parameter: name.removeprefix(wrapper) for name, parameter in self._model.named_parameters()
         }
         self._names = {p: known.get(p, f"parameter {index}") for index, p in enumerate(self._parameters)}
         self._left_out = [parameter for parameter in known if parameter not in self._groups]

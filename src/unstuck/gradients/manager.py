@@ -15,7 +15,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from unstuck.gradients import misuse
+from unstuck.gradients import misuse, others
 from unstuck.gradients.batches import Batches, marked
 from unstuck.gradients.clip import Clip, ClipNorm, ClipValue
 from unstuck.gradients.errors import MisuseError, NonFiniteGradientError
@@ -30,7 +30,6 @@ from unstuck.gradients.window import Count, Reduction, Window
 
 Batch = TypeVar("Batch")
 MANY_SKIPS = 10
-_LIVE: weakref.WeakSet[GradientManager] = weakref.WeakSet()
 
 
 class GradientManager:
@@ -58,12 +57,7 @@ class GradientManager:
         noise_seed: int = 0,
     ) -> None:
         """`clip=1.0` limits the norm of the whole gradient; see ClipNorm, ClipAdaptive and ClipValue for other ways."""
-        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-            raise ValueError(f"accumulate is how many micro-batches make one step, 1 or more, not {accumulate!r}.")
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f'reduction says what your loss is, "mean" or "sum", not {reduction!r}.')
-        if on_nonfinite not in POLICIES:
-            raise ValueError(f"on_nonfinite is one of {', '.join(POLICIES)}, not {on_nonfinite!r}.")
+        _check_options(accumulate, clip, reduction, on_nonfinite, snapshot_every)
         self.model = model
         self.accumulate = accumulate
         self.optimizers = check_optimizers(optimizer)
@@ -86,8 +80,14 @@ class GradientManager:
         self._size: int | None = None
         self._walking: weakref.ref[Iterator[Any]] | None = None
         self._schedule: list[int] | None = None
-        self._replaced: str | None = None
-        self._take_over()
+        self.replaced: str | None = None
+        """Why this manager is not to be used any more."""
+        others.enter(self)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters of its optimizers."""
+        return self._held.parameters
 
     def batches(self, loader: Iterable[Batch]) -> Batches[Batch]:
         """The batches of one epoch: the last window is stepped however many of them it got."""
@@ -105,8 +105,8 @@ class GradientManager:
             scaled = self.scaler.scale(scaled)
         self._failed = True
         try:
-            if len(_LIVE) > 1:
-                with shielded(self._parameters_of_others()):
+            if others.present():
+                with shielded(others.parameters_of_others(self)):
                     scaled.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
             else:
                 scaled.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
@@ -116,7 +116,7 @@ class GradientManager:
             raise
         self._failed = False
         self._pending = True
-        self._seal = Seal(self._held.parameters)
+        self._seal = Seal(self.parameters)
 
     def step(self) -> Step:
         """End a micro-step; when it fills the window, update the weights and clear the gradients."""
@@ -155,7 +155,7 @@ class GradientManager:
             raise MisuseError(misuse.FSDP_WINDOW)
         gradients = {
             name: None if parameter.grad is None else parameter.grad.detach().clone()
-            for name, parameter in zip(self._held.names, self._held.parameters, strict=True)
+            for name, parameter in zip(self._held.names, self.parameters, strict=True)
         }
         return {
             "steps": self.steps,
@@ -180,10 +180,10 @@ class GradientManager:
             self.clip.load_state_dict(state["clip"])
         self._schedule = None
         if state["gradients"]:
-            for name, parameter in zip(self._held.names, self._held.parameters, strict=True):
+            for name, parameter in zip(self._held.names, self.parameters, strict=True):
                 saved = state["gradients"][name]
                 parameter.grad = None if saved is None else saved.clone()
-            self._seal = Seal(self._held.parameters)
+            self._seal = Seal(self.parameters)
             self._resumed = True
             self._scale()  # a GradScaler takes its loaded scale into use when it is first asked to scale
 
@@ -217,8 +217,8 @@ class GradientManager:
         if self.on_nonfinite == "rewind":
             self._snapshot.keep(self.steps)
         self._unscale()
-        gradients = Gradients(self._held.parameters)
-        if not gradients.tensors:
+        gradients = Gradients(self.parameters)
+        if not gradients.parameters:
             raise MisuseError(misuse.NO_GRADIENT)
         factor = self._window.factor()
         if self.noise:
@@ -337,10 +337,10 @@ class GradientManager:
         """The scale as it is now, without waiting for the device."""
         if self.scaler is None:
             return 1.0
-        return self.scaler.scale(torch.ones((), device=self._held.parameters[0].device))
+        return self.scaler.scale(torch.ones((), device=self.parameters[0].device))
 
     def _clear(self) -> None:
-        self._held.clear(self._parameters_of_others())
+        self._held.clear(lambda: others.parameters_of_others(self))
         self._window.reset()
         self._losses.clear()
         self._seal = None
@@ -354,8 +354,8 @@ class GradientManager:
         ]
 
     def _check_backward(self, loss: Tensor) -> None:
-        if self._replaced:
-            raise MisuseError(self._replaced)
+        if self.replaced:
+            raise MisuseError(self.replaced)
         if self._failed:
             raise MisuseError(misuse.FAILED)
         misuse.check_loss(loss)
@@ -364,33 +364,27 @@ class GradientManager:
         if self._pending or self._window.micro_steps:
             misuse.check_untouched(self._seal)
         else:
-            misuse.check_no_strays(self._held.parameters)
+            misuse.check_no_strays(self.parameters)
 
     def _check_epoch(self) -> None:
-        if self._replaced:
-            raise MisuseError(self._replaced)
+        if self.replaced:
+            raise MisuseError(self.replaced)
         if self._walking is not None:
             raise MisuseError(misuse.NESTED)
         if (self._window.micro_steps or self._pending) and not self._resumed:
             raise MisuseError(misuse.LEFT_OPEN.format(self._window.micro_steps + self._pending))
 
-    def _take_over(self) -> None:
-        """A parameter, an optimizer and a scaler belong to one manager: to the newest."""
-        own = set(self._held.parameters)
-        for other in [*_LIVE]:
-            if other.scaler is not None and other.scaler is self.scaler:
-                other._replaced = (
-                    "Two managers share a GradScaler, and one would rescale in the other's window: give each its own."
-                )
-            elif not own.isdisjoint(other._held.parameters):
-                other._replaced = "A newer GradientManager has taken over parameters of this one: use that one."
-            else:
-                continue
-            _LIVE.discard(other)
-        _LIVE.add(self)
 
-    def _parameters_of_others(self) -> list[Tensor]:
-        return [parameter for other in [*_LIVE] if other is not self for parameter in other._held.parameters]
+def _check_options(accumulate: Any, clip: Any, reduction: str, on_nonfinite: str, snapshot_every: Any) -> None:
+    for name, number in (("accumulate", accumulate), ("snapshot_every", snapshot_every)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} is a whole number, 1 or more, not {number!r}.")
+    if isinstance(clip, bool) or not isinstance(clip, int | float | Clip | ClipValue | None):
+        raise ValueError(f"clip is a norm such as 1.0, or a ClipNorm, ClipAdaptive or ClipValue, not {clip!r}.")
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction says what your loss is, "mean" or "sum", not {reduction!r}.')
+    if on_nonfinite not in POLICIES:
+        raise ValueError(f"on_nonfinite is one of {', '.join(POLICIES)}, not {on_nonfinite!r}.")
 
 
 def _norm(norms: Tensor) -> Tensor:

@@ -18,7 +18,11 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.grad is not None]
-        self.tensors = [plain_tensor(parameter) for parameter in self.parameters]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """The memory behind each gradient."""
+        return [plain_tensor(parameter) for parameter in self.parameters]
 
     @cached_property
     def buckets(self) -> list[Bucket]:

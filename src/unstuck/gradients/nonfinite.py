@@ -32,6 +32,8 @@ def describe(model: nn.Module, names: Sequence[str], norms: Tensor, losses: Sequ
 
 
 def _module(model: nn.Module, name: str) -> str:
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module
     try:
         return f" ({type(model.get_submodule(name.rpartition('.')[0])).__name__})"
     except AttributeError:

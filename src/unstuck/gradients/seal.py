@@ -13,7 +13,7 @@ class Seal:
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._gradients = [(p, grad := p.grad, -1 if grad is None else grad._version) for p in parameters]
-        self._weight = next((p for p in parameters if p.grad is not None and type(p.grad) is Tensor), None)
+        self._weight = next((p for p, gradient, _ in self._gradients if type(gradient) is Tensor), None)
         self._weight_version = 0 if self._weight is None else self._weight._version
 
     def broken_by(self) -> str | None:

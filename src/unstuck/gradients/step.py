@@ -10,7 +10,7 @@ from torch import Tensor
 Number: TypeAlias = float | Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class Step:
     """What one call of `manager.step()` did; a fact on a device is fetched when it is read."""
 

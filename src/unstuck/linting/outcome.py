@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +18,7 @@ from unstuck.source import Project, SourceError, read_script
 from unstuck.source.files import UNREADABLE, decode, digest_of, read_raw
 from unstuck.source.project import Modules, rare_collection
 
-if TYPE_CHECKING:
-    from unstuck.source.notebook import Notebook
-
+NOTEBOOK = ".ipynb"
 HEADROOM = 950
 """Calls that may be nested below ours: the same wherever a file is judged, so that the answer is the same."""
 
@@ -48,36 +46,42 @@ def outcomes_of(paths: Iterable[Path], rules: Sequence[Rule], modules: Modules) 
 
 def outcome_of(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None = None) -> Outcome:
     """Read and judge one file; `text` stands for what lies on disk."""
-    project = Project(modules)
+    real = Path(os.path.realpath(path))
+    project = Project(modules, real)
     own = os.path.abspath(path)
     project.seen[own] = UNREADABLE
-    notebook: Notebook | None = None
     try:
-        raw = read_raw(path) if text is None else text.encode(errors="replace")
-        if text is None:
-            project.seen[own] = digest_of(raw)
-        if path.suffix == ".ipynb":
-            notebook = _notebook(path, raw)
-            text = notebook.text
-        elif text is None:
-            text = decode(raw, str(path))
-        verdict = verdict_of(path, text, rules, project)
+        module = modules.read(real) if text is None and path.suffix != NOTEBOOK else None
+        if module is not None and module.tree is not None:
+            project.seen[own] = module.digest
+            verdict = verdict_of(path, "\n".join(module.lines), rules, project, module.tree)
+        else:
+            raw = read_raw(path) if text is None else text.encode(errors="replace")
+            project.seen[own] = digest_of(raw) if text is None else UNREADABLE
+            verdict = _verdict_of_raw(path, raw, text, rules, project)
     except SourceError as error:
-        error = notebook.error_of(error) if notebook else error
         return Outcome(None, Problem(str(error), error.place), project.seen)
-    return Outcome(notebook.verdict_of(verdict) if notebook else verdict, None, project.seen)
+    return Outcome(verdict, None, project.seen)
 
 
-def _notebook(path: Path, raw: bytes) -> Notebook:
+def _verdict_of_raw(path: Path, raw: bytes, text: str | None, rules: Sequence[Rule], project: Project) -> Verdict:
+    if path.suffix != NOTEBOOK:
+        return verdict_of(path, decode(raw, str(path)) if text is None else text, rules, project)
     from unstuck.source.notebook import Notebook
 
-    return Notebook(raw, str(path))
+    notebook = Notebook(raw, str(path))
+    try:
+        return notebook.verdict_of(verdict_of(path, notebook.text, rules, project))
+    except SourceError as error:
+        raise notebook.error_of(error) from None
 
 
-def verdict_of(path: Path, text: str, rules: Sequence[Rule], project: Project) -> Verdict:
+def verdict_of(
+    path: Path, text: str, rules: Sequence[Rule], project: Project, tree: ast.Module | None = None
+) -> Verdict:
     """What the rules say of a Python text that lies, or would lie, at `path`; SourceError if it is none."""
     with steady_recursion():
-        return judge(scripts=(read_script(path, project, text=text),), rules=rules)
+        return judge(scripts=(read_script(path, project, text, tree),), rules=rules)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -58,8 +59,15 @@ class Window(msgspec.Struct, eq=False):
         return f"only under `if {self.guard}`" if self.guard else f"once per {self.every} turns"
 
 
-def windows(script: Script) -> Iterator[Window]:
+@functools.lru_cache(maxsize=2)
+def windows(script: Script) -> tuple[Window, ...]:
     """The accumulation windows of the script."""
+    if "%" not in script.text and not MICRO_STEPS.search(script.text) and "+= 1" not in script.text:
+        return ()
+    return tuple(_windows(script))
+
+
+def _windows(script: Script) -> Iterator[Window]:
     for loop in script.training_loops:
         direct = [item for item in located(loop.body) if not item.loops]
         window = _guarded(loop, direct)

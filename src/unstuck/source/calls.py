@@ -196,7 +196,8 @@ class Calls(Library):
         if spec.vararg:
             names[spec.vararg.arg] = Group(list(given[len(parameters) :]), complete=True)
         if spec.kwarg:
-            names[spec.kwarg.arg] = UNKNOWN
+            extra = {name: value for name, value in kwargs.items() if name not in names}
+            names[spec.kwarg.arg] = Group(list(extra.values()), complete=False, keys=list(extra))
 
     def _construct(self, cls: UserClass, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Instance:
         instance = Instance(cls.node.name, self.place(node), cls, args, kwargs)

@@ -29,6 +29,9 @@ from unstuck.source.values import (
 
 PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "grad_fn", "is_cuda"})
 
+VALUES_AND_INDICES = frozenset({"max", "min", "sort", "topk", "median", "kthvalue", "cummax", "cummin"})
+"""Operations that return a pair, whose first part is called `values`."""
+
 
 class Expressions(ReaderState):
     """The part of the reader that evaluates expressions."""
@@ -105,6 +108,8 @@ class Expressions(ReaderState):
         if isinstance(base, Tensor):
             if name in ("data", "T", "mT"):
                 return self.tensor(name, (base,), node, knowledge.CUTS.get(name, ""))
+            if name == "values" and base.op in VALUES_AND_INDICES:
+                return self.tensor("getitem", (base,), node)
             if name in PLAIN_TENSOR_ATTRIBUTES or name == "grad":
                 return UNKNOWN
         if isinstance(base, Param) and name in ("data", "grad"):

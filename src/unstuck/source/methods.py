@@ -114,6 +114,9 @@ class Methods(Expressions):
         elif name == "values":
             return Group(group.items, group.complete)
         elif name in ("pop", "get") and group.items:
+            key = args[0] if args else UNKNOWN
+            if group.keys is not None and isinstance(key, Const):
+                return group.items[group.keys.index(key.value)] if key.value in group.keys else UNKNOWN
             return self.each(Group(group.items))
         return UNKNOWN
 

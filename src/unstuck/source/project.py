@@ -106,10 +106,11 @@ class Project:
     Scripts may share parsed modules, but never what those define: reading one script leaves no trace in the next.
     """
 
-    def __init__(self, modules: Modules | None = None) -> None:
+    def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
         self.seen: dict[str, bytes] = {}
         """Every file that was looked for, with the digest of what it held."""
         self._modules = modules or Modules()
+        self._script = script
         self._scopes: dict[Path, Scope | None] = {}
         self._files: dict[tuple[str, str], Path | None] = {}
 
@@ -168,7 +169,8 @@ class Project:
         return self._scopes[path]
 
     def _read(self, path: Path) -> Scope | None:
-        module = self._modules.read(path)
+        # A script that imports itself is two things with one text: the reader tells them apart by their trees.
+        module = _parsed(path) if path == self._script else self._modules.read(path)
         self.seen[str(path)] = module.digest
         if module.tree is None:
             return None

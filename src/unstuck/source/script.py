@@ -138,10 +138,15 @@ class _Reading(Statements):
         self.loops.pop()
 
 
-def read_script(path: Path, project: Project | None = None, text: str | None = None) -> Script:
-    """Read one file (`text` stands for what lies on disk), or raise a SourceError that says what is wrong with it."""
+def read_script(
+    path: Path, project: Project | None = None, text: str | None = None, tree: ast.Module | None = None
+) -> Script:
+    """Read one file, or raise a SourceError that says what is wrong with it.
+
+    `text` stands for what lies on disk, and `tree` is that text parsed, where somebody has done it already.
+    """
     text = read_text(path) if text is None else text
-    script = Script(str(path), text, parse(text, str(path)), project or Project())
+    script = Script(str(path), text, tree or parse(text, str(path)), project or Project())
     try:
         _ = script.facts
     except RecursionError:

@@ -11,8 +11,21 @@ import msgspec
 from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, OptimizerStep, Place
 from unstuck.rules import modes, order
 from unstuck.source import knowledge
-from unstuck.source.trace import Branch, Happened, Hidden, Inlined, Loop, Node, Path, Turn, events_in, located, paths
-from unstuck.source.values import Instance, root
+from unstuck.source.trace import (
+    Branch,
+    Happened,
+    Hidden,
+    Inlined,
+    Loop,
+    Node,
+    Path,
+    Turn,
+    events_in,
+    located,
+    loops_in,
+    paths,
+)
+from unstuck.source.values import Instance, Value, root
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -49,33 +62,25 @@ def stuck_in_eval(script: Script) -> Iterator[Stuck]:
     """Models with Dropout or BatchNorm that every path trains in the mode an evaluation left behind."""
     if not any(called.name in (".eval", ".train") for called in script.facts.calls):
         return
-    for loop in _outer_loops(script.facts.trace):
+    told: set[Place] = set()
+    # Innermost first: `train()` at the start of an epoch does not help the steps after an `eval()` in the same epoch.
+    for loop in reversed(list(loops_in(script.facts.trace))):
         switched = {id(item.subject): item for item in events_in(loop.body) if _switches_off(item)}
         if not switched or not any(isinstance(item.event, OptimizerStep) for item in events_in(loop.body)):
             continue
         ways = paths(loop, 2, ORDERED)
-        for item in switched.values():
-            if isinstance(item.subject, Instance):
-                yield from _stuck(loop, ways, item.subject)
+        found = [stuck for item in switched.values() for stuck in _stuck(loop, ways, item.subject)]
+        yield from (stuck for stuck in found if stuck.eval_place not in told)
+        told.update(stuck.eval_place for stuck in found)
 
 
 def _switches_off(item: Happened) -> bool:
     return isinstance(item.event, ModeChange) and not item.event.training
 
 
-def _outer_loops(block: Sequence[Node]) -> Iterator[Loop]:
-    for node in block:
-        if isinstance(node, Loop):
-            yield node
-        elif isinstance(node, Inlined):
-            yield from _outer_loops(node.body)
-        elif isinstance(node, Branch):
-            yield from _outer_loops([*node.then, *node.other])
-
-
-def _stuck(loop: Loop, ways: Sequence[Path], model: Instance) -> Iterator[Stuck]:
-    layer = modes.mode_dependent(model)
-    if layer is None or modes.switches_itself(root(model)):
+def _stuck(loop: Loop, ways: Sequence[Path], model: Value | None) -> Iterator[Stuck]:
+    layer = modes.mode_dependent(model) if isinstance(model, Instance) else None
+    if layer is None or not isinstance(model, Instance) or modes.switches_itself(root(model)):
         return
     seen: dict[Place, tuple[Place | None, Place | None]] = {}
     for place in order.always(ways, lambda path: _opinion(path, model, seen)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import OptimizerStep, SchedulerStep
+from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.source.facts import SchedulerMade
 from unstuck.source.knowledge import is_scheduler
 from unstuck.source.trace import Located, Loop, located
@@ -107,14 +107,17 @@ def cadence_of(script: Script, made: SchedulerMade) -> Cadence | None:
         return None
     scheduler: list[Located] = []
     optimizer: list[Located] = []
+    unknown: set[Place | None] = set()
     for item in located(script.facts.trace):
         if isinstance(item.item.event, SchedulerStep):
             if not isinstance(item.item.subject, Instance):
-                return None
-            scheduler += [item] if item.item.subject is made.scheduler else []
+                unknown.add(item.item.event.place)
+            elif item.item.subject is made.scheduler:
+                scheduler.append(item)
         elif isinstance(item.item.event, OptimizerStep) and same(item.item.subject, made.optimizer):
             optimizer.append(item)
-    return Cadence(scheduler, optimizer)
+    # A method that is also read on its own, with nothing known, shows the same line once more.
+    return Cadence(scheduler, optimizer) if unknown <= {item.item.event.place for item in scheduler} else None
 
 
 def same(one: Value | None, other: Value | None) -> bool:

@@ -12,9 +12,10 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.windows import Window, windows
 from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.flow import behind
 from unstuck.source.knowledge import LOSS_FUNCTIONS, SAME_VALUES
 from unstuck.source.trace import Happened
-from unstuck.source.values import Choice, Const, Instance, Tensor, Value, alternatives
+from unstuck.source.values import Choice, Const, Instance, Method, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -48,14 +49,16 @@ SUMS_ARE_EQUAL = frozenset(
 )
 """Optimizers that divide by the size of the gradients, so that a constant factor falls out."""
 PASSES = SAME_VALUES | {"scale", "mean", "nan_to_num"}
+ONLY_LOGGED = re.compile(
+    r"(\b(running|total|epoch|avg|average|mean|log|tr|tot|cum)_?\w*|item\(\)|len\([^()]*\)|steps|batches|size)\s*$"
+)
+"""What stands in front of a division that does not touch the training."""
 IN_PLACE = re.compile(r"\.(div_|mul_|true_divide_|_foreach_div_|_foreach_mul_)\(|\.grad\b[^\n=]*[*/]=|register_hook")
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A window whose backward reaches a mean loss of torch without any division, or with another one."""
-    if "%" not in script.text and "accum" not in script.text:
-        return
     for window in windows(script):
         if not window.complete or IN_PLACE.search(script.text):
             continue
@@ -64,7 +67,11 @@ def in_source(script: Script) -> Iterator[Finding]:
             if item.value is None or not _plain_backward(script, item):
                 continue
             divisor, number = _divisor(item.value), _number(script, window.every)
-            if _undivided(item.value) and not _divides_elsewhere(script.text, window.every):
+            if (
+                _undivided(item.value)
+                and _mean_losses(script, item.value)
+                and not _divides_elsewhere(script.text, window.every)
+            ):
                 yield _missing(script, window, item)
             elif divisor is not None and number is not None and divisor != number:
                 yield _other_number(window, item, divisor, number)
@@ -81,6 +88,9 @@ def _undivided(value: Value) -> bool:
     """Does a mean loss of torch certainly arrive here as it is, alone or as a term of a sum?"""
     if isinstance(value, Choice):
         return all(map(_undivided, value.options))
+    if isinstance(value, Method):
+        # `outputs.loss` of a model of transformers, which is a mean as well; the caller knows whether it is one.
+        return value.name == "loss"
     if not isinstance(value, Tensor) or value.cut:
         return False
     if value.op in LOSS_FUNCTIONS:
@@ -89,6 +99,12 @@ def _undivided(value: Value) -> bool:
     if value.op == "add":
         return any(map(_undivided, value.inputs))
     return value.op in PASSES and bool(value.inputs) and _undivided(value.inputs[0])
+
+
+def _mean_losses(script: Script, value: Value) -> bool:
+    """No loss behind the value comes out of an unknown model, unless that is one of transformers."""
+    unknown = any(isinstance(item, Method) for item in behind(value))
+    return not unknown or re.search(r"^\s*(from|import) transformers\b", script.text, re.M) is not None
 
 
 def _divisor(value: Value) -> int | None:
@@ -104,9 +120,10 @@ def _divisor(value: Value) -> int | None:
 
 
 def _divides_elsewhere(text: str, every: str) -> bool:
-    """Is anything but a count of batches divided by N, such as the learning rate or the gradients?"""
+    """Is anything but a count or a logged sum divided by N, such as the learning rate or the gradients?"""
     name = re.escape(every.rpartition(".")[2])
-    return re.search(rf"(?<!/)/=?\s*(\w+\.|float\(|\()*{name}\b", text) is not None
+    found = re.finditer(rf"^(?P<before>.*?)(?<!/)/=?\s*(\w+\.|float\(|\()*{name}\b", text, re.M)
+    return any(not ONLY_LOGGED.search(match["before"]) for match in found)
 
 
 def _number(script: Script, every: str) -> int | None:

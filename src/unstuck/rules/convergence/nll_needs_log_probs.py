@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules import predictions
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.trace import Happened
-from unstuck.source.values import Tensor
+from unstuck.source.values import Const, Tensor
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -48,6 +48,8 @@ SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 def in_source(script: Script) -> Iterator[Finding]:
     """Every way into nll_loss ends in something that is no log-probability."""
     for call, makers in predictions.training_losses(script, ("nll_loss",)):
+        if not _is_averaged(call):
+            continue
         if all(maker.op == "softmax" for maker in makers):
             yield _finding(call, makers, "plain probabilities (softmax)", NEGATED, _with_log(script, call, makers))
         elif all(maker.op in SCORES for maker in makers):
@@ -56,6 +58,12 @@ def in_source(script: Script) -> Iterator[Finding]:
             squashed = next(maker.op for maker in makers if maker.op in SQUASHED)
             fix = f"Give it log_softmax of the scores without {squashed}, or use CrossEntropyLoss on them."
             yield _finding(call, makers, f"the output of {squashed}", ALL_HIGH, Fix(fix))
+
+
+def _is_averaged(call: Happened) -> bool:
+    """Without the mean, nll_loss also serves to pick each target's score or probability, for a weight or a metric."""
+    options = call.options
+    return options.get("reduction", Const("mean")) == Const("mean") and not options.keys() & {"reduce", "size_average"}
 
 
 def _finding(call: Happened, makers: Sequence[Tensor], given: str, cause: str, fix: Fix) -> Finding:

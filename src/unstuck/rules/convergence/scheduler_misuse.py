@@ -140,7 +140,7 @@ def _stepped_by_lightning_too(script: Script) -> Iterator[Finding]:
         for call in _manual_steps(function):
             yield _finding(
                 "The scheduler is stepped by hand, and by Lightning as well.",
-                "With automatic optimization Lightning steps what configure_optimizers() returns, so it runs twice as fast.",
+                "Automatic optimization steps what configure_optimizers() returns, so the schedule runs twice as fast.",
                 Fix("Remove this call, or set self.automatic_optimization = False and do all of it by hand."),
                 SourceFile(script.path, script.lines).place(call, function.name),
             )
@@ -174,7 +174,7 @@ def _pace(script: Script, made: SchedulerMade) -> Iterator[Finding]:
     elif length.in_steps and cadence.per_epoch:
         yield _finding(
             f"The schedule is as long as the number of batches ({length.text}), but is stepped once per epoch.",
-            "An epoch moves it on by one step, where it was built for one per batch: training is over long before it is.",
+            "An epoch moves it on by one step, where it was built for one per batch: training ends long before it.",
             Fix("Call scheduler.step() behind every optimizer.step(), or build it with the number of epochs."),
             place,
             (made.place,),

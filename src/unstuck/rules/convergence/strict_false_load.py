@@ -10,6 +10,7 @@ from unstuck.events import Place
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.source import knowledge
+from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.values import UNKNOWN, Const, Instance, Value, alternatives
 
@@ -37,6 +38,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     told: set[Place] = set()
     for called in script.facts.calls:
         if called.name == ".load_state_dict" and called.discarded and called.place not in told and _is_lax(called):
+            if _is_counted(script, called):
+                continue
             told.add(called.place)
             yield _finding(script, called)
 
@@ -45,6 +48,12 @@ def _is_lax(called: Called) -> bool:
     strict = called.args[1] if len(called.args) > 1 else called.kwargs.get("strict")
     receiver = called.receiver or UNKNOWN
     return strict == Const(False) and any(_may_be_model(option) for option in alternatives(receiver))
+
+
+def _is_counted(script: Script, called: Called) -> bool:
+    """`len(state)` is told elsewhere: somebody looks at how much there is to load."""
+    state = dotted(called.node.args[0]) if called.node.args else ""
+    return bool(state) and f"len({state})" in script.text
 
 
 def _may_be_model(value: Value) -> bool:

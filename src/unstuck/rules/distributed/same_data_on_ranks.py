@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.source.trace import loops_in
+from unstuck.source.trace import Loop, loops_in
 from unstuck.source.values import Const, Instance, Value
 
 if TYPE_CHECKING:
@@ -78,9 +78,15 @@ def _given_away(script: Script, sampler: Value) -> bool:
 
 
 def _has_epochs(script: Script) -> bool:
-    """Is there a loop around a training loop, here and not in another file that may tell the sampler the epoch?"""
+    """Is there a loop over epochs around a training loop, here and not in a file that may tell the sampler?"""
     training = {id(loop) for loop in script.training_loops if loop.place.path == script.path}
-    return any(id(inner) in training for loop in loops_in(script.facts.trace) for inner in loops_in(loop.body))
+    epochs = [loop for loop in loops_in(script.facts.trace) if _over_epochs(loop)]
+    return any(id(inner) in training for loop in epochs for inner in loops_in(loop.body))
+
+
+def _over_epochs(loop: Loop) -> bool:
+    node = loop.node
+    return isinstance(node, ast.For) and "epoch" in f"{ast.unparse(node.target)} {ast.unparse(node.iter)}".lower()
 
 
 def _same_samples(script: Script) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
         Witness.SOURCE,
         f"{count} at the end of each epoch leak into the next one{unless}.",
         cause=CAUSE,
-        fix=f"Let the last batch end the window too (`if {window.guard} or i + 1 == len(loader)`), or call zero_grad() "
+        fix=f"Let the last batch end the window too (`if {window.guard} or {_last_turn(window)}`), or call zero_grad() "
         "at the start of each epoch.",
         subject=Subject("loop", f"accumulation at {window.loop.place}"),
         place=window.once(OptimizerStep)[0].item.event.place,
@@ -89,6 +89,17 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
         severity=Severity.ADVICE if left is None else Severity.WARNING,
         confidence=Confidence.LIKELY if left is None else Confidence.CERTAIN,
     )
+
+
+def _last_turn(window: Window) -> str:
+    """The condition under which a turn is the last, in the user's names."""
+    node = window.loop.node
+    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or not node.iter.args:
+        return "this is the last batch"
+    count = ast.unparse(node.iter.args[-1])
+    if isinstance(node.target, ast.Tuple):
+        return f"{ast.unparse(node.target.elts[0])} + 1 == len({ast.unparse(node.iter.args[0])})"
+    return f"{ast.unparse(node.target)} + 1 == {count}"
 
 
 def _left_over(window: Window) -> int | None:

@@ -9,10 +9,9 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.source import knowledge
 from unstuck.source.flow import argument, behind, producers
-from unstuck.source.values import Const, Tensor, Value
+from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:
-    from unstuck.events import Place
     from unstuck.source import Script
 
 rule = Rule(
@@ -38,18 +37,13 @@ FIX_ERROR = "Use smooth_l1_loss (huber_loss) on the unclipped error, which limit
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Behind a backward(): a loss with an upper limit, or the square of a clipped error."""
-    if not any(word in script.text for word in ("clamp", "clip(", "min(", "minimum(", "fmin(")):
-        return
-    for call in script.facts.backwards:
-        for value in behind(call.value) if call.value is not None else ():
-            if not isinstance(value, Tensor) or value.cut:
-                continue
-            if _limits_a_loss(value):
-                yield _finding(value, "The loss has an upper limit", FLAT, FIX, call.event.place)
-            elif _squares_a_clipped_error(value):
-                yield _finding(
-                    value, "The error is clipped before it is squared", FLAT_ERROR, FIX_ERROR, call.event.place
-                )
+    for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
+        if not isinstance(value, Tensor) or value.cut:
+            continue
+        if _limits_a_loss(value):
+            yield _finding(value, "The loss has an upper limit", FLAT, FIX)
+        elif _squares_a_clipped_error(value):
+            yield _finding(value, "The error is clipped before it is squared", FLAT_ERROR, FIX_ERROR)
 
 
 def _limits_a_loss(value: Tensor) -> bool:
@@ -101,7 +95,7 @@ def _is_clipped_error(value: Tensor) -> bool:
     return bool(error) and all(isinstance(item, Tensor) and item.op == "sub" for item in error)
 
 
-def _finding(value: Tensor, what: str, cause: str, fix: str, backward: Place | None) -> Finding:
+def _finding(value: Tensor, what: str, cause: str, fix: str) -> Finding:
     return rule.finding(
         Witness.SOURCE,
         f"{what} ({value.op}) on the way to backward().",
@@ -109,6 +103,5 @@ def _finding(value: Tensor, what: str, cause: str, fix: str, backward: Place | N
         fix=fix,
         subject=Subject("call", f"limit at {value.place}"),
         place=value.place,
-        related=(backward,),
         confidence=Confidence.LIKELY,
     )

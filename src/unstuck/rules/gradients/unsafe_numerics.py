@@ -12,10 +12,11 @@ from unstuck.rules.gradients._stable_forms import stable
 from unstuck.rules.gradients._unsafe_forms import Unsafe, unsafe
 from unstuck.source.edit import fix_with
 from unstuck.source.flow import behind
-from unstuck.source.values import Group, Tensor
+from unstuck.source.values import Group, Symbol, Tensor
 
 if TYPE_CHECKING:
     from unstuck.source import Script
+    from unstuck.source.facts import Called
 
 rule = Rule(
     code="G15",
@@ -25,17 +26,12 @@ rule = Rule(
     explains=("G10", "G08", "O24"),
 )
 
-WORDS = re.compile(
-    r"\b(log|log2|log10|log1p|sqrt|pow|acos|arccos|asin|arcsin|where|exp|norm|vector_norm)\(|\*\* *0?\.5"
-)
 LOSS_FUNCTION = re.compile(r"forward$|loss|criterion|objective|training_step", re.I)
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Formulas behind a backward(), or in a forward or loss function where gradients are recorded."""
-    if not WORDS.search(script.text):
-        return
     seen: set[int] = set()
     for tensor in _on_loss_path(script):
         found = unsafe(tensor) if id(tensor) not in seen else None
@@ -50,8 +46,14 @@ def _on_loss_path(script: Script) -> Iterator[Tensor]:
             yield value
     for called in script.facts.calls:
         made = called.result
-        if isinstance(made, Tensor) and not made.cut and called.recording and LOSS_FUNCTION.search(called.function):
+        if isinstance(made, Tensor) and not made.cut and _is_recorded(called) and LOSS_FUNCTION.search(called.function):
             yield made
+
+
+def _is_recorded(called: Called) -> bool:
+    """Does autograd follow this call? Inside a `torch.autograd.Function` the gradient is written by hand."""
+    bases = called.owner.cls.bases if called.owner is not None and called.owner.cls is not None else ()
+    return called.recording and not any(isinstance(base, Symbol) and base.last == "Function" for base in bases)
 
 
 def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:

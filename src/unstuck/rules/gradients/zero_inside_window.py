@@ -34,8 +34,6 @@ CAUSE = (
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A window whose gradients are cleared wherever backward runs."""
-    if "%" not in script.text and "accum" not in script.text:
-        return
     for window in windows(script):
         steps = window.once(OptimizerStep)
         for zero in window.every_turn(ZeroGrad) if window.complete else ():

@@ -38,9 +38,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     seeding = [called.name for called in script.facts.calls if "seed" in called.name.lower()]
     if seeding and set(seeding) <= NOT_TORCH:
-        yield _finding(
-            f"Only {' and '.join(sorted(set(seeding)))} is called: torch's own seed is not fixed.", script, loop
-        )
+        names = " and ".join(sorted(set(seeding)))
+        yield _finding(f"Nothing seeds torch: {names} does not reach it.", script, loop)
     elif not seeding and "seed" not in COMMENT.sub("", script.text).lower():
         yield _finding("This script trains without fixing a seed.", script, loop)
 

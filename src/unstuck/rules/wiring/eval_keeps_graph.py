@@ -14,7 +14,7 @@ from unstuck.source import knowledge
 from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.flow import behind
-from unstuck.source.trace import Located, Loop, events_in, located
+from unstuck.source.trace import Happened, Located, Loop, events_in, located
 from unstuck.source.values import Const, Instance, Value, alternatives, root
 
 if TYPE_CHECKING:
@@ -47,17 +47,18 @@ def in_source(script: Script) -> Iterator[Finding]:
     if "volatile" in script.text or not script.facts.calls:
         return
     told: set[tuple[str, str, str]] = set()
+    switches = [item for item in events_in(script.facts.trace) if isinstance(item.event, ModeChange)]
     for item in located(script.facts.trace):
         event = item.item.event
         if not isinstance(event, Forward) or not event.output_requires_grad or event.place is None:
             continue
         matter = (event.place.path, event.place.function, event.model)
-        if matter not in told and _evaluates(script, item) and not _wants_gradients(script, item):
+        if matter not in told and _evaluates(switches, item) and not _wants_gradients(script, item):
             told.add(matter)
             yield _finding(script, event, item.loops[-1])
 
 
-def _evaluates(script: Script, item: Located) -> bool:
+def _evaluates(switches: list[Happened], item: Located) -> bool:
     model, place = item.item.subject, item.item.event.place
     if not item.loops or not isinstance(model, Instance) or not knowledge.has_weights(model) or place is None:
         return False
@@ -66,7 +67,7 @@ def _evaluates(script: Script, item: Located) -> bool:
         return False
     if any(isinstance(inner.event, Backward) for inner in events_in(loop.body)):
         return False
-    return _in_eval_mode(script, item) or (modes.over_evaluation_data(loop) and _named(place))
+    return _in_eval_mode(switches, item) or (modes.over_evaluation_data(loop) and _named(place))
 
 
 def _over_data(loop: Loop) -> bool:
@@ -83,14 +84,14 @@ def _named(place: Place) -> bool:
     return not place.function or modes.says_evaluation(place.function)
 
 
-def _in_eval_mode(script: Script, item: Located) -> bool:
+def _in_eval_mode(switches: list[Happened], item: Located) -> bool:
     """The last switch of the model's mode before the call, in the same function, was eval()."""
-    place, last = item.item.event.place, None
-    for other in events_in(script.facts.trace):
-        if other.time < item.item.time and isinstance(other.event, ModeChange) and other.subject is item.item.subject:
-            last = other.event
-    same = last is not None and last.place is not None and place is not None and last.place.function == place.function
-    return same and last is not None and not last.training
+    place, model = item.item.event.place, item.item.subject
+    before = [other.event for other in switches if other.subject is model and other.time < item.item.time]
+    last = before[-1] if before else None
+    if not isinstance(last, ModeChange) or last.place is None or place is None:
+        return False
+    return not last.training and last.place.function == place.function
 
 
 def _wants_gradients(script: Script, item: Located) -> bool:

@@ -56,11 +56,13 @@ class _Keeper(msgspec.Struct, eq=False):
 def in_source(script: Script) -> Iterator[Finding]:
     """Sums and lists that take in what the same turn of the loop has back-propagated."""
     told: set[Place] = set()
+    again = {called.place for called in script.facts.calls if called.last == "backward" and _retains(called.kwargs)}
     for keeper in _keepers(script):
-        if keeper.place in told or not _outlives(keeper) or _is_reset(keeper):
+        if keeper.place in told:
             continue
-        backward = next((item for item in _backwards(script, keeper.loop) if _hangs_on(keeper.value, item)), None)
-        if backward is not None:
+        spent = _backwards(keeper.loop, again)
+        backward = next((item for item in spent if _hangs_on(keeper.value, item)), None)
+        if backward is not None and _outlives(keeper) and not _is_reset(keeper):
             told.add(keeper.place)
             yield _finding(script, keeper, backward.event.place)
 
@@ -82,10 +84,9 @@ def _keepers(script: Script) -> Iterator[_Keeper]:
                 yield _Keeper(name, called.args[0], called.node.args[0], place, loop, "collects")
 
 
-def _backwards(script: Script, loop: Loop) -> list[Happened]:
-    """What one turn of the loop itself back-propagates for good."""
+def _backwards(loop: Loop, again: set[Place]) -> list[Happened]:
+    """What one turn of the loop itself back-propagates for good; `again` are backwards that keep the graph."""
     items = [item for item in events_in(loop.body, nested_loops=False) if isinstance(item.event, Backward)]
-    again = {called.place for called in script.facts.calls if called.last == "backward" and _retains(called.kwargs)}
     return [] if any(item.event.place in again for item in items) else items
 
 

@@ -14,6 +14,7 @@ from unstuck.source.flow import behind, producers
 from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:
+    from unstuck.events import Place
     from unstuck.source import Script
 
 rule = Rule(
@@ -45,19 +46,20 @@ class Term(msgspec.Struct, frozen=True):
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Behind a backward(): `mean-reduced loss + sum over everything`."""
-    if "sum" not in script.text:
-        return
-    values = [call.value for call in script.facts.backwards if call.value is not None]
-    inner: set[int] = set()
-    for value in behind(Group(list(values))):
-        if not isinstance(value, Tensor) or value.cut or value.op != "add" or id(value) in inner:
+    smallest: dict[tuple[Place | None, Place | None], tuple[int, Finding]] = {}
+    for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
+        if not isinstance(value, Tensor) or value.cut or value.op != "add":
             continue
-        inner.update(id(side) for side in value.inputs)
         terms = list(_terms(value, 1.0))
-        means = [term for term in terms if _is_mean(term.made) and term.weight <= LARGE_WEIGHT]
-        sums = [term for term in terms if term.weight >= SMALL_WEIGHT and _is_whole_sum(term.made)]
-        if means and sums:
-            yield _finding(value, means[0].made, sums[0].made)
+        mean = next((term.made for term in terms if term.weight <= LARGE_WEIGHT and _is_mean(term.made)), None)
+        whole = next((term.made for term in terms if term.weight >= SMALL_WEIGHT and _is_whole_sum(term.made)), None)
+        if mean is not None and whole is not None:
+            pair = (mean.place, whole.place)
+            known = smallest.get(pair)
+            if known is None or len(terms) < known[0]:
+                smallest[pair] = (len(terms), _finding(value, mean, whole))
+    for _, finding in smallest.values():
+        yield finding
 
 
 def _terms(value: Value, weight: float) -> Iterator[Term]:

@@ -121,7 +121,7 @@ def _seeded_alike(script: Script, loaders: list[Called]) -> Iterator[Finding]:
 
 def _seeded_again(script: Script) -> Iterator[Finding]:
     """`np.random.seed(0)` inside `__getitem__` of a training dataset, on every call."""
-    for node in ast.walk(script.tree):
+    for node in script.tree.body:
         if not isinstance(node, ast.ClassDef) or says_evaluation(node.name) or not _is_dataset(node):
             continue
         item = next(

@@ -47,8 +47,6 @@ OVER_BMM = "Without dim torch takes axis 0 of a tensor with 3 dimensions, such a
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A prediction normalised along dim=0 of a batch; a softmax without dim."""
-    if "oftm" not in script.text:
-        return
     for call, makers in predictions.training_losses(script, LOSSES):
         guilty = [_softmax(maker) for maker in makers]
         found = [softmax for softmax in guilty if softmax is not None and _is_over_batch(softmax)]

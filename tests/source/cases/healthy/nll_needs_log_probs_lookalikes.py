@@ -27,6 +27,15 @@ class Logs(nn.Module):
         return z - z.logsumexp(dim=1, keepdim=True)
 
 
+def focal_weight(logits, target):
+    return (1 + F.nll_loss(F.softmax(logits, dim=1), target, reduction="none")) ** 2
+
+
+def saliency(model, x, target):
+    score = -F.nll_loss(nn.Linear(8, 3)(x), target, reduction="sum")
+    return torch.autograd.grad(score, x)
+
+
 def train(args, loader):
     known, logs, imported = Net(args.log_probs), Logs(), build_model()
     pipeline = nn.Sequential(nn.Linear(8, 3))
@@ -38,5 +47,6 @@ def train(args, loader):
         optimizer.zero_grad()
         loss = criterion(known(x), y) + F.nll_loss(logs(x), y) + F.nll_loss(imported(x), y) + criterion(pipeline(x), y)
         loss = loss + criterion(torch.softmax(pipeline[0](x), 1).clamp_min(1e-9).log(), y)
+        loss = loss + (focal_weight(pipeline[0](x), y) * F.cross_entropy(pipeline[0](x), y, reduction="none")).mean()
         loss.backward()
         optimizer.step()

@@ -12,6 +12,9 @@ print(missing, unexpected)
 print(model.load_state_dict(state, strict=False))
 if model.load_state_dict(state, strict=False).unexpected_keys:
     raise SystemExit("wrong checkpoint")
+matching = {name: value for name, value in state.items() if name in model.state_dict()}
+model.load_state_dict(matching, strict=False)
+print(f"{len(matching)} of {len(model.state_dict())} loaded")
 model.load_state_dict(model.state_dict())
 optimizer.load_state_dict(optimizer.state_dict())
 for step in range(10):

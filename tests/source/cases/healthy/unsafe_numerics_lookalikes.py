@@ -47,6 +47,18 @@ def gaussian_loss(mean, scale, y):
     return (0.5 * torch.log(variance) + (y - mean) ** 2 / (2 * variance)).mean()
 
 
+class Angle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return torch.acos(torch.matmul(a, b.transpose(-1, -2)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return -torch.matmul(grad, b), -torch.matmul(grad.transpose(-1, -2), a)
+
+
 def train(loader):
     torch.manual_seed(0)
     vae, attention, policy = VAE(), Attention(16), nn.Linear(16, 3)
