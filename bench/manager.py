@@ -14,7 +14,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,19 +145,19 @@ def cpu_seconds(loop: Loop, steps: int) -> float:
     return time.process_time() - start
 
 
-def ratios(hand: Loop, own: Loop, steps: int, rounds: int) -> tuple[float, float, float]:
-    """Seconds per step by hand, and the ratios of the manager and of the same loop again.
+def ratios(loops: Sequence[Loop], steps: int, rounds: int) -> tuple[float, float, float]:
+    """Seconds per step of the first loop, and how the other two compare with it.
 
-    Who comes first takes turns. Lower quartiles are compared: other programs make a round slower, never faster.
+    Each has its own optimizer, so that none finds its state in the cache more often, and who comes first takes turns.
+    Lower quartiles are compared: other programs make a round slower, never faster.
     """
-    loops = [hand, own, hand]
     times: list[list[float]] = [[], [], []]
     for index in range(rounds):
         for turn in range(3):
             which = (index + turn) % 3
             times[which].append(cpu_seconds(loops[which], steps))
-    by_hand, mine, again = (statistics.quantiles(one, n=4)[0] for one in times)
-    return by_hand / steps, mine / by_hand, again / by_hand
+    first, second, third = (statistics.quantiles(one, n=4)[0] for one in times)
+    return first / steps, second / first, third / first
 
 
 class Reads(TorchDispatchMode):
@@ -193,11 +193,10 @@ def main() -> int:
             work = build()
             if not work.name.startswith(options.only):
                 continue
-            hand, own = by_hand(work, kind), managed(work, kind)
+            hand, own, again = by_hand(work, kind), managed(work, kind), by_hand(work, kind)
             waits = f"{reads(hand)} / {reads(own)}"
-            seconds, ratio, identical = ratios(
-                hand, own, work.steps, max(6, int(options.effort * work.rounds / kind.accumulate))
-            )
+            rounds = max(6, int(options.effort * work.rounds / kind.accumulate))
+            seconds, ratio, identical = ratios((hand, own, again), work.steps, rounds)
             exceeded |= kind.like_for_like and ratio > work.budget
             budget = f"{work.budget:.2f}" if kind.like_for_like else "none"
             numbers = f"{1000 * seconds:>11.2f}{ratio:>9.3f}{identical:>11.3f}{budget:>8}{waits:>10}"

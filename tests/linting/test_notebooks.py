@@ -19,7 +19,7 @@ from unstuck.source import SourceError
 from unstuck.source.notebook import Notebook
 
 PYTHON = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-IMPORTS = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+IMPORTS = "import torch\nimport torch.nn.functional as F\nfrom torch import nn; torch.manual_seed(0)\n"
 MODEL = "model = nn.Linear(8, 3)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)"
 WIPED = """\
 for x, y in data:
