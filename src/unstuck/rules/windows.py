@@ -62,6 +62,8 @@ class Window(msgspec.Struct, eq=False):
 @functools.lru_cache(maxsize=2)
 def windows(script: Script) -> tuple[Window, ...]:
     """The accumulation windows of the script."""
+    if not script.facts.backwards:
+        return ()
     if "%" not in script.text and not MICRO_STEPS.search(script.text) and "+= 1" not in script.text:
         return ()
     return tuple(_windows(script))

@@ -292,9 +292,6 @@ class Expressions(ReaderState):
     def _inner(self, node: ast.Await | ast.Starred | ast.YieldFrom) -> Value:
         return self.evaluate(node.value)
 
-    def _nothing(self, node: ast.expr) -> Value:
-        return UNKNOWN
-
     def _call(self, node: ast.Call) -> Value:
         return self.call(node)
 
@@ -323,7 +320,6 @@ class Expressions(ReaderState):
         ast.Await: _inner,
         ast.Starred: _inner,
         ast.YieldFrom: _inner,
-        ast.JoinedStr: _nothing,
     }
 
 

@@ -36,11 +36,12 @@ WRAPPERS = ("DistributedDataParallel", ".DDP")
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A sampler that is never told the epoch, or a loader without one under DDP."""
-    if FRAMEWORKS.search(script.text):
+    sampled, started = "DistributedSampler" in script.text, "init_process_group" in script.text
+    if not (sampled or started) or FRAMEWORKS.search(script.text):
         return
-    if "DistributedSampler" in script.text and "set_epoch" not in script.text:
+    if sampled and "set_epoch" not in script.text:
         yield from _same_order(script)
-    if "init_process_group" in script.text and not SHARED_OUT.search(script.text):
+    if started and not SHARED_OUT.search(script.text):
         yield from _same_samples(script)
 
 
