@@ -98,7 +98,8 @@ def test_paths_are_spelled_alike_so_that_witnesses_agree(tmp_path: Path, monkeyp
 
 
 def test_the_command_that_verifies_a_fix() -> None:
-    (linted,) = judge(scripts=[FakeScript()], rules=[source_rule(make_finding(path="my train.py"))]).diagnoses
+    rules = [source_rule(make_finding(path="my train.py"))]
+    (linted,) = judge(scripts=[FakeScript("my train.py")], rules=rules).diagnoses
     assert linted.lead.verify == Verify("unstuck lint 'my train.py'", "no O12 double-softmax")
     record = make_record(arguments=("--name", "a b"))
     (ran,) = judge(record=record, rules=[run_rule(make_finding(witness=Witness.RUN))]).diagnoses

@@ -39,7 +39,7 @@ Take eighteen.
 ```python
 import torch
 
-model = torch.nn.Linear(2, 1)
+torch.manual_seed(0); model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(17):  # finding: seventeen-steps
     loss = torch.nn.functional.mse_loss(model(torch.randn(4, 2)), torch.randn(4, 1))
@@ -53,7 +53,7 @@ for step in range(17):  # finding: seventeen-steps
 ```python
 import torch
 
-model = torch.nn.Linear(2, 1)
+torch.manual_seed(0); model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(18):
     loss = torch.nn.functional.mse_loss(model(torch.randn(4, 2)), torch.randn(4, 1))

@@ -99,10 +99,10 @@ def judge(
         hearing.ask("the given objects", setup, lambda rule: rule.setup)
     if record is not None:
         hearing.ask(f"the run of {record.started.script}", record, lambda rule: rule.run)
-    found = [_complete(finding, record) for finding in hearing.findings]
+    found = [_complete(finding, record, scripts) for finding in hearing.findings]
     causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
-    everything = merge(found)
+    everything = _once_each(merge(found))
     ignored = [diagnosis for diagnosis in everything if _is_ignored(diagnosis, known)]
     merged = [diagnosis for diagnosis in everything if diagnosis not in ignored]
     unconfirmed = [d for d in merged if record is not None and d.witnesses == (Witness.SOURCE,)]
@@ -143,11 +143,9 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdicts on separate scripts as one, in the given order."""
     all_of = list(verdicts)
     # Two scripts that import one module both show what is wrong in it.
-    diagnoses = {_matter(d): d for verdict in all_of for d in verdict.diagnoses}
-    ignored = {_matter(d): d for verdict in all_of for d in verdict.ignored}
     return Verdict(
-        diagnoses=tuple(diagnoses.values()),
-        ignored=tuple(ignored.values()),
+        diagnoses=_once_each(d for verdict in all_of for d in verdict.diagnoses),
+        ignored=_once_each(d for verdict in all_of for d in verdict.ignored),
         good_news=tuple(d for verdict in all_of for d in verdict.good_news),
         checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
         not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),
@@ -155,8 +153,22 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
     )
 
 
+def _once_each(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """Of those that say the same of one place only the first, or the first that has edits."""
+    kept: dict[tuple[object, ...], Diagnosis] = {}
+    for diagnosis in diagnoses:
+        known = kept.setdefault(_matter(diagnosis), diagnosis)
+        if diagnosis.lead.fix.edits and not known.lead.fix.edits:
+            kept[_matter(diagnosis)] = diagnosis
+    return tuple(kept.values())
+
+
 def _matter(diagnosis: Diagnosis) -> tuple[object, ...]:
-    return (diagnosis.lead.code, diagnosis.lead.place, diagnosis.lead.subject, diagnosis.lead.message)
+    lead = diagnosis.lead
+    if lead.place is None or diagnosis.witnesses != (Witness.SOURCE,):
+        return (lead.code, lead.place, lead.subject, lead.message)
+    # A method that is read on its own and from its caller calls one object `optimizer` and `self.optimizer`.
+    return (lead.code, lead.place, diagnosis.severity, lead.message.replace("self.", ""))
 
 
 def script_of(record: Record) -> Script | None:
@@ -212,7 +224,13 @@ def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | Non
         scripts[place.path] = _readable(place.path)
     script = scripts[place.path]
     lines = {place.line, place.end_line or place.line}
-    return script is not None and any(script.ignored(line, finding.code, finding.name) for line in lines)
+    named = [(line, word) for line in lines for word in beginnings(finding.code)]
+    return script is not None and any(script.ignored(line, word, finding.name) for line, word in named)
+
+
+def beginnings(code: str) -> tuple[str, ...]:
+    """What a comment may call a rule besides its name: `O`, `O1` and `O12`."""
+    return tuple(code[:size] for size in range(1, len(code) + 1))
 
 
 def _readable(path: str) -> Script | None:
@@ -224,7 +242,7 @@ def _readable(path: str) -> Script | None:
         return None
 
 
-def _complete(finding: Finding, record: Record | None) -> Finding:
+def _complete(finding: Finding, record: Record | None, scripts: Sequence[Script] = ()) -> Finding:
     """Spell every path the same way, so that witnesses agree on places, and say how to verify the fix."""
     evidence = (msgspec.structs.replace(item, place=_respell(item.place)) for item in finding.evidence)
     edits = (msgspec.structs.replace(edit, path=spelled(edit.path)) for edit in finding.fix.edits)
@@ -238,16 +256,22 @@ def _complete(finding: Finding, record: Record | None) -> Finding:
     )
     if finding.verify:
         return finding
-    return msgspec.structs.replace(finding, verify=_verify(finding, record))
+    return msgspec.structs.replace(finding, verify=_verify(finding, record, scripts))
 
 
-def _verify(finding: Finding, record: Record | None) -> Verify | None:
+def _verify(finding: Finding, record: Record | None, scripts: Sequence[Script]) -> Verify | None:
     expect = f"no {finding.code} {finding.name}"
     if record is not None:
         return Verify(shlex.join(["unstuck", "run", *_target(record), *record.started.arguments]), expect)
     if finding.witness is Witness.SOURCE and finding.place:
-        return Verify(shlex.join(["unstuck", "lint", finding.place.path]), expect)
+        return Verify(shlex.join(["unstuck", "lint", _linted(finding.place.path, scripts)]), expect)
     return None
+
+
+def _linted(path: str, scripts: Sequence[Script]) -> str:
+    """The file itself if it was linted, else the script that led to it and without which nothing is found there."""
+    linted = [spelled(script.path) for script in scripts]
+    return path if path in linted or not linted else linted[0]
 
 
 def _target(record: Record) -> list[str]:

@@ -136,11 +136,18 @@ def find_rule(word: str) -> Rule | None:
     return next((rule for rule in all_rules() if wanted in (rule.code.lower(), rule.name)), None)
 
 
+def rules_named(word: str) -> tuple[Rule, ...]:
+    """The rule with this code or name, or else every rule whose code begins so, such as `G` or `O1`."""
+    rule = find_rule(word)
+    start = word.strip().upper()
+    return (rule,) if rule else tuple(rule for rule in all_rules() if start and rule.code.startswith(start))
+
+
 def nearest(word: str) -> str | None:
     """The code or name the user probably meant."""
     import difflib
 
     wanted = word.strip().replace("_", "-")
-    codes = difflib.get_close_matches(wanted.upper(), [rule.code for rule in all_rules()], 1, 0.6)
-    close = codes or difflib.get_close_matches(wanted.lower(), [rule.name for rule in all_rules()], 1, 0.4)
+    codes = difflib.get_close_matches(wanted.upper(), [rule.code for rule in all_rules()], 1, 0.8)
+    close = codes or difflib.get_close_matches(wanted.lower(), [rule.name for rule in all_rules()], 1, 0.65)
     return close[0] if close else None

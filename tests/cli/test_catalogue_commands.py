@@ -10,6 +10,7 @@ import pytest
 
 from unstuck import cli
 from unstuck.cli.rules import table
+from unstuck.report.help import shortened
 from unstuck.rule import all_rules, find_rule
 
 
@@ -27,6 +28,9 @@ def test_explain_finds_a_rule_by_code_or_name(word: str, capsys: pytest.CaptureF
         ("O112", "did you mean O12?"),
         ("double-sofmtax", "did you mean double-softmax?"),
         ("?", "`unstuck rules` lists them."),
+        ("O99", "`unstuck rules` lists them."),
+        ("loss-of-patience", "`unstuck rules` lists them."),
+        ("softmax", "did you mean softmax-dim?"),
     ],
 )
 def test_explain_suggests_the_nearest(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +93,6 @@ def test_explain_shows_the_first_examples_unless_all_are_wanted(capsys: pytest.C
     assert short.count("# <-- here") == 1
     hidden = whole.count("```python") - 2
     assert short.endswith(f"{hidden} more examples: unstuck explain --all O12\n")
+    example = "```python source\nx = 1\n```\n"
+    page = f"# O12 double-softmax: ...\n\n## Broken\n\n{example}\n{example}"
+    assert shortened(page).endswith("\n1 more example: unstuck explain --all O12\n")

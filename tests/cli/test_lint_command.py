@@ -8,6 +8,32 @@ import pytest
 
 from unstuck import cli
 
+TRAINER = """\
+import torch
+from torch import nn
+
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model = model
+        self.optimizer = optimizer
+
+    def step(self, x, y):
+        loss = nn.functional.mse_loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.zero_grad()
+        self.optimizer.step()
+
+    def fit(self, data):
+        for x, y in data:
+            self.step(x, y)
+
+
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+Trainer(model, optimizer).fit(data)
+"""
+
 
 def test_a_broken_script(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lint", str(broken)]) == 1
@@ -95,10 +121,42 @@ def test_a_folder_without_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("unstuck: empty holds no Python files")
 
 
-def test_no_path_is_wrong_usage() -> None:
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["lint"])
-    assert stopped.value.code == 2
+def test_without_a_path_the_current_folder_is_linted(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lint"]) == 1
+    assert " --> train.py:11:" in capsys.readouterr().out
+    broken.unlink()
+    assert cli.main(["lint"]) == 2
+    assert capsys.readouterr().err.startswith("unstuck: . holds no Python files")
+
+
+def test_what_an_import_leads_to_is_verified_where_it_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("net.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.head = nn.Linear(8, 3)\n\n    def forward(self, x):\n        return self.head(x).softmax(1)\n"
+    )
+    Path("train.py").write_text(
+        "import torch\nfrom net import Net\n\nmodel = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for x, y in data:\n    optimizer.zero_grad()\n    torch.nn.functional.cross_entropy(model(x), y).backward()\n"
+        "    optimizer.step()\n"
+    )
+    for path in ("train.py", "."):
+        cli.main(["lint", "--select", "O12", "--format", "json", path])
+        (diagnosis,) = json.loads(capsys.readouterr().out)["diagnoses"]
+        assert diagnosis["place"]["path"] == "net.py"
+        assert diagnosis["verify"]["command"] == "unstuck lint train.py"
+
+
+def test_one_mistake_in_a_method_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(TRAINER)
+    cli.main(["lint", "--select", "O04", "--format", "json", "train.py"])
+    places = [str(diagnosis["place"]) for diagnosis in json.loads(capsys.readouterr().out)["diagnoses"]]
+    assert len(places) == len(set(places)) > 0
+
+
+def test_nothing_that_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.py").write_text("def f(:\n")
+    assert cli.main(["lint", "bad.py"]) == 2
+    assert capsys.readouterr().out.endswith("\nNo file could be checked.\n")
 
 
 def test_a_syntax_error_is_told_and_the_others_are_still_read(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:

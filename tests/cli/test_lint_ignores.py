@@ -143,7 +143,7 @@ def test_statistics(capsys: Capture) -> None:
     words = ["lint", ".", "--statistics", "--select", "O12,O04"]
     assert cli.main(words) == 1
     shown = capsys.readouterr()
-    assert shown.out == "2  O12  error    double-softmax\n2  in 3 files, 1 ignored\n"
+    assert shown.out == "2  O12  error    double-softmax\n2 findings in 3 files, 1 ignored\n"
     assert shown.err.startswith("unstuck: bad.py:1:")
     assert cli.main([*words, "--format", "json", "--output", "counts.json"]) == 1
     document = json.loads(Path("counts.json").read_text())
@@ -154,4 +154,94 @@ def test_statistics(capsys: Capture) -> None:
 
 def test_statistics_of_clean_code(fixed: Path, capsys: Capture) -> None:
     assert cli.main(["lint", str(fixed), "--statistics", "--select", "O12"]) == 0
-    assert capsys.readouterr().out == "0  in 1 file\n"
+    assert capsys.readouterr().out == "0 findings in 1 file\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("ignore O12", "ignore[O12]"),
+        ("ignore(O12)", "ignore[O12]"),
+        ("ignore: o12", "ignore[o12]"),
+        ("ignore [O12]", "ignore[O12]"),
+        ("ignore[O12", "ignore[O12]"),
+        ("ignore O12, double-softmax", "ignore[O12, double-softmax]"),
+        ("ignore (O)", "ignore[O]"),
+        ("ignore double_softmax", "ignore[double_softmax]"),
+        ("ignore O12 on purpose", "ignore[O12] on purpose"),
+        ("ignore O12  # on purpose", "ignore[O12]  # on purpose"),
+    ],
+)
+def test_rules_without_brackets_silence_nothing(typed: str, right: str, capsys: Capture) -> None:
+    script(ONE_LINE + f"  # unstuck: {typed}")
+    words = ["lint", "train.py", "--select", "O12,U01"]
+    assert cli.main([*words, "--format", "concise"]) == 1
+    shown = capsys.readouterr().out
+    assert "O12 error double-softmax" in shown
+    written = right.partition("]")[0]
+    assert f"brackets missing: write {written}]." in shown
+    assert cli.main(["lint", "train.py", "--select", "U01", "--fix"]) == 0
+    assert Path("train.py").read_text().splitlines()[8] == f"{ONE_LINE}  # unstuck: {right}"
+    assert cli.main([*words, "--fail-on", "advice"]) == 0
+
+
+@pytest.mark.parametrize("typed", ["ignore please", "ignore well-known issue", "ignore ["])
+def test_words_that_name_no_rule_silence_nothing(typed: str, capsys: Capture) -> None:
+    script(ONE_LINE + f"  # unstuck: {typed}")
+    assert cli.main(["lint", "train.py", "--select", "O12,U01", "--format", "concise"]) == 1
+    assert "brackets missing: write such as ignore[O12]." in capsys.readouterr().out
+    before = Path("train.py").read_bytes()
+    cli.main(["lint", "train.py", "--select", "U01", "--unsafe-fixes"])
+    assert Path("train.py").read_bytes() == before
+
+
+@pytest.mark.parametrize("typed", ["ignore", "ignore  # on purpose", "ignore since this is a demonstration"])
+def test_a_comment_for_all_rules_may_carry_a_remark(typed: str) -> None:
+    script(ONE_LINE + f"  # unstuck: {typed}")
+    assert cli.main(["lint", "train.py", "--select", "O12,U01", "--fail-on", "advice"]) == 0
+
+
+@pytest.mark.parametrize("typed", ["ignored[O12]", "ignore-file"])
+def test_other_words_are_no_ignore_comment(typed: str) -> None:
+    script(ONE_LINE + f"  # unstuck: {typed}")
+    assert cli.main(["lint", "train.py", "--select", "O12"]) == 1
+
+
+def test_a_mistyped_comment_that_nobody_needs_is_removed(capsys: Capture) -> None:
+    script("    loss = F.cross_entropy(model(x), y)  # unstuck: ignore O12")
+    assert cli.main(["lint", "train.py", "--select", "U01", "--unsafe-fixes"]) == 0
+    assert "Fixed 1 finding; none remain." in capsys.readouterr().out
+    assert Path("train.py").read_text().splitlines()[8] == "    loss = F.cross_entropy(model(x), y)"
+
+
+@pytest.mark.parametrize("word", ["O", "o1", "O12", "M, O"])
+def test_the_beginning_of_a_code_silences(word: str, capsys: Capture) -> None:
+    script(ONE_LINE + f"  # unstuck: ignore[{word}]")
+    assert cli.main(["lint", "train.py", "--select", "O12"]) == 0
+    assert "1 finding ignored" in capsys.readouterr().out
+    cli.main(["lint", "train.py", "--select", "U01", "--format", "concise"])
+    unused = capsys.readouterr().out
+    assert ("ignore[M]` stands where lint finds nothing" in unused) is (word == "M, O")
+    assert unused.count("\n") == (word == "M, O")
+
+
+def test_a_beginning_that_another_file_needs_is_used(capsys: Capture) -> None:
+    Path("net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.head = nn.Linear(8, 3)\n\n    def forward(self, x):\n"
+        "        return self.head(x).softmax(1)  # unstuck: ignore[O1]\n"
+        + HEAD
+        + "    loss = F.mse_loss(model(x), y)"
+        + TAIL
+    )
+    text = HEAD.replace("nn.Linear(8, 3)", "Net()").replace("import torch\n", "import torch\nfrom net import Net\n", 1)
+    Path("train.py").write_text(text + "    loss = F.cross_entropy(model(x), y)" + TAIL)
+    cli.main(["lint", "net.py", "--select", "U01", "--format", "concise"])
+    assert "U01" in capsys.readouterr().out
+    assert cli.main(["lint", ".", "--select", "O12,U01", "--fail-on", "advice"]) == 0
+
+
+def test_adding_ignores_mends_a_mistyped_comment(capsys: Capture) -> None:
+    script(ONE_LINE + "  # unstuck: ignore O12")
+    add_ignores(capsys)
+    assert Path("train.py").read_text().splitlines()[8] == ONE_LINE + "  # unstuck: ignore[O12]"

@@ -182,3 +182,4 @@ def test_jobs_is_a_positive_number(broken: Path, word: str, capsys: Capture) -> 
     with pytest.raises(SystemExit) as stopped:
         cli.main(["lint", "train.py", "--jobs", word])
     assert stopped.value.code == 2
+    assert f"{word!r} is not a positive whole number" in capsys.readouterr().err

@@ -173,7 +173,7 @@ def test_two_processes_at_once(project: Path) -> None:
     command = [sys.executable, "-m", "unstuck", "lint", ".", "--statistics", "--select", "O12", "--jobs", "1"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = {process.communicate(timeout=120)[0] for process in running}
-    assert said == {"1  O12  error    double-softmax\n1  in 65 files\n"}
+    assert said == {"1  O12  error    double-softmax\n1 finding in 65 files\n"}
     assert len(entries()) == 65
     assert not [entry for entry in entries() if entry.suffix == ".part"]
 

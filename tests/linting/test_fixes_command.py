@@ -231,11 +231,35 @@ def test_a_file_that_changes_meanwhile_is_left_alone() -> None:
     assert path.read_text(encoding="utf-8") == "# mine\n"
 
 
-def test_fixes_are_not_for_stdin_nor_with_ignores(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--fix -", "--fix cannot rewrite stdin; name a file."),
+        ("--unsafe-fixes -", "--unsafe-fixes cannot rewrite stdin; name a file."),
+        ("--add-ignores -", "--add-ignores cannot rewrite stdin; name a file."),
+        ("--diff -", "--diff cannot show changes of stdin; name a file."),
+        (
+            "--fix --add-ignores train.py",
+            "--fix and --add-ignores are two answers to one finding; choose one of them.",
+        ),
+        ("--diff --format json train.py", "--diff writes a diff and nothing else; leave out --format json, or --diff."),
+        ("--diff --statistics train.py", "--diff writes a diff and nothing else; leave out --statistics, or --diff."),
+    ],
+)
+def test_what_cannot_be_done_together(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(HEAD + WIPED, encoding="utf-8")
-    for words in (("--fix", "-"), ("--diff", "--add-ignores", "train.py")):
-        assert lint(*words) == 2
-        assert "fixes are for files" in capsys.readouterr().err
+    assert lint(*words.split()) == 2
+    assert capsys.readouterr() == ("", f"unstuck: {sentence}\n")
+    assert Path("train.py").read_text(encoding="utf-8") == HEAD + WIPED
+
+
+def test_a_diff_can_be_written_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(HEAD + WIPED, encoding="utf-8")
+    assert lint("--diff", "train.py") == 1
+    shown = capsys.readouterr().out
+    assert lint("--diff", "--output", "change.diff", "train.py") == 1
+    assert capsys.readouterr() == ("", "Would fix 1 finding.\n")
+    assert Path("change.diff").read_text(encoding="utf-8") == shown
 
 
 RULE = Rule(code="X01", name="made-up", title="a rule of the test", severity=Severity.ERROR)
@@ -282,6 +306,11 @@ def test_a_fix_that_breaks_the_file_is_refused_and_the_others_are_made() -> None
 
 def test_a_fix_that_does_not_cure_is_refused() -> None:
     assert fix_by("bad\n", {"bad": Edit("a.py", 1, 1, 1, 4, "bad, bad")}) == ("bad\n", [], ["bad"])
+
+
+def test_a_refused_fix_is_not_mentioned_once_another_has_cured_it() -> None:
+    edits = {"bad": Edit("a.py", 1, 1, 1, 4, "(("), "good": Edit("a.py", 1, 1, 2, 5, "fine")}
+    assert fix_by("bad\ngood\n", edits) == ("fine\n", ["good"], [])
 
 
 def test_of_fixes_that_touch_the_first_goes_first() -> None:

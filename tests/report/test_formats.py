@@ -180,10 +180,19 @@ def test_a_notebook_is_shown_by_cell() -> None:
     assert json.loads(render(result, "json-lines"))["place"]["cell"] == 3
 
 
+@pytest.mark.parametrize("wanted", ["concise", "github"])
+def test_lines_are_sorted_by_place(wanted: str) -> None:
+    places = [Place("a.py", 2, 9), Place("a.py", 10, 1), Place("b.py", 1, 1), Place("b.py", 1, 5)]
+    codes = ["O03", "G10", "O12", "G01"]
+    findings = [make_finding(code, place=place) for code, place in zip(codes, places, strict=True)]
+    lines = render(lint_result(*(findings[index] for index in (3, 1, 2, 0))), wanted).splitlines()
+    assert [next(code for code in codes if code in line) for line in lines] == codes
+
+
 def test_the_first_finding_is_written_first() -> None:
     first, second = make_finding("G10"), detailed_finding()
-    lines = render(lint_result(first, second), "concise").splitlines()
-    assert [line.split(" ")[1] for line in lines] == ["G10", "O12"]
+    lines = render(lint_result(first, second), "json-lines").splitlines()
+    assert [json.loads(line)["code"] for line in lines] == ["G10", "O12"]
 
 
 @pytest.mark.parametrize("wanted", ["json", "json-lines", "sarif", "junit"])

@@ -172,10 +172,14 @@ def test_advice_is_no_cause() -> None:
     assert "Found 1 advice in 1 file." in shown
 
 
-def test_nothing_found_is_said_plainly_with_what_was_checked() -> None:
+def test_nothing_found_is_said_plainly_without_a_list_of_what_was_checked() -> None:
     assert rendered(lint_result(files=3)) == (
-        "Nothing found in 3 files; 2 pitfalls checked.\nChecked      O03 O12\nNot checked  G10: only a run shows it\n"
+        "Nothing found in 3 files; 2 pitfalls checked.\nNot checked  G10: only a run shows it\n"
     )
+
+
+def test_a_run_with_nothing_found_lists_what_was_checked() -> None:
+    assert "Checked      O03 O12" in rendered(run_result(verdict=Verdict(checked=("O03", "O12"))))
 
 
 @pytest.mark.parametrize(

@@ -29,20 +29,18 @@ The nearest pyproject.toml with a [tool.unstuck] table may set select, ignore, p
 severity, paths, exclude and fail-on; its patterns are written as in .gitignore.
 """
 )
+PATH_HELP = "a script, a folder to search, or - for stdin (default: paths of the settings, or else .)"
 STDIN = "-"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Lint the given paths and print what was found."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     common.check_output(options.output)
     try:
         _check_together(options)
         settings = _settings(options)
-        paths = options.paths or list(settings.paths)
-        if not paths:
-            parser.error("name a PATH to lint, or set paths in [tool.unstuck] of pyproject.toml")
+        paths = options.paths or list(settings.paths) or ["."]
         result = _result(paths, options, settings)
         if options.fix or options.unsafe_fixes or options.diff:
             return _fix(result, paths, options, settings)
@@ -56,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="a script, a folder to search, or - for stdin")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=PATH_HELP)
     parser.add_argument("--select", metavar="RULES", help="only these rules, whatever the settings say")
     parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
     common.add_report_options(parser)
@@ -77,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(word: str) -> int:
     if not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no positive whole number")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive whole number")
     return int(word)
 
 
@@ -97,13 +95,30 @@ def _check_together(options: argparse.Namespace) -> None:
         raise SettingsError("--config and --isolated contradict each other; leave one out.")
     if options.stdin_filename and STDIN not in options.paths:
         raise SettingsError("--stdin-filename goes with - as the path; add it, or leave the name out.")
-    if STDIN in options.paths and (len(options.paths) > 1 or options.add_ignores):
-        raise SettingsError("stdin (-) is linted alone and not written to; name files instead.")
-    fixes = options.fix or options.unsafe_fixes or options.diff
-    if fixes and (STDIN in options.paths or options.add_ignores):
-        raise SettingsError("fixes are for files, and not together with --add-ignores; leave one of them out.")
+    if STDIN in options.paths and len(options.paths) > 1:
+        raise SettingsError("stdin (-) is linted alone; leave out the other paths, or name files only.")
+    _check_changes(options)
     if options.statistics and options.format not in ("text", "json"):
         raise SettingsError("--statistics is written as text or json; choose one of them with --format.")
+
+
+def _check_changes(options: argparse.Namespace) -> None:
+    """Refuse to change what cannot be changed, or in two ways at once."""
+    given = {
+        "--add-ignores": options.add_ignores,
+        "--diff": options.diff,
+        "--unsafe-fixes": options.unsafe_fixes,
+        "--fix": options.fix,
+    }
+    changing = [option for option, is_given in given.items() if is_given]
+    if changing and STDIN in options.paths:
+        verb = "show changes of" if options.diff else "rewrite"
+        raise SettingsError(f"{changing[0]} cannot {verb} stdin; name a file.")
+    if options.add_ignores and len(changing) > 1:
+        raise SettingsError(f"{changing[-1]} and --add-ignores are two answers to one finding; choose one of them.")
+    if options.diff and (options.statistics or options.format != "text"):
+        other = "--statistics" if options.statistics else f"--format {options.format}"
+        raise SettingsError(f"--diff writes a diff and nothing else; leave out {other}, or --diff.")
 
 
 def _result(paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> Result:
@@ -138,7 +153,7 @@ def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, sett
     changes = lint_fixes.make(result, options, settings)
     stream = sys.stderr if options.diff or options.format != "text" or options.output else sys.stdout
     if options.diff:
-        code = lint_fixes.show(changes)
+        code = lint_fixes.show(changes, options.output)
     else:
         result = _result(paths, options, settings) if changes.files else result
         _publish(result, options)

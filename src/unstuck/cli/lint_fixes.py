@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -55,9 +56,10 @@ def _refusal(code: str, where: str) -> Problem:
     return Problem(f"{where}: the fix of {code} was left out, since {why}; change it by hand.")
 
 
-def show(changes: Changes) -> int:
-    """Print what would change; exit code 1 if anything would."""
-    common.send("".join(diff(file) for file in changes.files), sys.stdout)
+def show(changes: Changes, output: str | None) -> int:
+    """Print what would change, or write it to a file; exit code 1 if anything would."""
+    text = "".join(diff(file) for file in changes.files)
+    common.write_whole(Path(output), text) if output else common.send(text, sys.stdout)
     return common.FOUND if changes.files else common.BAD_INPUT if changes.problems else common.CLEAN
 
 

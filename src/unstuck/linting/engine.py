@@ -10,7 +10,7 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, rank
-from unstuck.judge import Verdict, spelled, unite
+from unstuck.judge import Verdict, beginnings, spelled, unite
 from unstuck.linting.outcome import Outcome, outcome_of
 from unstuck.linting.patterns import GitIgnored, Patterns, relative
 from unstuck.linting.settings import Settings
@@ -117,7 +117,7 @@ def _silenced_lines(ignored: Iterable[Diagnosis]) -> Iterator[tuple[Place, int, 
     for diagnosis in ignored:
         for place in (finding.place for finding in diagnosis.findings if finding.place):
             for line in {place.line, place.end_line or place.line}:
-                yield from ((place, line, word) for word in (diagnosis.lead.code, ""))
+                yield from ((place, line, word) for word in ("", *beginnings(diagnosis.lead.code)))
 
 
 def _is_used(unused: Diagnosis, used: set[tuple[str, int, str]]) -> bool:

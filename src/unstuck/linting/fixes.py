@@ -83,7 +83,7 @@ def fix_document(path: Path, document: Document, find: Find, allowed: frozenset[
     fixing = _Fixing(document, find, allowed)
     fixing.run()
     gone = max(len(fixing.applied), fixing.at_first - len(fixing.findings))
-    refused = tuple(fixing.refused.values())
+    refused = tuple(finding for finding in fixing.findings if _key(finding, fixing.document) in fixing.refused)
     return Fixed(path, document, fixing.document, tuple(fixing.applied), gone, refused)
 
 
@@ -108,7 +108,7 @@ class _Fixing:
     def __init__(self, document: Document, find: Find, allowed: frozenset[str]) -> None:
         self.document = document
         self.applied: list[Finding] = []
-        self.refused: dict[object, Finding] = {}
+        self.refused: set[object] = set()
         self._find = find
         self._allowed = allowed
         self.findings = list(find(document))
@@ -121,7 +121,7 @@ class _Fixing:
                 return
             together = _apart(waiting)
             if not self._try(together) and not self._try(together[:1]):
-                self.refused[_key(together[0], self.document)] = together[0]
+                self.refused.add(_key(together[0], self.document))
 
     def _may_fix(self, finding: Finding) -> bool:
         fix = finding.fix

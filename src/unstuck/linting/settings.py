@@ -12,7 +12,7 @@ import msgspec
 from unstuck.findings import Severity
 from unstuck.judge import spelled
 from unstuck.linting.patterns import Patterns, relative
-from unstuck.rule import Rule, all_rules, find_rule, nearest
+from unstuck.rule import Rule, all_rules, nearest, rules_named
 
 FAIL_ON = ("error", "warning", "advice", "never")
 
@@ -226,10 +226,7 @@ def _codes(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _meant(word: str) -> list[str]:
-    rule = find_rule(word)
-    if rule is not None:
-        return [rule.code]
-    codes = [rule.code for rule in all_rules() if word and rule.code.startswith(word.upper())]
+    codes = [rule.code for rule in rules_named(word)]
     if not codes:
         close = nearest(word)
         hint = f"did you mean {close}?" if close else "`unstuck rules` lists them."

@@ -6,6 +6,7 @@ import msgspec
 
 from unstuck.findings import FORMAT_VERSION, Severity
 from unstuck.report.result import Result
+from unstuck.report.text import count
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -46,7 +47,6 @@ def render(result: Result, wanted: str) -> str:
         )
     width = max((len(str(row.count)) for row in rows), default=1)
     table = "".join(f"{row.count:>{width}}  {row.code:<4} {row.severity:<8} {row.name}\n" for row in rows)
-    files = f"{result.files:,} file{'s' * (result.files != 1)}"
-    total = sum(row.count for row in rows)
+    total = count(sum(row.count for row in rows), "finding")
     silenced = f", {ignored} ignored" if ignored else ""
-    return f"{table}{total:>{width}}  in {files}{silenced}\n"
+    return f"{table}{total} in {count(result.files, 'file')}{silenced}\n"

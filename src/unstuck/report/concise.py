@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from unstuck.findings import Diagnosis
 from unstuck.report.result import Result
-from unstuck.report.spots import spelled, spot_of
+from unstuck.report.spots import by_place, spelled, spot_of
 
 
 def render(result: Result) -> str:
     """The lines; nothing at all when nothing was found."""
-    return "".join(_line(diagnosis, result) + "\n" for diagnosis in result.verdict.diagnoses)
+    return "".join(_line(diagnosis, result) + "\n" for diagnosis in by_place(result))
 
 
 def _line(diagnosis: Diagnosis, result: Result) -> str:

@@ -7,14 +7,14 @@ import os
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
 from unstuck.report.result import Problem, Result
-from unstuck.report.spots import below, beside_cell, spot_of
+from unstuck.report.spots import below, beside_cell, by_place, spot_of
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
 
 
 def render(result: Result) -> str:
     """One command per diagnosis, and one per file that could not be read."""
-    found = [_annotation(diagnosis, result) for diagnosis in result.verdict.diagnoses]
+    found = [_annotation(diagnosis, result) for diagnosis in by_place(result)]
     return "".join(line + "\n" for line in (*found, *map(_problem, result.errors)))
 
 

@@ -28,7 +28,7 @@ def shortened(page: str) -> str:
         if examples == 0 or (examples == 1 and (fenced or is_fence)):
             kept.append(MARK.sub("  # <-- here", line))
     code = page.split()[1]
-    more = f"\n{left_out} more examples: unstuck explain --all {code}\n" if left_out else ""
+    more = f"\n{left_out} more example{'s' * (left_out != 1)}: unstuck explain --all {code}\n" if left_out else ""
     return "\n".join(kept) + "\n" + more
 
 

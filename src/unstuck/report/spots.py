@@ -18,6 +18,16 @@ def spot_of(diagnosis: Diagnosis, result: Result) -> Place | None:
     return Place(ran, 0) if ran.endswith(".py") else None
 
 
+def by_place(result: Result) -> list[Diagnosis]:
+    """The diagnoses from the top of the first file to the end of the last, then those without a place."""
+
+    def order(diagnosis: Diagnosis) -> tuple[bool, str, int, int, int]:
+        spot = spot_of(diagnosis, result) or Place("", 0)
+        return not spot.path, spot.path, spot.cell, spot.line, spot.column
+
+    return sorted(result.verdict.diagnoses, key=order)
+
+
 def spelled(place: Place) -> str:
     """`train.py:41:16`, or `notes.ipynb:cell 3:2:5` inside a notebook, as far as it is known."""
     numbers = [str(number) for number in (place.line, place.line and place.column) if number]

@@ -206,7 +206,8 @@ def _closing(result: Result, prose: int) -> list[Line]:
     if verdict.unconfirmed and result.run:
         more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
         lines += _wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
-    if verdict.checked:
+    # Of a clean lint the number says enough; a run that does not learn is searched for what else was ruled out.
+    if verdict.checked and (verdict.diagnoses or result.command != "lint"):
         lines += _hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
     for sentence in verdict.not_checked:
         lines += _hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
@@ -226,7 +227,7 @@ def _outcome(result: Result) -> str:
     if verdict.diagnoses:
         return f"Found {_counts(verdict)}{where}."
     if not verdict.checked:
-        return f"Nothing was checked{where}."
+        return "No file could be checked." if result.command == "lint" else "Nothing was checked."
     known = f"{len(verdict.checked)} pitfalls" if len(verdict.checked) != 1 else "one pitfall"
     if verdict.trend and verdict.trend.word in ("flat", "rising", "spiking", "non-finite"):
         return f"No cause found: the loss is {verdict.trend.word}, but it is none of the {known} checked."

@@ -26,6 +26,8 @@ READY_MADE = re.compile(
 """Models of torchvision that hold BatchNorm or Dropout."""
 FORGETFUL = {"TransformerEncoderLayer": 3, "TransformerDecoderLayer": 3, "Transformer": 5}
 """Layers that drop 10 % unless told otherwise, and where that is told by position."""
+RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
+"""Layers that drop between their own layers when there are several and they are told to."""
 
 
 def says_evaluation(name: str) -> bool:
@@ -56,6 +58,11 @@ def mode_dependent(model: Instance) -> Instance | None:
     return next((part for part in parts(model) if _depends_on_mode(part)), None)
 
 
+def perhaps_mode_dependent(model: Instance) -> Instance | None:
+    """A layer of the model that drops a share which is not known: `nn.Dropout(config.dropout)`."""
+    return next((part for part in parts(model) if _depends_on_mode(part, unknown_share=True)), None)
+
+
 def parts(model: Instance) -> Iterator[Instance]:
     """The model and every module that certainly is in it."""
     waiting: list[Value] = [model]
@@ -69,23 +76,33 @@ def parts(model: Instance) -> Iterator[Instance]:
         waiting += [*part.attrs.values(), *part.items]
 
 
-def _depends_on_mode(part: Instance) -> bool:
+def _depends_on_mode(part: Instance, unknown_share: bool = False) -> bool:
     if part.cls is not None:
         return False
     if part.kind.startswith("torchvision.models."):
         return READY_MADE.search(part.last) is not None
     if DROPPING.match(part.last):
-        return _drops(part, 0, 0.5)
+        return _drops(_share(part, 0, "p", 0.5), unknown_share)
     if part.last in FORGETFUL:
-        return _drops(part, FORGETFUL[part.last], 0.1, "dropout")
+        return _drops(_share(part, FORGETFUL[part.last], "dropout", 0.1), unknown_share)
+    if part.last in RECURRENT:
+        layers = _share(part, 2, "num_layers", 1)
+        several = isinstance(layers, Const) and isinstance(layers.value, int) and layers.value > 1
+        return several and _drops(_share(part, 5, "dropout", 0.0), unknown_share)
     instance = part.last.startswith(("InstanceNorm", "LazyInstanceNorm"))
     tracks = part.kwargs.get("track_running_stats", Const(not instance))
     return bool(NORMALISING.match(part.last)) and tracks == Const(True)
 
 
-def _drops(part: Instance, position: int, default: float, name: str = "p") -> bool:
-    given = part.args[position] if position < len(part.args) else part.kwargs.get(name, Const(default))
-    return isinstance(given, Const) and isinstance(given.value, int | float) and given.value > 0
+def _share(part: Instance, position: int, name: str, default: float) -> Value:
+    """What a layer was given by position or by name."""
+    return part.args[position] if position < len(part.args) else part.kwargs.get(name, Const(default))
+
+
+def _drops(share: Value, unknown_share: bool) -> bool:
+    if not isinstance(share, Const):
+        return unknown_share
+    return isinstance(share.value, int | float) and share.value > 0
 
 
 def switches_itself(model: Instance) -> bool:

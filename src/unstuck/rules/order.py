@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.source.knowledge import is_optimizer
+from unstuck.source.knowledge import is_module, is_optimizer
 from unstuck.source.trace import Happened, Hidden, Inlined, Loop, Path, Turn, events_in, paths
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
 
@@ -100,7 +100,7 @@ def owners(value: Value | None) -> set[int]:
         if isinstance(option, Instance) and (option.args or option.kwargs) and is_optimizer(option):
             given = option.args[0] if option.args else option.kwargs.get("params")
             found |= owners(given)
-        elif isinstance(option, Instance):
+        elif is_module(option) and isinstance(option, Instance):
             found.add(id(root(option)))
         elif isinstance(option, Parameters | Param):
             found |= owners(option.owner)

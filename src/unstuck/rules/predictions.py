@@ -66,6 +66,15 @@ def stands_in(editor: Editor, maker: Tensor, call: Happened) -> bool:
     return inner is not None and outer is not None and any(node is inner for node in ast.walk(outer))
 
 
+def is_function_of_torch(script: Script, node: ast.AST, name: str) -> bool:
+    """Is this a call of the function in torch or the method of a tensor, and of no attribute the user named alike?"""
+    for called in script.facts.calls:
+        if called.node is node:
+            method = called.name == f".{name}" and isinstance(called.receiver, Tensor)
+            return method or (called.name.startswith("torch.") and called.last == name)
+    return False
+
+
 def without(editor: Editor, maker: Tensor) -> Edits | None:
     """Put what an activation was given where its call stands: `torch.sigmoid(x)` and `x.sigmoid()` become `x`.
 

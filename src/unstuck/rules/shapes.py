@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from unstuck.source.flow import argument
-from unstuck.source.values import UNKNOWN, Choice, Const, Group, Tensor, Value
+from unstuck.source.values import UNKNOWN, Choice, Const, Group, Instance, Tensor, Value
 
 DEEPEST = 60
 FACTORIES = frozenset("randn rand zeros ones empty randint full".split())
@@ -17,6 +17,10 @@ ELEMENTWISE = frozenset(
     "half bfloat16 long int bool to cuda cpu contiguous clone detach type type_as softmax log_softmax logsigmoid add "
     "sub mult div rsub sin cos LayerNorm BatchNorm1d requires_grad_ compare".split()
 )
+
+
+ARITHMETIC = frozenset("add sub mult div rsub pow".split())
+"""Where the other operand may have any shape too."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -51,7 +55,9 @@ def shape_of(value: Value | None, depth: int = 0) -> Shape:
     if read is not None:
         return read(value, depth)
     if value.op in ELEMENTWISE:
-        return _broadcast([shape_of(item, depth + 1) for item in value.inputs if isinstance(item, Tensor | Choice)])
+        unknown = value.op in ARITHMETIC and any(not isinstance(item, Tensor | Choice | Const) for item in value.inputs)
+        tensors = [item for item in value.inputs if isinstance(item, Tensor | Choice)]
+        return ANY if unknown else _broadcast([shape_of(item, depth + 1) for item in tensors])
     return ANY
 
 
@@ -102,9 +108,12 @@ def _rebuilt(tensor: Tensor, depth: int) -> Shape:
 
 
 def _rows(tensor: Tensor, depth: int) -> Shape:
-    """A batch of a dataset's tensor: the same but for the number of rows."""
-    sides = _input(tensor, depth).sides
-    return of_sides([None, *sides[1:]]) if sides else ANY
+    """A batch of a dataset's tensor: the same but for the number of rows, which is the loader's batch size."""
+    sides, loader = _input(tensor, depth).sides, tensor.args[0] if tensor.args else None
+    if not sides or not isinstance(loader, Instance):
+        return ANY
+    size = loader.args[1] if len(loader.args) > 1 else loader.kwargs.get("batch_size", Const(1))
+    return ANY if size == Const(None) else of_sides([_number(size), *sides[1:]])
 
 
 def _linear(tensor: Tensor, depth: int) -> Shape:
@@ -179,12 +188,18 @@ def _item(tensor: Tensor, depth: int) -> Shape:
         elif isinstance(part, ast.Slice):
             whole = part.lower is None and part.upper is None
             side = rest.pop(0)
-            sides.append(side if whole else None)
+            sides.append(side if whole else 1 if _is_one_row(part) else None)
         elif isinstance(part, ast.Constant) or _is_negative(part):
             rest.pop(0)
         else:
             return ANY  # an index may be a number, a mask or a tensor of any rank
     return of_sides([*sides, *rest])
+
+
+def _is_one_row(part: ast.Slice) -> bool:
+    """`i : i + 1`."""
+    upper = part.upper
+    return isinstance(upper, ast.BinOp) and isinstance(upper.right, ast.Constant) and upper.right.value == 1
 
 
 def _is_negative(node: ast.expr) -> bool:

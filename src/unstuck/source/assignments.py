@@ -78,11 +78,12 @@ class Assignments(Calls):
             self._assign_item(target, value)
 
     def _unpack(self, targets: Sequence[ast.expr], value: Value) -> None:
+        fitting = [option for option in alternatives(value) if _fits(option, len(targets))]
         for position, target in enumerate(targets):
             part: Value | None = None
-            for option in alternatives(value):
-                known = isinstance(option, Group) and option.complete and len(option.items) == len(targets)
-                item = option.items[position] if known and isinstance(option, Group) else self._part(option, target)
+            # What does not fit the targets cannot be what is unpacked here.
+            for option in fitting or alternatives(value):
+                item = option.items[position] if fitting and isinstance(option, Group) else self._part(option, target)
                 part = item if part is None else join(part, item)
             self.assign(target, part or UNKNOWN)
 
@@ -132,8 +133,8 @@ class Assignments(Calls):
     def _adopt(self, owner: Instance, name: str, value: Value, target: ast.Attribute) -> None:
         for option in alternatives(value):
             adopt(owner, option)
-            if isinstance(option, Group) and owner is self.frame.owner:
-                self.facts.plain_lists.append((owner, name, option))
+        if isinstance(value, Group) and owner is self.frame.owner:
+            self.facts.plain_lists.append((owner, name, value))
         held = any(knowledge.has_weights(option) for option in alternatives(owner.attrs.get(name, UNKNOWN)))
         building = self.frame.function == "__init__" or self.forward_depth > 0
         inside = owner is self.frame.owner and (building or not held)
@@ -151,6 +152,10 @@ class Assignments(Calls):
             name = ast.unparse(target.slice)
             self.facts.replaced.append(ChildReplaced(base, name, value, self.place(target), self.tick()))
             base.items.append(value)
+
+
+def _fits(value: Value, targets: int) -> bool:
+    return isinstance(value, Group) and value.complete and len(value.items) == targets
 
 
 def _give_label(value: Value, label: str) -> None:

@@ -6,7 +6,17 @@ import re
 
 import msgspec
 
-IGNORE = re.compile(r"#\s*unstuck:\s*ignore(?:\[([^\]]*)\])?")
+START = r"#\s*unstuck:\s*ignore(?![\w-])"
+LISTABLE = r"(?:[A-Za-z]\d+\b|[A-Za-z]+(?:[-_][A-Za-z]+)+\b|[A-Z](?=\s*(?:[,)}#]|$)))"
+"""A code, a name or a family. Other words behind `ignore` are a remark."""
+WITHOUT_BRACKETS = rf"[({{]?\s*((?:{LISTABLE}|[a-z]+(?=\s*(?:[)}}#]|$)))(?:[\s,]+{LISTABLE})*)(?:\s*[)}}])?"
+ODD_BRACKETS = r"\[\s*([^\]#]*[^\]#\s])?(?:\s*\])?"
+MISTYPED_LIST = rf"\s*[:=]?\s*(?:{WITHOUT_BRACKETS}|{ODD_BRACKETS})"
+
+IGNORE = re.compile(rf"{START}(?:\[([^\]]*)\]|(?!{MISTYPED_LIST}))")
+"""A comment that is obeyed; its group is what stands in the brackets."""
+MISTYPED = re.compile(START + MISTYPED_LIST)
+"""A comment that names rules without the brackets, and so silences nothing; if it did, it would silence all."""
 
 
 class IgnoreComment(msgspec.Struct, frozen=True):
@@ -17,6 +27,8 @@ class IgnoreComment(msgspec.Struct, frozen=True):
     end_column: int
     words: tuple[str, ...] | None
     """What stands in the brackets; None without brackets, which silences every rule."""
+    mistyped: bool = False
+    """The words lack their brackets, and silence nothing."""
 
 
 class LineEnds(msgspec.Struct, frozen=True):
@@ -29,7 +41,7 @@ class LineEnds(msgspec.Struct, frozen=True):
 
 def ignore_comments(text: str) -> tuple[IgnoreComment, ...]:
     """Every ignore comment, top down."""
-    return tuple(line_ends(text).ignores.values()) if IGNORE.search(text) else ()
+    return tuple(line_ends(text).ignores.values()) if re.search(START, text) else ()
 
 
 def line_ends(text: str) -> LineEnds:
@@ -62,9 +74,11 @@ def line_ends(text: str) -> LineEnds:
 
 
 def _ignore_in(comment: str, line: int, column: int) -> IgnoreComment | None:
-    match = IGNORE.search(comment)
+    obeyed = IGNORE.search(comment)
+    match = obeyed or MISTYPED.search(comment)
     if match is None:
         return None
-    listed = match.group(1)
-    words = None if listed is None else tuple(word.strip() for word in listed.split(",") if word.strip())
-    return IgnoreComment(line, column + match.start() + 1, column + match.end() + 1, words)
+    listed = next((group for group in match.groups() if group is not None), None if obeyed else "")
+    separator = "," if obeyed else r"[\s,]+"
+    words = None if listed is None else tuple(word.strip() for word in re.split(separator, listed) if word.strip())
+    return IgnoreComment(line, column + match.start() + 1, column + match.end() + 1, words, obeyed is None)

@@ -68,6 +68,12 @@ CUTS = {
 REBUILDERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor", "Tensor", "asarray"})
 """Functions of torch that make a new tensor out of numbers."""
 
+NUMPY_ASKS_THE_TENSOR = frozenset(
+    "squeeze reshape transpose swapaxes ravel sum mean prod std var max min amax amin clip round cumsum repeat take "
+    "diagonal argmax argmin argsort sort nonzero".split()
+)
+"""Functions of NumPy that call the method of the same name: given a tensor they return one, with its history."""
+
 HARMLESS_CALLS = frozenset(
     "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round "
     "iter next format vars dir callable issubclass super list tuple set dict any all open input".split()
@@ -173,7 +179,9 @@ def parts(value: Value) -> Iterator[Instance]:
 
 
 def _is_weight(module: Instance) -> bool:
-    if module.kind == "torch.nn.Parameter" or module.kind.startswith("torchvision.models."):
+    if module.kind == "torch.nn.Parameter":
+        return module.kwargs.get("requires_grad") != Const(False)
+    if module.kind.startswith("torchvision.models."):
         return True
     plain = Const(False) in (module.kwargs.get("affine"), module.kwargs.get("elementwise_affine"))
     return module.cls is None and module.last in LAYERS_WITH_WEIGHTS and not plain

@@ -25,7 +25,9 @@ from unstuck.source.values import (
 MODES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
 PASSES_THROUGH = frozenset({"tqdm", "trange", "track", "islice", "cycle"})
 NO_LIMIT = frozenset({Symbol("math.inf"), Symbol("torch.inf"), Symbol("numpy.inf")})
-WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "FullyShardedDataParallel", "FSDP"})
+WRAPPERS = frozenset(
+    "DataParallel DistributedDataParallel DDP compile FullyShardedDataParallel FSDP convert_sync_batchnorm".split()
+)
 
 
 class Library(Methods):
@@ -57,7 +59,8 @@ class Library(Methods):
     def _numpy(self, name: str, node: ast.Call, args: tuple[Value, ...]) -> Value:
         """NumPy knows no gradients: what it makes of a tensor has lost its history."""
         tensors = tuple(value for value in args if any(isinstance(option, Tensor) for option in alternatives(value)))
-        return self.tensor(name, tensors, node, f"numpy.{name}()", args=args) if tensors else UNKNOWN
+        cut = "" if name in knowledge.NUMPY_ASKS_THE_TENSOR else f"numpy.{name}()"
+        return self.tensor(name, tensors, node, cut, args=args) if tensors else UNKNOWN
 
     def _call_builtin(self, name: str, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
         first = args[0] if args else UNKNOWN

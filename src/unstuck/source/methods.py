@@ -43,6 +43,10 @@ HIDING_METHODS = frozenset(
 GRADIENT_HOOKS = frozenset(
     "register_hook register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook".split()
 )
+WORLD_WORDS = re.compile(
+    r"(^|[._])(envs?|environment|gym|game|world|simulator|sim|progress|pbar|bar|profiler|prof)$", re.I
+)
+"""What has a step() or an update() of its own that trains nothing: an environment, a progress bar, a profiler."""
 SUPER = Symbol("builtins.super")
 
 
@@ -91,7 +95,9 @@ class Methods(Expressions):
         if name == "requires_grad_":
             self.set_trainable(tensor, args[0] if args else Const(True), node)
         cut = knowledge.CUTS.get(name, "")
-        return self.tensor(name, (tensor, *args, *kwargs.values()), node, cut, args=args, options=kwargs)
+        # `labels.to(device)` holds what labels held, whatever the device is.
+        others = () if name in knowledge.SAME_VALUES else (*args, *kwargs.values())
+        return self.tensor(name, (tensor, *others), node, cut, args=args, options=kwargs)
 
     def _backward(self, value: Value, node: ast.Call) -> None:
         self.happen(Backward(place=self.place(node)), value)
@@ -102,7 +108,8 @@ class Methods(Expressions):
             group.complete = False
         elif name in ("extend", "update") and args:
             for option in alternatives(args[0]):
-                group.items.extend(map(self.if_reached, option.items) if isinstance(option, Group) else [UNKNOWN])
+                added = list(option.items) if isinstance(option, Group) and option is not group else [UNKNOWN]
+                group.items.extend(map(self.if_reached, added))
             group.complete = False
         elif name == "pop" and group.items and group.keys is None and not args:
             last = group.items.pop()
@@ -199,7 +206,7 @@ class Methods(Expressions):
         if name == "zero_grad":
             self.happen(ZeroGrad(model=label, place=self.place(node)), subject=module)
         elif name in ("train", "eval"):
-            flag = args[0] if args else Const(True)
+            flag = args[0] if args else kwargs.get("mode", Const(True))
             training = name == "train" and not (isinstance(flag, Const) and flag.value is False)
             self.happen(ModeChange(model=label, training=training, place=self.place(node)), subject=module)
         elif name == "requires_grad_":
@@ -281,7 +288,7 @@ class Methods(Expressions):
 
     def _may_train(self, method: Method, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:
         if method.name in HIDING_METHODS and not isinstance(method.receiver, Symbol):
-            return True
+            return not WORLD_WORDS.search(dotted(method.node.value))
         return self.hides(node, args, kwargs)
 
     def hides(self, node: ast.Call, args: tuple[Value, ...], kwargs: dict[str, Value]) -> bool:

@@ -138,6 +138,19 @@ class Project:
             return None
         return scope.names.get(attribute, UNKNOWN), str(path)
 
+    def bind_star(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        """`from model import *`: every public name of that module of the user's."""
+        if isinstance(node, ast.Import) or all(alias.name != "*" for alias in node.names):
+            return
+        module = "." * node.level + (node.module or "")
+        if module.split(".")[0] in LIBRARIES or not module.strip("."):
+            return
+        path = self._file(module, os.path.dirname(scope.source.path))
+        found = self.load(path) if path else None
+        for name, value in found.names.items() if found is not None else ():
+            if not name.startswith("_"):
+                scope.names[name] = value
+
     def _file(self, module: str, folder: str) -> Path | None:
         key = (module, folder)
         if key not in self._files:
@@ -155,7 +168,7 @@ class Project:
             roots = [folder, *list(folder.parents)[:SEARCHED_PARENTS]]
         for root in roots:
             base = os.path.join(root, *parts)
-            for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+            for path in (os.path.join(base, "__init__.py"), f"{base}.py"):
                 if os.path.isfile(path):
                     return Path(path)
                 self.seen[path] = ABSENT
@@ -192,6 +205,7 @@ def define(body: list[ast.stmt], scope: Scope, project: Project) -> None:
     for statement in body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             bind_import(statement, scope)
+            project.bind_star(statement, scope)
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             scope.names[statement.name] = UserFunction(statement, scope)
         elif isinstance(statement, ast.ClassDef):

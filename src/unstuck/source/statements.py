@@ -12,6 +12,7 @@ from unstuck.events import Place
 from unstuck.source import knowledge
 from unstuck.source.assignments import Assignments
 from unstuck.source.expressions import find_method
+from unstuck.source.flow import History
 from unstuck.source.project import user_class
 from unstuck.source.scope import bind_import
 from unstuck.source.trace import Block, Branch, Leave, Loop, condition_key
@@ -55,6 +56,8 @@ class Statements(Assignments):
     def _if(self, node: ast.If) -> bool:
         if _is_main_guard(node.test):
             return self.execute(node.body)
+        if self._asks_for_gradient_of_cut(node.test):
+            return self.execute(node.orelse)
         test = self.evaluate(node.test)
         if isinstance(test, Const) and self._is_settled(node.test):
             return self.execute(node.body if test.value else node.orelse)
@@ -71,6 +74,12 @@ class Statements(Assignments):
         else:
             self.scope.names = other_names if other_falls else then_names
         return then_falls or other_falls
+
+    def _asks_for_gradient_of_cut(self, test: ast.expr) -> bool:
+        """`if loss.requires_grad:` where the loss was certainly cut off: that branch is not taken."""
+        if not (isinstance(test, ast.Attribute) and test.attr == "requires_grad"):
+            return False
+        return History(self.evaluate(test.value)).detached
 
     def _is_settled(self, test: ast.expr) -> bool:
         """A literal, or an argument of this very call: anything else that is constant now may change later."""
@@ -208,6 +217,7 @@ class Statements(Assignments):
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         bind_import(node, self.scope)
+        self.project.bind_star(node, self.scope)
 
     def _outer_names(self, node: ast.Global | ast.Nonlocal) -> None:
         for name in node.names:

@@ -11,10 +11,10 @@ import msgspec
 
 from unstuck.events import ModeChange, Place
 from unstuck.source import knowledge
+from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, Edits
 from unstuck.source.expressions import find_method
 from unstuck.source.trace import events_in
-from unstuck.source.values import Const
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -123,20 +123,48 @@ def _without_mode(called: Called) -> bool:
 
 
 def _meant(script: Script, called: Called, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Dropped on purpose, by its names or by a condition around it, or with a share of 0."""
-    share = called.args[-1] if called.name.startswith("torch.nn.Dropout") and called.args else called.kwargs.get("p")
+    """Dropped on purpose, by its names or by a condition around it, or with a share that may be 0."""
+    share = _share(called.node, 0 if called.name.startswith("torch.nn.Dropout") else 1)
     owner = called.owner.last if called.owner else ""
     line = script.lines[called.place.line - 1] if called.place.path == script.path else ""
-    if share in (Const(0), Const(0.0)) or ON_PURPOSE.search(f"{owner} {function.name} {line}"):
+    if not _is_fixed(share, function) or ON_PURPOSE.search(f"{owner} {function.name} {line}"):
         return True
     parents = _parents(function)
     node: ast.AST | None = called.node
     while node is not None and node is not function:
-        test = getattr(node, "test", None)
-        if test is not None and "train" in ast.unparse(test):
+        test = node.test if isinstance(node, ast.If | ast.IfExp | ast.While) else None
+        if test is not None and not _asks_for_share(test, share):
             return True
         node = parents.get(node)
     return _leaves_early(function, called.node)
+
+
+def _share(node: ast.Call, position: int) -> ast.expr | None:
+    """What was given as `p`, if anything was."""
+    named = (keyword.value for keyword in node.keywords if keyword.arg == "p")
+    return node.args[position] if position < len(node.args) else next(named, None)
+
+
+def _is_fixed(share: ast.expr | None, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int = 0) -> bool:
+    """Is the share the same in train and in eval mode, and not 0? Not if it is chosen here or by the caller."""
+    if share is None or isinstance(share, ast.Constant):
+        return share is None or bool(share.value)
+    if "train" in ast.unparse(share) or any(isinstance(part, ast.IfExp) for part in ast.walk(share)):
+        return False
+    names = {part.id for part in ast.walk(share) if isinstance(part, ast.Name)}
+    given = {argument.arg for argument in (*function.args.args[1:], *function.args.kwonlyargs)}
+    stored = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    local = names & {node.id for node in stored}
+    values = [node.value for node in assigned if any(dotted(target) in local for target in node.targets)]
+    once = len(values) == len(local) == sum(node.id in local for node in stored)
+    return not names & given and once and depth < 3 and all(_is_fixed(value, function, depth + 1) for value in values)
+
+
+def _asks_for_share(test: ast.expr, share: ast.expr | None) -> bool:
+    """`if self.p > 0` around a dropout of self.p asks for no mode."""
+    asked = test.left if isinstance(test, ast.Compare) else test
+    return isinstance(share, ast.Attribute) and ast.unparse(asked) == ast.unparse(share)
 
 
 def _leaves_early(function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.AST) -> bool:

@@ -28,7 +28,8 @@ rule = Rule(
 
 FLOATS = frozenset({"float", "double", "half", "bfloat16"})
 CASTS = FLOATS | frozenset({"long", "int", "to", "cuda", "cpu", "contiguous", "clone", "detach", "type"})
-MOVED = frozenset({"unsqueeze", "view", "reshape", "transpose", "permute", "flatten", "getitem", "squeeze"})
+ROWS = frozenset({"data", "batch", "part"})
+"""What a loader yields."""
 
 
 class Complaint(msgspec.Struct, frozen=True):
@@ -91,7 +92,7 @@ def _complaint(call: Happened, loss: str) -> Complaint | None:
     origin, casts = _under_casts(target)
     if origin.op == "one_hot":
         return _of_one_hot(casts, loss)
-    if _is_extra_axis(origin) and not _is_moved(call.value):
+    if _is_extra_axis(origin) and isinstance(call.value, Tensor) and call.value.op == "Linear":
         return COLUMN
     if casts & FLOATS and "long" not in casts and shape_of(target).rank == 1 and loss == "cross_entropy":
         return AS_FLOAT
@@ -114,20 +115,18 @@ def _under_casts(target: Tensor) -> tuple[Tensor, set[str]]:
 
 
 def _is_extra_axis(target: Tensor) -> bool:
-    """`y.unsqueeze(1)` or `y.view(-1, 1)`."""
+    """`y.unsqueeze(1)` or `y.view(-1, 1)`, where y has one class id per row."""
+    inner = target.inputs[0] if target.inputs else None
+    if not isinstance(inner, Tensor) or (inner.op not in ROWS and shape_of(inner).rank != 1):
+        return False
     if target.op == "unsqueeze":
         return argument(target, "dim", 0) in (Const(1), Const(-1))
     shape = shape_of(target)
     return target.op in ("view", "reshape") and shape.rank == 2 and shape.last == 1
 
 
-def _is_moved(prediction: Value | None) -> bool:
-    """Scores with axes moved around may have one to match the target's."""
-    return not isinstance(prediction, Tensor) or prediction.op in MOVED
-
-
 def _out_of_range(target: Tensor, prediction: Value | None) -> Complaint | None:
-    classes = shape_of(prediction).last
+    classes = shape_of(prediction).last if shape_of(target).rank == 1 else None
     made = next((v for v in behind(target, through_cuts=True) if isinstance(v, Tensor) and v.op == "randint"), None)
     path = {v.op for v in behind(target, through_cuts=True) if isinstance(v, Tensor)}
     if made is None or classes is None or classes < 2 or path - {"randint", "batch", "data", "getitem"} - CASTS:

@@ -176,9 +176,10 @@ def _finding(
     given = f"the output of {softmax}" if softmax else "probabilities (every row sums to 1)"
     passed = next((item.value for item in evidence if item.unit == "%"), None)
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
+    twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
         witness,
-        f"cross_entropy is given {given}, so softmax is applied twice{share}.",
+        f"cross_entropy is given {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,
         subject=Subject("call", f"cross_entropy fed by {place}"),

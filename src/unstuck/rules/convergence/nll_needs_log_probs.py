@@ -9,8 +9,9 @@ from unstuck.findings import Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import predictions
 from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.flow import behind, producers
 from unstuck.source.trace import Happened
-from unstuck.source.values import Const, Tensor
+from unstuck.source.values import Const, Group, Tensor
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -48,7 +49,7 @@ SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 def in_source(script: Script) -> Iterator[Finding]:
     """Every way into nll_loss ends in something that is no log-probability."""
     for call, makers in predictions.training_losses(script, ("nll_loss",)):
-        if not _is_averaged(call):
+        if not _is_averaged(call) or _is_completed(script, call):
             continue
         if all(maker.op == "softmax" for maker in makers):
             yield _finding(call, makers, "plain probabilities (softmax)", NEGATED, _with_log(script, call, makers))
@@ -64,6 +65,30 @@ def _is_averaged(call: Happened) -> bool:
     """Without the mean, nll_loss also serves to pick each target's score or probability, for a weight or a metric."""
     options = call.options
     return options.get("reduction", Const("mean")) == Const("mean") and not options.keys() & {"reduce", "size_average"}
+
+
+def _is_completed(script: Script, call: Happened) -> bool:
+    """Is the picked number part of a formula: `nll_loss(s, y) + logsumexp(s)` or `1 + nll_loss(p, y)`?"""
+    for backward in script.facts.backwards:
+        history = [value for value in behind(backward.value or Group([])) if isinstance(value, Tensor)]
+        if not any(value is call.result for value in history):
+            continue
+        if any(value.op == "logsumexp" or _is_log_of_sum(value) or _is_counted_from(value, call) for value in history):
+            return True
+    return False
+
+
+def _is_log_of_sum(value: Tensor) -> bool:
+    inner = list(producers(value.inputs[0])) if value.op == "log" and value.inputs else []
+    return any(isinstance(item, Tensor) and item.op == "sum" for item in inner)
+
+
+def _is_counted_from(value: Tensor, call: Happened) -> bool:
+    """`1 + loss`: a number other than 0 directly beside the loss."""
+    if value.op not in ("add", "sub"):
+        return False
+    number = any(isinstance(side, Const) and side.value not in (0, None) for side in value.inputs)
+    return number and any(made is call.result for side in value.inputs for made in producers(side))
 
 
 def _finding(call: Happened, makers: Sequence[Tensor], given: str, cause: str, fix: Fix) -> Finding:
@@ -86,13 +111,15 @@ def _to_cross_entropy(script: Script, call: Happened) -> Fix:
 def _with_log(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
     """log_softmax in place of softmax; safe where only the loss sees it."""
     editor = Editor(script)
-    edits = _renamed_softmax(editor, makers[0]) if len(makers) == 1 else None
+    edits = _renamed_softmax(script, editor, makers[0]) if len(makers) == 1 else None
     local = edits is not None and predictions.stands_in(editor, makers[0], call)
     return fix_with("Use log_softmax in place of softmax.", edits, "safe" if local else "unsafe")
 
 
-def _renamed_softmax(editor: Editor, maker: Tensor) -> Edits | None:
+def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | None:
     node = editor.call_at(maker.place) if maker.place else None
     name = editor.text_of(node.func) if node is not None else None
     last = name.rpartition(".")[2] if name else ""
-    return editor.rename_callee(node, SOFTMAX_NAMES[last]) if node is not None and last in SOFTMAX_NAMES else None
+    if node is None or last not in SOFTMAX_NAMES or not predictions.is_function_of_torch(script, node, last):
+        return None
+    return editor.rename_callee(node, SOFTMAX_NAMES[last])

@@ -45,11 +45,13 @@ def in_source(script: Script) -> Iterator[Finding]:
     """A mask multiplied before a plain mean, and pad ids among the targets of a sequence."""
     seen: set[int] = set()
     for backward in script.facts.backwards:
-        for value in behind(backward.value) if backward.value is not None else ():
-            if isinstance(value, Tensor) and value.op == "mean" and id(value) not in seen and _is_diluted(value):
+        history = [v for v in behind(backward.value) if isinstance(v, Tensor)] if backward.value is not None else []
+        divided = {id(value.inputs[0]) for value in history if value.op == "div" and value.inputs}
+        for value in history:
+            if value.op == "mean" and id(value) not in seen | divided and _is_diluted(value):
                 seen.add(id(value))
                 yield _diluted(script, value)
-    for call in script.facts.losses:
+    for call in script.facts.losses if "-100" not in script.text else ():
         padding = _learned_padding(call)
         if padding is not None:
             yield _learned(script, call, *padding)
@@ -64,7 +66,8 @@ def _is_diluted(mean: Tensor) -> bool:
         return False
     sides = (product.node.left, product.node.right)
     masked = any(MASK.search(ast.unparse(side)) for side in sides)
-    return masked and any(_is_per_position(value) for value in product.inputs)
+    weighted = any(isinstance(item, Tensor) and item.op == "div" for side in product.inputs for item in behind(side))
+    return masked and not weighted and any(_is_per_position(value) for value in product.inputs)
 
 
 def _is_per_position(value: Value) -> bool:

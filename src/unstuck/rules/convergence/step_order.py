@@ -7,13 +7,23 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, Event, Forward, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.events import (
+    Backward,
+    Event,
+    Forward,
+    LossCall,
+    OptimizerSeen,
+    OptimizerStep,
+    Place,
+    StepSkipped,
+    ZeroGrad,
+)
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.convergence import _step_order_fixes as step_order_fixes
 from unstuck.source.edit import fix_with
-from unstuck.source.trace import Happened, Path, events_in
+from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance, Value
 from unstuck.trend import trend_of
 
@@ -35,7 +45,9 @@ WIPED = "zero_grad clears the gradients that backward has just computed, so step
 EARLY = "step runs before backward, on gradients that were just cleared, so it has nothing to apply."
 MISSING = "backward computes gradients, but without step() no weight ever changes."
 PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
+UNMADE = "zero_grad leaves every .grad empty, and step skips parameters without one, so no weight ever changes."
 STEADY = 3
+GRADIENTS_MADE = re.compile(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
 CLEARING = re.compile(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 
 
@@ -46,6 +58,23 @@ def in_source(script: Script) -> Iterator[Finding]:
         yield from _wiped_in_source(script, ways)
         yield from _missing_step_in_source(script, ways)
         yield from _never_zeroed_in_source(script, ways)
+    if not script.facts.backwards and not GRADIENTS_MADE.search(script.text):
+        yield from _missing_backward_in_source(script)
+
+
+def _missing_backward_in_source(script: Script) -> Iterator[Finding]:
+    """Nothing in the file makes gradients, and a loop that was read completely computes a loss, clears and steps."""
+    for loop in loops_in(script.facts.trace):
+        items = list(events_in(loop.body, nested_loops=False))
+        kinds = {type(item.event) for item in items}
+        steps = [item for item in items if isinstance(item.event, OptimizerStep) and isinstance(item.subject, Instance)]
+        if steps and kinds >= {LossCall, ZeroGrad} and OptimizerSeen not in kinds and reads_all(loop.body):
+            event = steps[0].event
+            assert isinstance(event, OptimizerStep)
+            if not event.inside_closure and id(steps[0].subject) not in script.facts.escaped:
+                message = f"backward() is never called: {event.optimizer}.step() has no gradients to apply."
+                fix = Fix(f"Call backward() on the loss before {event.optimizer}.step(). {ORDER}")
+                yield _finding(Witness.SOURCE, message, UNMADE, fix, event.place)
 
 
 def _wiped_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
@@ -161,7 +190,8 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
             label = step.event.optimizer
             message = f"{label} steps in every turn of the loop and its gradients are never cleared."
             fix = f"Call {label}.zero_grad() before each backward(). {ORDER}"
-            edits = step_order_fixes.clearing_added(script, step.event)
+            alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
+            edits = step_order_fixes.clearing_added(script, step.event) if alone else None
             yield _finding(Witness.SOURCE, message, PILED, fix_with(fix, edits, "unsafe"), step.event.place)
 
 

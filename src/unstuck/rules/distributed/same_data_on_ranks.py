@@ -110,10 +110,10 @@ def _whole_dataset(call: Called) -> bool:
 
 def _unshared(call: Called, wrap: Called, name: str) -> Finding:
     shuffles = call.kwargs.get("shuffle", call.args[2] if len(call.args) > 2 else Const(False)) != Const(False)
-    order = "in an order of its own" if shuffles else "in the same order"
+    order = "" if shuffles else " in the same order"
     return rule.finding(
         Witness.SOURCE,
-        f"{name} has no DistributedSampler: every rank goes through the whole dataset {order}.",
+        f"{name} has no DistributedSampler: every rank goes through the whole dataset{order}.",
         cause="The ranks repeat each other's work, so adding devices makes no epoch shorter"
         + ("." if shuffles else "; with equal batches their averaged gradient is that of one device."),
         fix="Give the loader sampler=DistributedSampler(dataset) instead of shuffle, and call its set_epoch(epoch).",

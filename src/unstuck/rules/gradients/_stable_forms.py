@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from unstuck.rules import predictions
 from unstuck.source import syntax
 from unstuck.source.edit import Editor, Edits
 
@@ -26,7 +27,9 @@ def stable(script: Script, place: Place, name: str) -> tuple[Edits | None, str]:
         return editor.wrap(operand, "{} + 1e-8"), "unsafe"
     if name == "clamp":
         return editor.wrap(operand, "{}.clamp(-1 + 1e-7, 1 - 1e-7)"), "unsafe"
-    text = _log_softmax(editor, operand) if name == "log_softmax" else _functional(script, editor, operand, name)
+    text = (
+        _log_softmax(script, editor, operand) if name == "log_softmax" else _functional(script, editor, operand, name)
+    )
     return (editor.replace(node, text) if text else None), "safe"
 
 
@@ -38,7 +41,9 @@ def _operand(script: Script, node: ast.Call) -> ast.expr | None:
     return node.args[0] if node.args and not node.keywords else None
 
 
-def _log_softmax(editor: Editor, operand: ast.expr) -> str | None:
+def _log_softmax(script: Script, editor: Editor, operand: ast.expr) -> str | None:
+    if not predictions.is_function_of_torch(script, operand, "softmax"):
+        return None
     text = editor.text_of(operand) if isinstance(operand, ast.Call) else None
     function = editor.text_of(operand.func) if isinstance(operand, ast.Call) else None
     if text is None or function is None or not function.endswith(".softmax"):

@@ -11,7 +11,7 @@ from unstuck.source.flow import producers
 from unstuck.source.values import Const, Tensor, Value, alternatives
 
 RESHAPES = knowledge.SAME_VALUES - {"getitem"}
-COSINES = frozenset("cosine_similarity CosineSimilarity matmul mm bmm einsum linear sum matmult div sub dot".split())
+COSINES = frozenset("cosine_similarity CosineSimilarity matmul mm bmm einsum linear matmult dot".split())
 """Operations whose result is near 1 or -1 for vectors that point the same way, and by rounding beyond."""
 
 LATE = frozenset({"log", "log2", "log10", "sqrt", "rsqrt"})
@@ -38,7 +38,7 @@ LOG_SOFTMAX = Unsafe(
 )
 LOG_SIGMOID = Unsafe(
     "log(sigmoid(x))",
-    "The sigmoid of a score below about -104 is exactly 0 in float32: its logarithm is -inf, the gradient NaN.",
+    "The sigmoid of a score below about -89 is exactly 0 in float32: its logarithm is -inf, the gradient NaN.",
     "Use logsigmoid(x), which computes the same without the edge.",
     "logsigmoid",
 )
@@ -93,6 +93,12 @@ LATE_GUARD = Unsafe(
     "where() chooses values, but the gradient still runs through both sides: infinity times 0 is NaN.",
     "Guard the input, not the result: for example log(x.clamp_min(1e-12)).",
 )
+
+
+def operand(tensor: Tensor) -> Value:
+    """What an unsafe operation is applied to: for `where(x > 0, log(x), 0)` that is x."""
+    test = tensor.inputs[0]
+    return test.inputs[0] if tensor.op == "where" and isinstance(test, Tensor) else test
 
 
 def unsafe(tensor: Tensor) -> Unsafe | None:

@@ -25,7 +25,7 @@ rule = Rule(
     explains=("G08", "M14"),
 )
 
-CLIPS = re.compile(r"clip|clamp|grad_norm", re.I)
+CLIPS = re.compile(r"clip|clamp|grad_norm|register_hook", re.I)
 SPIKY = {
     "RNN": "a recurrent network", "LSTM": "a recurrent network", "GRU": "a recurrent network",
     "RNNCell": "a recurrent network", "LSTMCell": "a recurrent network", "GRUCell": "a recurrent network",

@@ -216,6 +216,8 @@ def _unscale(script: Script, scaled: Scaled, scaler: str, optimizer: str) -> Edi
         return None
     if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
         return None
+    if any(spots[0] == item.item.event.place for window in windows(script) for item in window.at_every_turn):
+        return None  # unscale_() on every micro-step would raise: the clip itself stands in the wrong place
     return Editor(script).insert_before(spots[0], f"{scaler}.unscale_({optimizer})")
 
 

@@ -78,19 +78,55 @@ def _text(script: Script, node: ast.AST) -> str:
 
 
 def _counts(stack: ast.AST) -> Counter[str]:
-    """How many of each the stack holds, at least."""
-    counts: Counter[str] = Counter()
+    """How many of each the longest chain in the stack holds, at least. What stands side by side is no chain."""
     lists = dict(_repeated_lists(stack))
-    for node, times in _repeated(stack, 1, lists):
-        called = dotted(node.func) if isinstance(node, ast.Call) else ""
+    chains = [_in_chain(node, 1, {}) for node in ast.walk(stack) if _is_sequential(node)]
+    for node in ast.walk(stack):
+        if isinstance(node, ast.FunctionDef) and _unpacks_into_sequential(node):
+            chains.append(_in_chain(node, 1, {}))
+        elif isinstance(node, ast.For) and _passes_on(node):
+            turns = _length(node.iter, lists)
+            chains.append(_in_chain(node, turns, {}) + Counter({"layers": turns}))
+    longest: Counter[str] = Counter()
+    for chain in chains:
+        longest |= chain
+    return longest
+
+
+def _in_chain(node: ast.AST, times: int, lists: dict[str, int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for part, often in _repeated(node, times, lists):
+        called = dotted(part.func) if isinstance(part, ast.Call) else ""
         last = called.rpartition(".")[2]
         if LAYERS.search(called):
-            counts["layers"] += times
+            counts["layers"] += often
         elif last in ("Sigmoid", "Tanh", "sigmoid", "tanh"):
-            counts[last.lower()] += times
+            counts[last.lower()] += often
     # The last activation of a network may well be a sigmoid: it is the output, not part of the stack.
     counts["sigmoid"] -= 1
     return counts
+
+
+def _is_sequential(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Sequential"
+
+
+def _unpacks_into_sequential(function: ast.FunctionDef) -> bool:
+    """`layers.append(...)` in a loop, and `nn.Sequential(*layers)` at the end: all of it is one chain."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and _is_sequential(node)]
+    starred = [arg for call in calls for arg in call.args if isinstance(arg, ast.Starred)]
+    return len(calls) == 1 and any(isinstance(arg.value, ast.Name) for arg in starred)
+
+
+def _passes_on(loop: ast.For) -> bool:
+    """`for layer in self.layers: x = f(layer(x))`: each turn takes in what the last one made."""
+    layer = dotted(loop.target)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and layer:
+            names = [part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)]
+            if layer in names and node.targets[0].id in names:
+                return True
+    return False
 
 
 def _repeated(node: ast.AST, times: int, lists: dict[str, int]) -> Iterator[tuple[ast.AST, int]]:
@@ -100,7 +136,7 @@ def _repeated(node: ast.AST, times: int, lists: dict[str, int]) -> Iterator[tupl
         current, often = waiting.pop()
         yield current, often
         factor = 1
-        if isinstance(current, ast.For):
+        if isinstance(current, ast.For) and current is not node:
             factor = _length(current.iter, lists)
         elif isinstance(current, ast.ListComp | ast.GeneratorExp):
             factor = _length(current.generators[0].iter, lists)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.gradients._stable_forms import stable
-from unstuck.rules.gradients._unsafe_forms import Unsafe, unsafe
+from unstuck.rules.gradients._unsafe_forms import Unsafe, operand, unsafe
 from unstuck.source.edit import fix_with
 from unstuck.source.flow import behind
-from unstuck.source.values import Group, Symbol, Tensor
+from unstuck.source.values import Const, Group, Symbol, Tensor, Value, members
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -27,6 +28,8 @@ rule = Rule(
 )
 
 LOSS_FUNCTION = re.compile(r"forward$|loss|criterion|objective|training_step", re.I)
+PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace tensor".split())
+"""Operations that make data: nothing behind them is trained, whatever sizes they were given."""
 
 
 @rule.in_source
@@ -36,7 +39,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for tensor in _on_loss_path(script):
         found = unsafe(tensor) if id(tensor) not in seen else None
         seen.add(id(tensor))
-        if found is not None and tensor.place is not None:
+        if found is not None and tensor.place is not None and _learns(operand(tensor)):
             yield _finding(script, tensor, found)
 
 
@@ -44,10 +47,42 @@ def _on_loss_path(script: Script) -> Iterator[Tensor]:
     for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
         if isinstance(value, Tensor) and not value.cut:
             yield value
+    detached: set[ast.AST] | None = None
     for called in script.facts.calls:
         made = called.result
         if isinstance(made, Tensor) and not made.cut and _is_recorded(called) and LOSS_FUNCTION.search(called.function):
-            yield made
+            detached = _inside_detached(script) if detached is None else detached
+            if called.node not in detached:
+                yield made
+
+
+def _inside_detached(script: Script) -> set[ast.AST]:
+    """Everything written inside the parentheses of `(...).detach()` and the like."""
+    inside: set[ast.AST] = set()
+    for called in script.facts.calls:
+        made, function = called.result, called.node.func
+        if (
+            isinstance(made, Tensor)
+            and made.cut
+            and called.name.startswith(".")
+            and isinstance(function, ast.Attribute)
+        ):
+            inside.update(ast.walk(function.value))
+    return inside
+
+
+def _learns(value: Value) -> bool:
+    """May a gradient have to pass here: is something trained behind the value, or something unknown?"""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        for item in members(waiting.pop()):
+            if id(item) in seen or isinstance(item, Const):
+                continue
+            seen.add(id(item))
+            if not isinstance(item, Tensor) or item.leaf or item.op == "requires_grad_" or item.module is not None:
+                return True
+            waiting += () if item.cut or item.op in PLAIN else item.inputs
+    return False
 
 
 def _is_recorded(called: Called) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Edit, Finding, Fix, Severity, Subject, Witness
-from unstuck.rule import Rule, all_rules, find_rule, nearest
+from unstuck.rule import Rule, all_rules, nearest, rules_named
 from unstuck.source import Script
 from unstuck.source.comments import IgnoreComment, ignore_comments
 
@@ -24,14 +24,19 @@ def seen_in_source(script: Script) -> Iterator[Finding]:
     found = _found_by_others(script)
     for comment in comments:
         codes = found.get(comment.line, set())
-        if comment.words is None:
+        if comment.mistyped:
+            yield _without_brackets(script, comment, codes)
+        elif comment.words is None:
             if not codes and script.training_loops:
-                yield _unused(script, comment, "", None)
-            continue
-        for word in comment.words:
-            meant = find_rule(word)
-            if meant is None or _is_idle(meant, codes, script):
-                yield _unused(script, comment, word, meant)
+                yield _unused(script, comment, "", ())
+        else:
+            for word in comment.words:
+                if not _is_needed(word, codes, script):
+                    yield _unused(script, comment, word, rules_named(word))
+
+
+def _is_needed(word: str, codes: set[str], script: Script) -> bool:
+    return any(not _is_idle(meant, codes, script) for meant in rules_named(word))
 
 
 def _is_idle(meant: Rule, codes: set[str], script: Script) -> bool:
@@ -51,29 +56,56 @@ def _found_by_others(script: Script) -> dict[int, set[str]]:
     return found
 
 
-def _unused(script: Script, comment: IgnoreComment, word: str, meant: Rule | None) -> Finding:
+def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[Rule]) -> Finding:
     shown = f"ignore[{word}]" if word else "ignore"
     message = f"`# unstuck: {shown}` stands where lint finds nothing to ignore."
-    if word and meant is None:
+    if word and not meant:
         close = nearest(word)
         message = f"`# unstuck: {shown}` names no rule" + (f"; did you mean {close}?" if close else ".")
-    alone = meant is None or meant.witnesses == (Witness.SOURCE,)
+    alone = all(other.witnesses == (Witness.SOURCE,) for other in meant)
     but = "" if alone else ", unless `unstuck run` needs it here"
     return rule.finding(
         Witness.SOURCE,
         message,
         cause=CAUSE,
         fix=Fix(f"Remove it{but}.", (_removal(script, comment, word),), "safe" if alone else "unsafe"),
-        subject=Subject("comment", meant.code if meant else word),
-        place=Place(script.path, comment.line, comment.column, comment.line, comment.end_column),
+        subject=Subject("comment", meant[0].code if len(meant) == 1 else word.upper()),
+        place=_place(script, comment),
         confidence=Confidence.CERTAIN if alone else Confidence.LIKELY,
     )
 
 
-def _removal(script: Script, comment: IgnoreComment, word: str) -> Edit:
+def _without_brackets(script: Script, comment: IgnoreComment, codes: set[str]) -> Finding:
+    place = _place(script, comment)
+    shown = script.lines[comment.line - 1][comment.column - 1 : comment.end_column - 1]
+    known = [word for word in comment.words or () if rules_named(word)]
+    needed = [word for word in known if _is_needed(word, codes, script)]
+    right = f"ignore[{', '.join(needed or known or ['O12'])}]"
+    change = Fix(f"Write `# unstuck: {right}`; a remark goes behind another #.")
+    if needed:
+        new = Edit(script.path, place.line, place.column, place.line, place.end_column, f"# unstuck: {right}")
+        change = Fix(change.text, (new,), "safe")
+    elif known:
+        change = Fix("Remove it; lint finds nothing to ignore here.", (_removal(script, comment),), "unsafe")
+    such = "" if known else "such as "
+    return rule.finding(
+        Witness.SOURCE,
+        f"`{shown}` silences nothing, brackets missing: write {such}{right}.",
+        cause="Taken as a comment for all rules, it would hide more than was meant.",
+        fix=change,
+        subject=Subject("comment", shown),
+        place=place,
+    )
+
+
+def _place(script: Script, comment: IgnoreComment) -> Place:
+    return Place(script.path, comment.line, comment.column, comment.line, comment.end_column)
+
+
+def _removal(script: Script, comment: IgnoreComment, word: str | None = None) -> Edit:
     """The comment goes with the blanks before it, or only one word of several does."""
     text = script.lines[comment.line - 1]
-    others = [other for other in comment.words or () if other != word]
+    others = [other for other in comment.words or () if word is not None and other != word]
     if others:
         new = f"# unstuck: ignore[{', '.join(others)}]"
         return Edit(script.path, comment.line, comment.column, comment.line, comment.end_column, new)

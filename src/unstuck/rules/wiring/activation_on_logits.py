@@ -11,7 +11,7 @@ from unstuck.rules import predictions
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
-from unstuck.source.values import Tensor, Value
+from unstuck.source.values import Const, Tensor, Value, members
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -32,10 +32,8 @@ BOUNDED = {
 }
 POSITIVE = {"relu": "never negative", "relu6": "never negative", "softplus": "never negative"}
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-BELOW_ZERO = frozenset({"randn", "randn_like", "normal", "sin", "cos", "tanh"})
-"""Operations whose results certainly go below 0."""
-ABOVE_ONE = frozenset({"randn", "randn_like"})
-"""Operations whose results certainly go beyond 1 and -1."""
+NORMAL = frozenset({"randn", "randn_like"})
+"""Operations whose results certainly go below 0, and beyond 1 and -1."""
 ONE_OF_MANY = frozenset({"gather", "max", "amax"})
 """How the value of one action is picked from those of all."""
 
@@ -84,14 +82,12 @@ def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
         yield _finding(call, first, message, NO_RETURN, fix, Severity.WARNING)
         return
     reach = predictions.makers(target)
-    for ops, ranges in ((BELOW_ZERO, POSITIVE | BOUNDED), (ABOVE_ONE, BOUNDED)):
-        inside = [maker for maker in makers if maker.op in ranges and not (ops is BELOW_ZERO and "tanh" in maker.op)]
-        if len(inside) == len(makers) and reach and all(_made_by(value, ops) for value in reach):
-            first = makers[0]
-            message = f"The prediction is the output of {first.op}: {ranges[first.op]}."
-            fix = Fix(f"Let the last layer's output go to the loss without {first.op}, or scale the targets.")
-            yield _finding(call, first, message, OUT_OF_REACH, fix, Severity.ERROR)
-            return
+    ranges = POSITIVE | BOUNDED
+    if reach and all(maker.op in ranges and all(_leaves(value, maker.op) for value in reach) for maker in makers):
+        first = makers[0]
+        message = f"The prediction is the output of {first.op}: {ranges[first.op]}."
+        fix = Fix(f"Let the last layer's output go to the loss without {first.op}, or scale the targets.")
+        yield _finding(call, first, message, OUT_OF_REACH, fix, Severity.ERROR)
 
 
 def _before_picking(maker: Tensor) -> list[Tensor]:
@@ -107,12 +103,18 @@ def _is_bootstrapped(target: Value) -> bool:
     return "add" in ops and "mult" in ops and bool(ops & ONE_OF_MANY)
 
 
-def _made_by(value: Value, ops: frozenset[str]) -> bool:
+def _leaves(value: Value, activation: str) -> bool:
+    """Does a target certainly leave the range of the activation: standard normal noise, or a number written down?"""
     if not isinstance(value, Tensor):
         return False
     if value.op == "batch" and value.inputs:
-        return all(_made_by(maker, ops) for maker in predictions.makers(value.inputs[0]))
-    return value.op in ops
+        return all(_leaves(maker, activation) for maker in predictions.makers(value.inputs[0]))
+    if value.op == "normal":
+        return value.inputs[:1] in ((Const(0),), (Const(0.0),)) and value.inputs[1:2] in ((Const(1),), (Const(1.0),))
+    low = -1 if "tanh" in activation else 0
+    written = [item.value for part in value.inputs for item in members(part) if isinstance(item, Const)]
+    below = any(isinstance(number, int | float) and number < low for number in written)
+    return value.op in NORMAL or (value.op in ("tensor", "FloatTensor") and below)
 
 
 def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, severity: Severity) -> Finding:

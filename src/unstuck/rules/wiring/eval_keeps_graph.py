@@ -39,6 +39,9 @@ NEEDS_GRADIENTS = (
     ".requires_grad_",
     ".retain_grad",
 )
+SHOW_PROGRESS = frozenset("tqdm track progress_bar enumerate list reversed".split())
+"""What a `for` may wrap around a range."""
+HARMLESS_DECORATORS = frozenset("staticmethod classmethod property wraps".split())
 
 
 @rule.in_source
@@ -72,12 +75,12 @@ def _evaluates(switches: list[Happened], item: Located) -> bool:
 
 def _over_data(loop: Loop) -> bool:
     """A `for` over something, not over numbers: games that are played to the end keep little."""
-    node = loop.node
-    if not isinstance(node, ast.For | ast.AsyncFor):
+    if not isinstance(loop.node, ast.For | ast.AsyncFor):
         return False
-    return not (
-        isinstance(node.iter, ast.Call) and dotted(node.iter.func).endswith("range") and len(node.iter.args) < 3
-    )
+    over: ast.expr = loop.node.iter
+    while isinstance(over, ast.Call) and over.args and dotted(over.func).rpartition(".")[2] in SHOW_PROGRESS:
+        over = over.args[0]
+    return not (isinstance(over, ast.Call) and dotted(over.func).endswith("range") and len(over.args) < 3)
 
 
 def _named(place: Place) -> bool:
@@ -97,6 +100,8 @@ def _in_eval_mode(switches: list[Happened], item: Located) -> bool:
 def _wants_gradients(script: Script, item: Located) -> bool:
     """Is the graph used after all, or is there none because the model is frozen?"""
     facts, place, model = script.facts, item.item.event.place, item.item.subject
+    if _is_decorated(script, place) or _runs_over_models(script, item):
+        return True
     if any(_asks(called, place) for called in facts.calls):
         return True
     if any(set_.name == "requires_grad" and set_.value == Const(True) for set_ in facts.attributes):
@@ -106,6 +111,27 @@ def _wants_gradients(script: Script, item: Located) -> bool:
         return True
     results = {id(option) for called in facts.calls if called.place == place for option in alternatives(called.result)}
     return any(id(value) in results for given in _given_to_backward(script) for value in behind(given))
+
+
+def _is_decorated(script: Script, place: Place | None) -> bool:
+    """May a decorator of the function switch recording off?"""
+    function = _function_around(script, place) if place is not None else None
+    names = [dotted(getattr(item, "func", item)) for item in function.decorator_list] if function is not None else []
+    written = {node.name: node for node in script.tree.body if isinstance(node, ast.FunctionDef)} if names else {}
+    for name in names:
+        own = written.get(name)
+        text = "\n".join(script.lines[own.lineno - 1 : own.end_lineno]) if own is not None else "no_grad"
+        if name.rpartition(".")[2] not in HARMLESS_DECORATORS and ("grad" in text or "inference_mode" in text):
+            return True
+    return False
+
+
+def _runs_over_models(script: Script, item: Located) -> bool:
+    """`for net, loss in zip(nets, losses)` goes through models, not through data."""
+    target = getattr(item.loops[-1].node, "target", None)
+    names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)} if target is not None else set()
+    here = (called.node.func for called in script.facts.calls if called.place == item.item.event.place)
+    return any(isinstance(function, ast.Name) and function.id in names for function in here)
 
 
 def _asks(called: Called, place: Place | None) -> bool:

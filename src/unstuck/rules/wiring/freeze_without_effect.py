@@ -31,7 +31,18 @@ rule = Rule(
 )
 
 MISSPELT = re.compile(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
-SIZES = frozenset("in_features out_features in_channels out_channels num_features num_embeddings embedding_dim".split())
+SIZES = {
+    "in_features": re.compile(r"Linear"),
+    "out_features": re.compile(r"Linear"),
+    "in_channels": re.compile(r"Conv(Transpose)?\dd"),
+    "out_channels": re.compile(r"Conv(Transpose)?\dd"),
+    "num_embeddings": re.compile(r"Embedding"),
+    "embedding_dim": re.compile(r"Embedding"),
+}
+"""Sizes that a layer of torch is made with, and which layers are."""
+REBUILT = re.compile(
+    r"\.weight(\.data)?\s*=[^=]|\bdel\s.*\.weight\b|\bregister_parameter\(|\.weight(\.data)?\.(set_|resize_)\("
+)
 PARTS = re.compile(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
 """Names of parts of ready-made models that are modules, not tensors."""
 OVER_MODULES = ("children", "modules", "named_children", "named_modules")
@@ -94,11 +105,11 @@ def _assigned(script: Script) -> Iterator[_Mistake]:
         elif item.name == "trainable" and _is_trainable(item) and not _reads(script, "trainable"):
             fix = f"Write {owner}.requires_grad_(...); trainable belongs to Keras."
             found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
-        elif item.name in SIZES and _is_layer(item) and not re.search(r"\.weight(\.data)?\s*=[^=]", script.text):
+        elif item.name in SIZES and _is_layer(item) and not REBUILT.search(script.text):
             fix = f"Put a new layer in its place, such as {owner} = nn.Linear(..., ...)."
             found = _Mistake(f"Setting {written}", NOT_RESIZED, fix, place)
         if found is not None:
-            found.trained = _is_trained(script, item.owner) or item.name in SIZES
+            found.trained = item.name not in SIZES and _is_trained(script, item.owner)
             yield found
 
 
@@ -170,8 +181,16 @@ def _is_trainable(item: AttributeSet) -> bool:
 
 
 def _is_layer(item: AttributeSet) -> bool:
-    options = alternatives(item.owner)
-    return all(isinstance(option, Instance) and option.cls is None and _lacks(option, item.name) for option in options)
+    """Is it certainly a layer that was made with this size?"""
+    return all(_has_size(option, item.name) for option in alternatives(item.owner))
+
+
+def _has_size(owner: Value, name: str) -> bool:
+    if not isinstance(owner, Instance) or owner.cls is not None:
+        return False
+    if owner.kind.startswith("part of "):
+        return owner.label == "fc" and "Linear" in SIZES[name].pattern
+    return owner.kind.startswith("torch.nn.") and SIZES[name].fullmatch(owner.last) is not None
 
 
 def _reads(script: Script, name: str) -> bool:
@@ -185,7 +204,9 @@ def _set_on_children(script: Script) -> Iterator[_Mistake]:
     file = SourceFile(script.path, script.lines)
     for loop in ast.walk(script.tree):
         name = _module_of(loop) if isinstance(loop, ast.For) else ""
-        for node in ast.walk(loop) if name else ():
+        if not name or _freezes_properly(loop, name):
+            continue
+        for node in ast.walk(loop):
             if isinstance(node, ast.Assign) and _sets_on(node.targets[0], name) and len(node.targets) == 1:
                 target = node.targets[0]
                 written, value = ast.unparse(target), ast.unparse(node.value)
@@ -205,6 +226,20 @@ def _module_of(loop: ast.For) -> str:
     again = (node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Name))
     rebound = any(isinstance(node.ctx, ast.Store) and node.id == getattr(target, "id", "") for node in again)
     return target.id if isinstance(target, ast.Name) and not rebound else ""
+
+
+def _freezes_properly(loop: ast.AST, name: str) -> bool:
+    """Does the loop also set the switch on parameters, or call requires_grad_?"""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Attribute) and node.attr == "requires_grad_":
+            return True
+        if isinstance(node, ast.Assign) and any(_sets_on_other(target, name) for target in node.targets):
+            return True
+    return False
+
+
+def _sets_on_other(target: ast.expr, name: str) -> bool:
+    return isinstance(target, ast.Attribute) and target.attr == "requires_grad" and not _sets_on(target, name)
 
 
 def _sets_on(target: ast.expr, name: str) -> bool:

@@ -157,4 +157,6 @@ def _fix(script: Script, keeper: _Keeper) -> Fix:
     later = re.compile(STAYS_TENSOR.format(name=re.escape(keeper.name)))
     shown = "detach" if "." in keeper.name or later.search(script.text) else "item"
     edits = Editor(script).wrap(keeper.given, f"{{}}.{shown}()") if keeper.place.path == script.path else None
-    return fix_with(f"Keep {ast.unparse(keeper.given)}.{shown}() instead.", edits, "safe")
+    text = ast.unparse(keeper.given)
+    text = f"({text})" if isinstance(keeper.given, ast.BinOp | ast.UnaryOp | ast.IfExp) else text
+    return fix_with(f"Keep {text}.{shown}() instead.", edits, "safe")

@@ -45,10 +45,10 @@ class Term(msgspec.Struct, frozen=True):
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Behind a backward(): `mean-reduced loss + sum over everything`."""
+    """Behind a backward(): `mean-reduced loss + sum over everything`, or minus it."""
     smallest: dict[tuple[Place | None, Place | None], tuple[int, Finding]] = {}
     for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
-        if not isinstance(value, Tensor) or value.cut or value.op != "add":
+        if not isinstance(value, Tensor) or value.cut or value.op not in ("add", "sub"):
             continue
         terms = list(_terms(value, 1.0))
         mean = next((term.made for term in terms if term.weight <= LARGE_WEIGHT and _is_mean(term.made)), None)
@@ -122,9 +122,10 @@ def _until_modules(value: Tensor) -> Iterator[Tensor]:
 def _finding(value: Tensor, mean: Tensor, whole: Tensor) -> Finding:
     kind = whole.op if whole.op in knowledge.LOSS_FUNCTIONS else "a sum over the whole batch"
     summed = f"{kind} summed over the batch" if whole.op in knowledge.LOSS_FUNCTIONS else kind
+    joined = "added to" if value.op == "add" else "combined with"
     return rule.finding(
         Witness.SOURCE,
-        f"{mean.op}, a mean over the batch, is added to {summed}.",
+        f"{mean.op}, a mean over the batch, is {joined} {summed}.",
         cause=CAUSE,
         fix=FIX,
         subject=Subject("loss", f"terms at {value.place}"),

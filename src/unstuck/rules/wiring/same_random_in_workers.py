@@ -26,12 +26,12 @@ rule = Rule(
     severity=Severity.WARNING,
 )
 
-GENERATORS = re.compile(r"(^|\.)(RandomState|default_rng|Random|Generator)$")
+GENERATORS = re.compile(r"^(numpy\.random\.\w+|random\.Random|torch\.Generator)$")
 SEEDS = re.compile(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
 RANDOM_TEXT = re.compile(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
 COPIED = (
-    "Every worker process starts with a copy of it in the same state, and new workers start every epoch: all of them "
-    "draw the same numbers, epoch after epoch."
+    "Every worker process starts with a copy of it in the same state, so all of them draw the same numbers; unless "
+    "persistent_workers=True keeps them alive, new copies draw the same numbers again every epoch."
 )
 WORKERS = "Every worker is seeded with the same number, so all of them draw the same augmentations."
 EXAMPLES = "The generator is set back before every example, so each one gets the same 'random' augmentation."
@@ -51,13 +51,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
+    names = {called.node: called.name for called in script.facts.calls} if loaders else {}
     for called in loaders:
         dataset = called.args[0] if called.args else called.kwargs.get("dataset", UNKNOWN)
         workers = called.kwargs.get("num_workers", Const(0))
         several = isinstance(workers, Const) and isinstance(workers.value, int) and workers.value > 0
         if not several or not isinstance(dataset, Instance) or dataset.cls is None or "worker_init_fn" in called.kwargs:
             continue
-        for name, node in _generators(dataset.cls):
+        for name, node in _generators(dataset.cls, names):
             if _drawn_from(dataset.cls, name):
                 place = SourceFile(script.path, script.lines).place(node)
                 other = dataset.cls.scope.source.path != script.path
@@ -71,12 +72,12 @@ def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
                 )
 
 
-def _generators(cls: UserClass) -> Iterator[tuple[str, ast.AST]]:
+def _generators(cls: UserClass, names: dict[ast.Call, str]) -> Iterator[tuple[str, ast.AST]]:
     """Attributes that `__init__` sets to a random generator of their own, whatever the branch."""
     start = cls.methods.get("__init__")
     for node in ast.walk(start) if start is not None else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            made, target = dotted(node.value.func), node.targets[0]
+            made, target = names.get(node.value, ""), node.targets[0]
             own = isinstance(target, ast.Attribute) and dotted(target.value) == "self"
             # Without a seed default_rng() asks the system for one, but once: the copies are still copies.
             if own and isinstance(target, ast.Attribute) and GENERATORS.search(made):

@@ -10,8 +10,8 @@ from unstuck.rule import Rule
 from unstuck.rules import predictions
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.facts import Called
-from unstuck.source.flow import argument, producers
-from unstuck.source.values import Const, Instance, Tensor, Value
+from unstuck.source.flow import argument, behind, producers
+from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.events import Place
@@ -50,7 +50,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for call, makers in predictions.training_losses(script, LOSSES):
         guilty = [_softmax(maker) for maker in makers]
         found = [softmax for softmax in guilty if softmax is not None and _is_over_batch(softmax)]
-        if len(found) == len(makers):
+        if len(found) == len(makers) and not _ranks_the_batch(call.subject):
             yield _over_batch(script, found[0], call.event.place)
     for called in script.facts.calls:
         yield from _without_dim(script, called)
@@ -69,11 +69,27 @@ def _is_over_batch(softmax: Tensor) -> bool:
     return dim == Const(0) and bool(softmax.inputs) and _is_batched(softmax.inputs[0])
 
 
+def _ranks_the_batch(target: Value | None) -> bool:
+    """Is the target normalised over the batch too, as where the examples of a list are ranked?"""
+    history = behind(target, through_cuts=True) if target is not None else ()
+    return any(
+        isinstance(item, Tensor) and item.op in FUNCTIONS and argument(item, "dim", 0) == Const(0) for item in history
+    )
+
+
+def _comes_in_batches(value: Tensor) -> bool:
+    """With batch_size=None a loader hands out single examples, or batches that it did not make."""
+    loaders = [item for item in value.args if isinstance(item, Instance)]
+    sizes = [loader.kwargs.get("batch_size", (*loader.args[1:2], Const(1))[0]) for loader in loaders]
+    single = any(option == Const(None) for size in sizes for option in alternatives(size))
+    return not single and (value.op == "batch" or bool(loaders))
+
+
 def _is_batched(value: Value) -> bool:
     """Is the first axis certainly that of a loader's batch, or of a made tensor with two axes?"""
     while isinstance(value, Tensor):
         if value.op == "batch" or (value.op == "data" and not value.inputs):
-            return value.op == "batch" or any(isinstance(item, Instance) for item in value.args)
+            return _comes_in_batches(value)
         if value.op == "part" and value.inputs and isinstance(value.inputs[0], Tensor) and value.inputs[0].op == "data":
             value = value.inputs[0]
         elif value.op in SIZED:

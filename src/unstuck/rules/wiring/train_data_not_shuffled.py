@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.source import flow
-from unstuck.source.edit import Editor, fix_with
+from unstuck.source.base import dotted
+from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
 
 if TYPE_CHECKING:
@@ -55,9 +56,13 @@ def in_source(script: Script) -> Iterator[Finding]:
 def _in_order(called: Called) -> bool:
     """Neither shuffle nor a sampler is given, as far as can be seen."""
     given = {keyword.arg for keyword in called.node.keywords}
-    if given & {None, "sampler", "batch_sampler"} or len(called.args) > 2 or "len(" in _text(called):
+    if given & {None, "sampler", "batch_sampler"} or len(called.args) > 3 or "len(" in _text(called):
         return False
-    return called.kwargs.get("shuffle", Const(False)) == Const(False)
+    return _shuffle(called) in (None, Const(False))
+
+
+def _shuffle(called: Called) -> Value | None:
+    return called.args[2] if len(called.args) > 2 else called.kwargs.get("shuffle")
 
 
 def _text(called: Called) -> str:
@@ -82,7 +87,9 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
     if not isinstance(dataset, Instance) or IN_SEQUENCE.search(f"{dataset.last} {loader.label} {dataset.label}"):
         return
     in_order = _is_sorted(dataset)
-    if not in_order and ("shuffle" in called.kwargs or not _has_fixed_order(dataset)):
+    if _is_shuffled_before(script, dataset) or _ignores_labels(script, loader):
+        return
+    if not in_order and (_shuffle(called) is not None or not _has_fixed_order(dataset)):
         return
     name = loader.label or "the loader"
     cause = SORTED_CAUSE.format(kind=dataset.label or dataset.last) if in_order else FIXED_CAUSE
@@ -92,7 +99,7 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
         cause=cause,
         fix=fix_with(
             "Pass shuffle=True (with a sampler of your own, leave it out).",
-            Editor(script).set_keyword(called.place, "shuffle", "True"),
+            _shuffling(script, called),
             "unsafe",
         ),
         subject=Subject("loop", f"{name} at {called.place}"),
@@ -100,6 +107,37 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
         severity=Severity.WARNING if in_order else Severity.ADVICE,
         confidence=Confidence.LIKELY,
     )
+
+
+def _shuffling(script: Script, called: Called) -> Edits | None:
+    editor = Editor(script)
+    if len(called.node.args) < 3:
+        return editor.set_keyword(called.place, "shuffle", "True")
+    call = editor.call_at(called.place)
+    return editor.replace(call.args[2], "True") if isinstance(call, ast.Call) else None
+
+
+def _is_shuffled_before(script: Script, dataset: Instance) -> bool:
+    """`random.shuffle(dataset.samples)`, anywhere."""
+    shuffles = (called for called in script.facts.calls if called.last == "shuffle" and called.node.args)
+    return any(dotted(called.node.args[0]).split(".")[0] == dataset.label != "" for called in shuffles)
+
+
+def _ignores_labels(script: Script, loader: Instance) -> bool:
+    """`for x, _ in loader`: without labels there is no class to be unlearned."""
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.For) and loader.label in map(dotted, ast.walk(node.iter)):
+            target = node.target
+            while isinstance(target, ast.Tuple) and target.elts:
+                inner, target = target, target.elts[-1]
+                if isinstance(target, ast.Name) and len(inner.elts) > 1 and not _is_read(node, target.id):
+                    return True
+    return False
+
+
+def _is_read(loop: ast.For, name: str) -> bool:
+    names = (part for part in ast.walk(loop) if isinstance(part, ast.Name) and part.id == name)
+    return any(isinstance(part.ctx, ast.Load) for part in names)
 
 
 def _is_sorted(dataset: Instance) -> bool:
