@@ -17,8 +17,8 @@ from unstuck.source.files import SourceError, read_text
 from unstuck.source.project import Project, define, parse
 from unstuck.source.scope import Scope, SourceFile
 from unstuck.source.statements import Statements
-from unstuck.source.trace import Loop, events_in, loops_in
-from unstuck.source.values import Instance, UserClass, UserFunction
+from unstuck.source.trace import Happened, Loop, events_in, loops_in
+from unstuck.source.values import Instance, Tensor, UserClass, UserFunction
 
 TORCH_TEXT = re.compile(r"torch|backward|optimizer|nn\.Module")
 TRAINING_TEXT = re.compile(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
@@ -134,8 +134,12 @@ class _Reading(Statements):
         loop = Loop(method.node, self.place(method.node))
         self.loops.append(loop)
         with self.collecting(loop):
-            self.call_function(method, (), {})
+            loss = self.call_function(method, (), {})
         self.loops.pop()
+        by_hand = any(isinstance(item.event, Backward) for item in events_in(loop.body))
+        if isinstance(loss, Tensor) and loss.place is not None and not by_hand:
+            # Lightning runs backward on what is returned.
+            self.facts.backwards.append(Happened(Backward(place=loss.place), loss))
 
 
 def read_script(
