@@ -106,6 +106,24 @@ def test_the_command_that_verifies_a_fix() -> None:
     assert ran.lead.verify == Verify("unstuck run train.py --name 'a b'", "no O12 double-softmax")
 
 
+def test_what_lies_in_another_file_is_verified_with_the_script_that_led_there() -> None:
+    rule = source_rule(make_finding(path="model.py"))
+    (diagnosis,) = judge(scripts=[FakeScript("train.py")], rules=[rule]).diagnoses
+    assert diagnosis.lead.verify == Verify("unstuck lint train.py", "no O12 double-softmax")
+
+
+def test_two_statements_about_one_place_survive() -> None:
+    findings = [
+        make_finding(message="log(x) of 0 is -inf.", subject="log"),
+        make_finding(message="x / y of 0 is nan.", subject="division"),
+        make_finding(message="self.x / self.y of 0 is nan.", subject="self.division"),
+    ]
+    verdicts = [judge(scripts=[FakeScript()], rules=[source_rule(finding)]) for finding in findings]
+    together = judge(scripts=[FakeScript()], rules=[source_rule(*findings)])
+    for verdict in (unite(verdicts), together):
+        assert len({d.lead.message.replace("self.", "") for d in verdict.diagnoses}) == len(verdict.diagnoses) == 2
+
+
 def test_a_rule_may_say_itself_how_to_verify() -> None:
     own = Verify("unstuck overfit train.py", "a loss of 0")
     (diagnosis,) = judge(scripts=[FakeScript()], rules=[source_rule(make_finding(verify=own))]).diagnoses

@@ -9,7 +9,6 @@ import pytest
 from unstuck import cli
 
 TRAINER = """\
-import torch
 from torch import nn
 
 
@@ -18,18 +17,17 @@ class Trainer:
         self.model = model
         self.optimizer = optimizer
 
-    def step(self, x, y):
-        loss = nn.functional.mse_loss(self.model(x), y)
-        loss.backward()
-        self.optimizer.zero_grad()
-        self.optimizer.step()
-
     def fit(self, data):
         for x, y in data:
-            self.step(x, y)
+            loss = nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+"""
+USE = """\
+import torch
+from trainer import Trainer
 
-
-model = nn.Linear(8, 3)
+model = torch.nn.Linear(8, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 Trainer(model, optimizer).fit(data)
 """
@@ -146,11 +144,15 @@ def test_what_an_import_leads_to_is_verified_where_it_was_found(capsys: pytest.C
         assert diagnosis["verify"]["command"] == "unstuck lint train.py"
 
 
-def test_one_mistake_in_a_method_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("train.py").write_text(TRAINER)
-    cli.main(["lint", "--select", "O04", "--format", "json", "train.py"])
-    places = [str(diagnosis["place"]) for diagnosis in json.loads(capsys.readouterr().out)["diagnoses"]]
-    assert len(places) == len(set(places)) > 0
+@pytest.mark.parametrize("names", [("train.py", "trainer.py"), ("trainer.py", "train.py")])
+def test_one_mistake_in_a_method_is_reported_once(names: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Read on its own the method steps `self.optimizer`, and from its caller `optimizer`."""
+    Path("trainer.py").write_text(TRAINER)
+    Path("train.py").write_text(USE)
+    cli.main(["lint", "--select", "O04", "--format", "json", *names])
+    (diagnosis,) = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert (diagnosis["place"]["path"], diagnosis["place"]["line"]) == ("trainer.py", 13)
+    assert diagnosis["fix"]["edits"], "the one that can be fixed is kept"
 
 
 def test_nothing_that_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:

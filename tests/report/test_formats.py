@@ -51,13 +51,13 @@ def test_every_offered_format_can_be_written() -> None:
 
 def test_concise_is_one_line_each() -> None:
     lines = render(everything(), "concise").split("\n")
-    assert lines[0] == (
+    assert lines[2] == (
         "train.py:5:16: O12 error double-softmax: cross_entropy got probabilities in all 640 calls: "
         "every row of its input sums to 1."
     )
     assert lines[1].startswith(f"{ODD_PATH}:5:9: O12 warning double-softmax: 50% of ")
     assert all(line.isprintable() for line in lines)
-    assert lines[2].startswith("X99 advice some-rule: ")
+    assert lines[3].startswith("X99 advice some-rule: ")
     assert len(lines) == 5
     assert lines[-1] == ""
 
@@ -80,7 +80,7 @@ def test_json_lines_are_the_diagnoses_of_the_json_form() -> None:
 
 def test_github_commands() -> None:
     lines = render(everything(), "github").split("\n")
-    assert lines[0].startswith(
+    assert lines[2].startswith(
         "::error file=train.py,line=5,col=16,endLine=5,endColumn=50,title=O12 double-softmax::cross_entropy got "
     )
     # Columns are left out where the annotation spans lines; GitHub refuses them there.
@@ -88,7 +88,7 @@ def test_github_commands() -> None:
         "::warning file=my runs/größe 100%25%2Ca%3Ab.py,line=5,endLine=7,title=O12 double-softmax::50%25 of%0D%0A"
     )
     assert "::error::" in lines[1], "what stands in a message needs no escape but for line ends and per cent"
-    assert lines[2].startswith("::notice title=X99 some-rule::")
+    assert lines[3].startswith("::notice title=X99 some-rule::")
     assert lines[4].startswith("::error file=bad.py,line=3,col=1,endLine=3,title=unstuck could not look::bad.py:3:1 ")
     assert len(lines) == 8
 

@@ -87,3 +87,11 @@ def test_a_loss_object_that_is_right_elsewhere_is_not_renamed(tmp_path: Path) ->
 def test_a_logarithm_of_another_base_is_not_rewritten(tmp_path: Path) -> None:
     line = "loss = -torch.log2(F.softmax(scores, dim=1)).mean()"
     assert fixed(tmp_path, line, "--unsafe-fixes") == SCRIPT.format(line=line, before="")
+
+
+@pytest.mark.parametrize(
+    "line", ["loss = F.nll_loss(model.softmax(scores), labels)", "loss = -torch.log(model.softmax(scores)).mean()"]
+)
+def test_an_attribute_that_happens_to_be_called_softmax_is_not_renamed(line: str, tmp_path: Path) -> None:
+    before = "model.softmax = nn.Softmax(dim=1)"
+    assert fixed(tmp_path, line, "--unsafe-fixes", before) == SCRIPT.format(line=line, before=before)

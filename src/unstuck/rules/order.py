@@ -5,6 +5,7 @@ A sequence is either one path through a loop of a script or the events of a reco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
+FRAMEWORKS = re.compile(
+    r"^\s*(from|import)\s[^\n#]*\b(accelerate|lightning|pytorch_lightning|lightning_fabric|deepspeed|ignite|composer|"
+    r"colossalai|catalyst|fastai)\b|\bLightningModule\b|^\s*from transformers[\w.]* import\s[^\n(]*(\([^)]*)?Trainer\b|"
+    r"(?<!torch\.)\baccelerator\.(prepare|backward|accumulate|clip_grad)|\bfabric\.(setup|backward)",
+    re.M,
+)
+"""Imports of libraries that wrap models, loaders and schedulers, and calls of a wrapper that came as an argument."""
+
+
+def uses_framework(script: Script) -> bool:
+    """Does a library run part of the training, such as sharing out data or stepping schedulers, unseen?"""
+    return FRAMEWORKS.search(script.text) is not None
 
 
 def readable_loops(script: Script) -> Iterator[list[Path]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Event, OptimizerStep
-from unstuck.source.trace import Branch, Located, Loop, located, loops_in, reads_all
+from unstuck.source.trace import Branch, Hidden, Located, Loop, hidden_in, located, loops_in
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -31,14 +31,19 @@ class Window(msgspec.Struct, eq=False):
     """The condition as text, such as `(i + 1) % accum == 0`; empty when the micro-steps are a loop of their own."""
     every: str
     """N as it is written, such as `args.accumulation_steps` or `4`."""
-    complete: bool
-    """Everything in the loop could be read; otherwise something unseen may step, clear or divide."""
+    hidden: list[Hidden]
+    """Calls in the loop that could not be read; they may step, clear or divide."""
     at_boundary: list[Located]
     """Events under the guard: once per window."""
     at_every_turn: list[Located]
     """Events that happen on every turn, whatever other conditions hold."""
     between: list[Located]
     """Events that happen on every turn but the one that steps."""
+
+    @property
+    def complete(self) -> bool:
+        """Everything in the loop could be read."""
+        return not self.hidden
 
     def once(self, *kinds: type[Event]) -> list[Located]:
         """Events of these kinds that happen once per window."""
@@ -93,7 +98,7 @@ def _guarded(loop: Loop, direct: Sequence[Located]) -> Window | None:
     outside = [item for item in direct if _side(item, guard) is None]
     between = [item for item in direct if _side(item, guard) is (not held)]
     text = guard if held else f"not ({guard})"
-    return Window(loop, text, every, reads_all(loop.body), inside, outside, between)
+    return Window(loop, text, every, hidden_in(loop.body), inside, outside, between)
 
 
 def _side(item: Located, condition: str) -> bool | None:
@@ -170,7 +175,7 @@ def _nested(outer: Loop) -> Iterator[Window]:
     for loop in {id(item.loops[0]): item.loops[0] for item in events if item.loops}.values():
         every = _micro_steps(loop)
         direct = [item for item in events if item.loops == (loop,)]
-        window = Window(loop, "", every, reads_all(outer.body), own, direct, [])
+        window = Window(loop, "", every, hidden_in(outer.body), own, direct, [])
         if every and window.backwards and not window.every_turn(OptimizerStep):
             yield window
 

@@ -282,6 +282,9 @@ class Calls(Library):
         method = find_method(instance.cls, "forward" if is_module else "__call__")
         if method is None:
             sequential = any(isinstance(b, Symbol) and b.last == "Sequential" for b in instance.cls.bases)
+            if not is_module and UNKNOWN in instance.cls.bases:
+                # Perhaps a module after all, and its forward may do anything.
+                self.hide(node, iter((instance, *args)))
             return self._chain(instance, node, args) if sequential and instance.items else UNKNOWN
         if not is_module:
             return self.call_function(UserFunction(method[0], method[1].scope, instance, method[1]), args, kwargs)

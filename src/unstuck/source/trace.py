@@ -168,7 +168,12 @@ def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[H
 
 def reads_all(block: Sequence[Node]) -> bool:
     """Was every call in the block followed that was given something able to train?"""
-    return not any(isinstance(node, Hidden) for node in _consequences(block))
+    return not hidden_in(block)
+
+
+def hidden_in(block: Sequence[Node]) -> list[Hidden]:
+    """The calls in the block that could not be followed and were given something able to train."""
+    return [node for node in _consequences(block) if isinstance(node, Hidden)]
 
 
 def paths(loop: Loop, turns: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:

@@ -40,8 +40,8 @@ class Length(msgspec.Struct, eq=False):
 
     @property
     def in_epochs(self) -> bool:
-        """It is the number of epochs and nothing else."""
-        return EPOCHS.fullmatch(self.text) is not None
+        """It is the number of epochs and nothing else; a plain number may be one, which the loops must tell."""
+        return EPOCHS.fullmatch(self.text) is not None or (self.text.isdigit() and int(self.text) > 2)
 
     @property
     def in_steps(self) -> bool:
@@ -85,6 +85,10 @@ class Cadence(msgspec.Struct, eq=False):
                 return None
         return outer[0] if self.scheduler else None
 
+    def once_in(self, length: str) -> bool:
+        """The scheduler is stepped in a loop of just that many turns."""
+        return any(_runs_over(loop, length) for item in self.scheduler for loop in item.loops[-1:])
+
     @property
     def per_epoch(self) -> bool:
         """The optimizer is always stepped in a loop inside the one in which the scheduler is."""
@@ -98,6 +102,8 @@ class Cadence(msgspec.Struct, eq=False):
 def _runs_over(loop: Loop, epochs: str) -> bool:
     """Is it `for ... in range(epochs)`?"""
     header = ast.unparse(loop.node.iter) if isinstance(loop.node, ast.For) else ""
+    if epochs.isdigit():
+        return re.search(rf"range\((0, )?{epochs}\)", header) is not None
     return re.search(rf"range\(.*(?<![\w.]){re.escape(epochs)}(?!\w)", header) is not None
 
 

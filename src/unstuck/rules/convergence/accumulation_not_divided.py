@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Clip, OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.windows import Window, windows
+from unstuck.rules.windows import MICRO_STEPS, Window, windows
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.knowledge import LOSS_FUNCTIONS, SAME_VALUES
@@ -53,14 +53,19 @@ ONLY_LOGGED = re.compile(
     r"(\b(running|total|epoch|avg|average|mean|log|tr|tot|cum)_?\w*|item\(\)|len\([^()]*\)|steps|batches|size)\s*$"
 )
 """What stands in front of a division that does not touch the training."""
-IN_PLACE = re.compile(r"\.(div_|mul_|true_divide_|_foreach_div_|_foreach_mul_)\(|\.grad\b[^\n=]*[*/]=|register_hook")
+IN_PLACE = re.compile(
+    r"(grad|loss|\bg\b)[^\n]*\.(div_|mul_|true_divide_)\(|\._foreach_(div|mul)_\(|\.grad\b[^\n=]*[*/]=|register_hook"
+)
+"""Gradients or losses changed by hand; `.mul_()` on other tensors is an average of weights, say."""
+
+WRITES_WEIGHTS = frozenset({"mul_", "add_", "sub_", "div_", "copy_", "lerp_", "clamp_", "clip_"})
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A window whose backward reaches a mean loss of torch without any division, or with another one."""
     for window in windows(script):
-        if not window.complete or IN_PLACE.search(script.text):
+        if not _gradients_are_read(script, window) or IN_PLACE.search(script.text):
             continue
         for backward in window.backwards:
             item = backward.item
@@ -71,10 +76,21 @@ def in_source(script: Script) -> Iterator[Finding]:
                 _undivided(item.value)
                 and _mean_losses(script, item.value)
                 and not _divides_elsewhere(script.text, window.every)
+                and not (number and re.search(rf"(lr|rate)\w*\s*=[^,\n]*/\s*{number}\b", script.text))
             ):
                 yield _missing(script, window, item)
-            elif divisor is not None and number is not None and divisor != number:
+            elif divisor and number and divisor != number and _counts(window, item.value, divisor):
                 yield _other_number(window, item, divisor, number)
+
+
+def _gradients_are_read(script: Script, window: Window) -> bool:
+    """Does nothing unread happen in the window but weights being written to, such as those of an average?"""
+    spots = [hidden.place for hidden in window.hidden]
+    if not spots:
+        return True
+    editor = Editor(script)
+    calls = [editor.call_at(spot) if spot is not None and spot.path == script.path else None for spot in spots]
+    return all(call is not None and getattr(call.func, "attr", "") in WRITES_WEIGHTS for call in calls)
 
 
 def _plain_backward(script: Script, item: Happened) -> bool:
@@ -117,6 +133,13 @@ def _divisor(value: Value) -> int | None:
     whole = isinstance(loss, Tensor) and loss.op != "add" and _undivided(loss)
     number = by.value if isinstance(by, Const) else None
     return int(number) if whole and isinstance(number, int | float) and number > 1 and number == int(number) else None
+
+
+def _counts(window: Window, value: Value, divisor: int) -> bool:
+    """Is the divisor meant as a number of micro-batches, by its name or that of N? Half a loss is a habit."""
+    divisions = [part.node for part in behind(value) if isinstance(part, Tensor) and part.op == "div"]
+    names = " ".join(ast.unparse(node) for node in divisions if node is not None)
+    return MICRO_STEPS.search(names) is not None or (divisor > 2 and MICRO_STEPS.search(window.every) is not None)
 
 
 def _divides_elsewhere(text: str, every: str) -> bool:

@@ -16,7 +16,7 @@ from unstuck.rules.windows import windows
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.scope import SourceFile
-from unstuck.source.trace import Happened, Hidden, Loop, Path, events_in, loops_in, paths
+from unstuck.source.trace import Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
 from unstuck.source.values import Instance, alternatives
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ rule = Rule(
 )
 
 SEEN = (OptimizerStep, SchedulerStep)
-FRAMEWORKS = re.compile(r"accelerat|lightning|deepspeed|fabric|LightningModule", re.I)
 ON_PURPOSE = re.compile(r"find|range_test|plot|simulat|sweep", re.I)
 PLAIN_NAMES = re.compile(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
 OWN_SCHEDULER = re.compile(r"class \w*(Sched|LR|Warm)|def step\(")
@@ -49,11 +48,11 @@ def in_source(script: Script) -> Iterator[Finding]:
     for loop in loops_in(script.facts.trace):
         if any(isinstance(item.event, SchedulerStep) for item in events_in(loop.body, nested_loops=False)):
             yield from _early(script, loop, calls)
-    if FRAMEWORKS.search(script.text):
+    if order.uses_framework(script):
         yield from _stepped_by_lightning_too(script)
         return
     for made in script.facts.schedulers:
-        yield from _pace(script, made)
+        yield from _pace(script, made, calls)
         yield from _never(script, made)
 
 
@@ -74,7 +73,7 @@ def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
 def _early(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
     """Stepped before the optimizer's first step of the turn, on every path on which both are stepped."""
     found = order.always(paths(loop, turns=1, ordered=SEEN), _before_optimizer)
-    own = {item.event.place for item in events_in(loop.body, nested_loops=False)}
+    own = {item.item.event.place for item in located(loop.body) if not item.loops and not _not_at_first(item)}
     for place, step in found.items():
         call = calls.get(place)
         told_the_epoch = call is not None and bool(call.node.args or call.node.keywords)
@@ -91,6 +90,11 @@ def _early(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[F
             place,
             (target,),
         )
+
+
+def _not_at_first(item: Located) -> bool:
+    """Does it stand under a condition such as `epoch > 0` that may leave out the first turn?"""
+    return any(branch.varies and "%" not in branch.condition for branch, _ in item.branches)
 
 
 def _before_optimizer(path: Path) -> order.Opinion:
@@ -157,11 +161,14 @@ def _manual_steps(function: ast.FunctionDef) -> Iterator[ast.Call]:
             yield cast(ast.Call, node)
 
 
-def _pace(script: Script, made: SchedulerMade) -> Iterator[Finding]:
+def _pace(script: Script, made: SchedulerMade, calls: dict[Place, Called]) -> Iterator[Finding]:
     length, cadence = schedules.length_of(script, made), schedules.cadence_of(script, made)
     if length is None or cadence is None or not cadence.scheduler:
         return
     place = cadence.scheduler[0].item.event.place
+    stepped = [calls.get(item.item.event.place) for item in cadence.scheduler if item.item.event.place]
+    if any(call is not None and (call.node.args or call.node.keywords) for call in stepped):
+        return  # told the epoch, perhaps a fraction of it
     epochs = cadence.per_step_inside(length.text) if length.in_epochs else None
     if epochs is not None:
         yield _finding(
@@ -171,7 +178,7 @@ def _pace(script: Script, made: SchedulerMade) -> Iterator[Finding]:
             place,
             (made.place, epochs.place),
         )
-    elif length.in_steps and cadence.per_epoch:
+    elif length.in_steps and cadence.per_epoch and not cadence.once_in(length.text):
         yield _finding(
             f"The schedule is as long as the number of batches ({length.text}), but is stepped once per epoch.",
             "An epoch moves it on by one step, where it was built for one per batch: training ends long before it.",
@@ -201,9 +208,11 @@ def _per_micro_batch(script: Script, made: SchedulerMade, length: schedules.Leng
 def _never(script: Script, made: SchedulerMade) -> Iterator[Finding]:
     """Built for an optimizer that this script steps, and mentioned nowhere but to be read or saved."""
     name, cadence = made.scheduler.label, schedules.cadence_of(script, made)
-    if not name.isidentifier() or cadence is None or cadence.scheduler or not cadence.optimizer:
+    plain = name.removeprefix("self.")
+    if not plain.isidentifier() or cadence is None or cadence.scheduler or not cadence.optimizer:
         return
-    uses = re.findall(rf"(?<![\w.]){name}\b(?!\s*=[^=])(?!{HARMLESS_USE})", re.sub(r"#.*", "", script.text))
+    before = r"(?<![\w.])" if plain == name else r"\b"
+    uses = re.findall(rf"{before}{plain}\b(?!\s*=[^=])(?!{HARMLESS_USE})", re.sub(r"#.*", "", script.text))
     if made.place.path == script.path and not uses:
         yield _finding(
             f"{name} is built and never stepped.",

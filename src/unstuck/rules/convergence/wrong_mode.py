@@ -27,7 +27,8 @@ rule = Rule(
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Modes that a loop leaves behind, evaluation without eval(), and dropout that never hears of either."""
-    yield from _stuck_in_eval(script)
+    stuck = list(_stuck_in_eval(script))
+    yield from stuck or _begun_in_eval(script)
     yield from _never_in_eval(script)
     yield from _always_on(script)
 
@@ -38,20 +39,44 @@ def _stuck_in_eval(script: Script) -> Iterator[Finding]:
         yield rule.finding(
             Witness.SOURCE,
             f"No {name}.train() follows this {name}.eval(): from the next turn on {name} trains in eval mode.",
-            cause=_cause(
-                stuck.layer, "In eval mode", "drops nothing", "uses, and never updates, its running statistics"
-            ),
+            cause=_in_eval_mode(stuck.layer),
             fix=fix_with(f"Call {name}.train() before every turn that trains.", _train_again(script, stuck), "safe"),
             subject=Subject("module", f"mode of {name}"),
             place=stuck.eval_place,
+            severity=Severity.ERROR if stuck.certain else Severity.WARNING,
+            confidence=Confidence.CERTAIN if stuck.certain else Confidence.LIKELY,
             related=(stuck.forward_place, stuck.step_place),
         )
 
 
-def _cause(layer: str, mode: str, dropping: str, normalising: str) -> str:
-    does = normalising if "Norm" in layer else dropping
-    either = "" if "Norm" in layer or "Dropout" in layer else " with its Dropout or BatchNorm"
-    return f"{mode} {layer}{either} {does}, so the model is not the one that was meant."
+def _begun_in_eval(script: Script) -> Iterator[Finding]:
+    for begun in loops.begun_in_eval(script):
+        name = begun.model.label or begun.model.last
+        yield rule.finding(
+            Witness.SOURCE,
+            f"{name} trains in eval mode: {name}.eval() stands before the training and nothing calls {name}.train().",
+            cause=_in_eval_mode(begun.layer),
+            fix=f"Call {name}.train() before the training.",
+            subject=Subject("module", f"mode of {name}"),
+            place=begun.eval_place,
+            related=(begun.step_place,),
+        )
+
+
+def _in_eval_mode(layer: str) -> str:
+    if "Norm" in layer:
+        return f"In eval mode {layer} uses its stored statistics and no longer updates them."
+    if "Dropout" in layer:
+        return f"In eval mode {layer} drops nothing, so the training goes on without it."
+    return f"In eval mode the Dropout in {layer} drops nothing and BatchNorm uses its stored statistics."
+
+
+def _in_train_mode(layer: str) -> str:
+    if "Norm" in layer:
+        return f"In train mode {layer} uses the statistics of the batch and shifts its stored ones towards them."
+    if "Dropout" in layer:
+        return f"In train mode {layer} drops units at random, so the same input gives another output each time."
+    return f"In train mode the Dropout in {layer} drops units at random and BatchNorm uses the statistics of the batch."
 
 
 def _train_again(script: Script, stuck: loops.Stuck) -> Edits | None:
@@ -70,9 +95,7 @@ def _never_in_eval(script: Script) -> Iterator[Finding]:
         yield rule.finding(
             Witness.SOURCE,
             f"{name} is evaluated here in train mode: nothing ever calls {name}.eval().",
-            cause=_cause(
-                layer, "In train mode", "still drops units at random", "uses, and shifts, the batch's statistics"
-            ),
+            cause=_in_train_mode(layer),
             fix=f"Call {name}.eval() before the evaluation and {name}.train() before the training goes on.",
             subject=Subject("module", f"mode of {name}"),
             place=called.place,

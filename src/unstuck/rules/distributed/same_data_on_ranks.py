@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules import order
+from unstuck.rules.modes import says_evaluation
 from unstuck.source.trace import Loop, loops_in
 from unstuck.source.values import Const, Instance, Value
 
@@ -24,12 +26,13 @@ rule = Rule(
     explains=("O07",),
 )
 
-FRAMEWORKS = re.compile(r"accelerat|lightning|deepspeed|Fabric|Trainer\(|ignite", re.I)
-EVALUATES = re.compile(r"val|test|eval|dev", re.I)
 SHARED_OUT = re.compile(
     r"[sS]ampler|shard|split_by|chunk|Subset|random_split|rank\s*::|world_size\s*\)?\s*==|(?<=\w)\[\s*\w*rank\b"
 )
-MAP_STYLE = ("torch.utils.data.TensorDataset", "torchvision.datasets.")
+MAP_STYLE = ("torch.utils.data.TensorDataset", "torchvision.datasets.", "torchaudio.datasets.")
+RANK = re.compile(r"(?<![a-z])rank(?![a-z])", re.I)
+TO_DEVICE = re.compile(r"\.(to|cuda)\([^()]*\)|[^\n]*(cuda|device)[^\n]*")
+SEEDS = re.compile(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_seed)$")
 WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 
@@ -37,7 +40,7 @@ WRAPPERS = ("DistributedDataParallel", ".DDP")
 def in_source(script: Script) -> Iterator[Finding]:
     """A sampler that is never told the epoch, or a loader without one under DDP."""
     sampled, started = "DistributedSampler" in script.text, "init_process_group" in script.text
-    if not (sampled or started) or FRAMEWORKS.search(script.text):
+    if not (sampled or started) or order.uses_framework(script):
         return
     if sampled and "set_epoch" not in script.text:
         yield from _same_order(script)
@@ -56,7 +59,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
         fixed = call.kwargs.get("shuffle", Const(True)) != Const(True)
         if _given_away(script, call.result):
             return
-        if not fixed and not EVALUATES.search(name) and not EVALUATES.search(given):
+        if not fixed and not any(map(says_evaluation, re.findall(r"\w+", f"{name} {given}"))):
             yield rule.finding(
                 Witness.SOURCE,
                 f"set_epoch() is never called on {name or 'the DistributedSampler'}.",
@@ -93,11 +96,40 @@ def _over_epochs(loop: Loop) -> bool:
 def _same_samples(script: Script) -> Iterator[Finding]:
     wraps = [call for call in script.facts.calls if call.name.endswith(WRAPPERS) and "torch" in call.name]
     headers = [ast.unparse(loop.node.iter) for loop in script.training_loops if isinstance(loop.node, ast.For)]
+    own = _by_rank(script) if wraps else set()
     for call in script.facts.calls if wraps else ():
         if call.name == "torch.utils.data.DataLoader" and _whole_dataset(call) and call.place.path == script.path:
             name = call.result.label if isinstance(call.result, Instance) else ""
-            if name and any(re.search(rf"(?<![\w.]){re.escape(name)}\b", header) for header in headers):
+            used = any(re.search(rf"(?<![\w.]){re.escape(name)}\b", header) for header in headers)
+            if name and used and not _own_data(script, call, own):
                 yield _unshared(call, wraps[0], name)
+
+
+def _by_rank(script: Script) -> set[str]:
+    """Names that are set to something that depends on the rank, other than a device."""
+    found: set[str] = set()
+    assigned = [node for node in ast.walk(script.tree) if isinstance(node, ast.Assign)]
+    for node in sorted(assigned, key=lambda node: node.lineno):
+        if _depends(node.value, found):
+            found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return found
+
+
+def _depends(node: ast.expr, names: set[str]) -> bool:
+    text = TO_DEVICE.sub("", ast.unparse(node))
+    return RANK.search(text) is not None or any(word in names for word in re.findall(r"(?<![\w.])\w+", text))
+
+
+def _own_data(script: Script, loader: Called, names: set[str]) -> bool:
+    """Is the dataset made from the rank: from a path, a name or tensors that depend on it, or after seeding with it?"""
+    dataset = loader.args[0] if loader.args else loader.kwargs.get("dataset")
+    made = [call for call in script.facts.calls if call.result is dataset] + [loader]
+    given = [value for call in made for value in (*call.node.args, *(keyword.value for keyword in call.node.keywords))]
+    if any(_depends(value, names) for value in given):
+        return True
+    seeds = [call for call in script.facts.calls if SEEDS.search(call.name)]
+    random = isinstance(dataset, Instance) and dataset.last == "TensorDataset"
+    return random and any(_depends(value, names) for call in seeds for value in call.node.args)
 
 
 def _whole_dataset(call: Called) -> bool:

@@ -36,8 +36,8 @@ SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
 SCALED_BY_HAND = re.compile(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
 UPDATES = re.compile(r"\.update\(\s*(new_scale[^)]*)?\)")
 CLIPPED = (
-    "scale() multiplies the loss by 65,536 at the start, and the gradients with it: clipped like that and divided by "
-    "step() afterwards, 1/65,536 of the limit is left of them, whatever their true size."
+    "scale() multiplies the loss by 65,536 at the start, and the gradients with it. Clipping cuts those to the limit, "
+    "and step() then divides them by 65,536: the update is next to nothing."
 )
 APPLIED = (
     "scale() multiplies the loss by 65,536 at the start, and only scaler.step() divides the gradients again and leaves "
@@ -51,7 +51,10 @@ class Scaled(msgspec.Struct, eq=False):
 
     guilty: Happened
     backward: Happened
-    step: Happened
+    steps: list[Happened]
+    """Those of the optimizers whose gradients are meant."""
+    unscaled: list[Happened]
+    """The unscale_() calls for other optimizers."""
 
     @property
     def scaler(self) -> Value | None:
@@ -118,17 +121,18 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
     for position, item in enumerate(items):
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):
             continue
-        backward, unscaled = _history(items[:position], item)
+        backward, unscales = _history(items[:position], item)
         if backward is None:
             continue
-        step = item if isinstance(item.event, OptimizerStep) else _next_step(items[position + 1 :])
+        steps = [item] if isinstance(item.event, OptimizerStep) else _steps_behind(items[position + 1 :], item)
         scaled = _scale_of(backward.value) is not None
-        if unscaled or not scaled:
+        left = [step for step in steps if _left_out(step, item, unscales)] if unscales else steps
+        if not scaled or (unscales and not left):
             yield item, scaled
-        elif step is not None and _through(step) is isinstance(item.event, Clip):
+        elif left and _through(left[0]) is isinstance(item.event, Clip):
             if isinstance(item.event, OptimizerStep) or not _clip_before(items[:position]):
-                yield Scaled(item, backward, step)
-        elif step is not None:
+                yield Scaled(item, backward, left, unscales)
+        elif left:
             yield item, True
 
 
@@ -140,29 +144,43 @@ def _through(step: Happened) -> bool:
     return isinstance(step.event, OptimizerStep) and step.event.through_scaler
 
 
-def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None, bool]:
-    """The backward whose gradients are touched, and whether they were unscaled since; None if that is not certain."""
-    unscaled = False
+def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None, list[Happened]]:
+    """The backward whose gradients are touched, and what unscaled them since; no backward if that is not certain."""
+    unscales: list[Happened] = []
     for before in reversed(earlier):
         if not isinstance(before, Happened):
-            return None, False
-        if isinstance(before.event, Backward):
-            return before, unscaled
+            return None, []
+        if isinstance(before.event, Backward) and _reaches(before, item):
+            return before, unscales
         if isinstance(before.event, Unscale) and order.concerns(before, item):
-            unscaled = True
+            unscales.append(before)
         elif isinstance(before.event, OptimizerStep | ZeroGrad) and order.concerns(before, item):
-            return None, False
-    return None, False
+            return None, []
+    return None, []
 
 
-def _next_step(later: Sequence[object]) -> Happened | None:
-    """The step right behind a clip, with nothing but other clips in between."""
+def _reaches(backward: Happened, item: Happened) -> bool:
+    """Does the backward make gradients that are touched here? True unless they are known to be another model's."""
+    made = {id(module) for module in order.modules_behind([backward.value])} if backward.value is not None else set()
+    touched = order.owners(item.subject)
+    return not made or not touched or bool(made & touched)
+
+
+def _steps_behind(later: Sequence[object], clip: Happened) -> list[Happened]:
+    """The steps right behind a clip that apply what it clipped, with nothing but other clips in between."""
+    found: list[Happened] = []
     for item in later:
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep | ZeroGrad):
-            return None
-        if isinstance(item.event, OptimizerStep):
-            return item
-    return None
+            break
+        if isinstance(item.event, OptimizerStep) and order.concerns(clip, item):
+            found.append(item)
+    return found
+
+
+def _left_out(step: Happened, item: Happened, unscales: Sequence[Happened]) -> bool:
+    """Are gradients of this step certainly touched here, and were only those of other models unscaled?"""
+    own, unscaled = order.owners(step.subject), [order.owners(before.subject) for before in unscales]
+    return bool(own & order.owners(item.subject)) and all(other and not other & own for other in unscaled)
 
 
 def _clip_before(earlier: Sequence[object]) -> bool:
@@ -182,47 +200,67 @@ def _known(scaler: Value | None) -> bool:
 
 
 def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
-    scaler, optimizer = _names(script, scaled)
-    text = f"Call {scaler}.unscale_({optimizer}) right before clipping."
+    scaler, optimizers = _names(script, scaled)
+    calls = [f"{scaler}.unscale_({optimizer})" for optimizer in optimizers]
+    text = f"Call {' and '.join(calls)} right before clipping."
+    missing = " and ".join(calls) if scaled.unscaled else f"{scaler}.unscale_()"
+    which = f"those of {' and '.join(optimizers)}" if scaled.unscaled else "them"
     known = _known(scaled.scaler)
     return _finding(
-        f"The gradients are clipped while {scaler} still has them multiplied: there is no {scaler}.unscale_() before.",
+        f"The gradients are clipped while {scaler} still has {which} multiplied: there is no {missing} before.",
         CLIPPED,
-        fix_with(text, _unscale(script, scaled, scaler, optimizer) if always else None, "safe"),
+        fix_with(text, _unscale(script, scaled, calls) if always else None, "safe"),
         scaled.guilty.event.place,
-        (scaled.backward.event.place, scaled.step.event.place),
+        (scaled.backward.event.place, *(step.event.place for step in scaled.steps)),
         Severity.ERROR if known else Severity.WARNING,
         Confidence.CERTAIN if known else Confidence.LIKELY,
     )
 
 
-def _names(script: Script, scaled: Scaled) -> tuple[str, str]:
-    """How the user calls the scaler and the optimizer."""
+def _names(script: Script, scaled: Scaled) -> tuple[str, list[str]]:
+    """How the user calls the scaler and the optimizers."""
     scale = _scale_of(scaled.backward.value)
     scaler = "scaler"
     if scale is not None and isinstance(scale.node, ast.Call) and isinstance(scale.node.func, ast.Attribute):
         scaler = ast.unparse(scale.node.func.value)
-    step = Editor(script).call_at(scaled.step.event.place) if scaled.step.event.place else None
-    event = scaled.step.event
-    label = event.optimizer if isinstance(event, OptimizerStep) else ""
-    given = step.args[0] if step is not None and step.args and _through(scaled.step) else None
-    return scaler, ast.unparse(given) if given is not None else label or "optimizer"
+    return scaler, list(dict.fromkeys(_optimizer_name(script, step) for step in scaled.steps))
 
 
-def _unscale(script: Script, scaled: Scaled, scaler: str, optimizer: str) -> Edits | None:
-    """Insert the call, if clip, backward and step stand in one function, so that the names mean the same."""
-    spots = [item.event.place for item in (scaled.guilty, scaled.backward, scaled.step)]
+def _optimizer_name(script: Script, step: Happened) -> str:
+    call = Editor(script).call_at(step.event.place) if step.event.place else None
+    label = step.event.optimizer if isinstance(step.event, OptimizerStep) else ""
+    given = call.args[0] if call is not None and call.args and _through(step) else None
+    return ast.unparse(given) if given is not None else label or "optimizer"
+
+
+def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | None:
+    """Insert the calls, if clip, backward and steps stand in one function, so that the names mean the same."""
+    if not _hold_all(script, scaled):
+        return None
+    spots = [item.event.place for item in (scaled.guilty, scaled.backward, *scaled.steps)]
     if any(spot is None or spot.path != script.path for spot in spots):
         return None
     if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
         return None
     if any(spots[0] == item.item.event.place for window in windows(script) for item in window.at_every_turn):
         return None  # unscale_() on every micro-step would raise: the clip itself stands in the wrong place
-    return Editor(script).insert_before(spots[0], f"{scaler}.unscale_({optimizer})")
+    return Editor(script).insert_before(spots[0], "\n".join(calls))
+
+
+def _hold_all(script: Script, scaled: Scaled) -> bool:
+    """Do the unscaled optimizers hold all that is clipped? Of several, and of several models, that must be known."""
+    used = [item.subject for item in (*scaled.steps, *scaled.unscaled)]
+    clipped, held = order.owners(scaled.guilty.subject), [order.owners(optimizer) for optimizer in used]
+    if not clipped or not all(held):
+        return len(used) == 1
+    known = {id(option) for optimizer in used if optimizer is not None for option in alternatives(optimizer)}
+    others = [made.optimizer for made in script.facts.optimizers if id(made.optimizer) not in known]
+    elsewhere = any(order.owners(other) & clipped for other in others)
+    return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*held)
 
 
 def _applied(script: Script, scaled: Scaled, always: bool) -> Finding:
-    scaler, optimizer = _names(script, scaled)
+    scaler, (optimizer, *_) = _names(script, scaled)
     place = scaled.guilty.event.place
     editor = Editor(script)
     call = editor.call_at(place) if place is not None else None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules import order
 from unstuck.rules.windows import windows
+from unstuck.source.values import Instance, root
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -24,9 +26,7 @@ rule = Rule(
     needs=(Backward,),
 )
 
-HANDLED = re.compile(
-    r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|lightning|deepspeed|Fabric", re.I
-)
+HANDLED = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
 WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 
@@ -38,8 +38,9 @@ def in_source(script: Script) -> Iterator[Finding]:
     wraps = [call for call in script.facts.calls if call.name.endswith(WRAPPERS) and "torch" in call.name]
     if not wraps:
         return
-    yield from _reduced_by_hand(script, wraps[0])
-    for window in windows(script) if not HANDLED.search(script.text) else ():
+    yield from _reduced_by_hand(script, wraps)
+    handled = HANDLED.search(script.text) is not None or order.uses_framework(script)
+    for window in windows(script) if not handled else ():
         backward = window.backwards[0].item.event.place
         yield rule.finding(
             Witness.SOURCE,
@@ -53,10 +54,12 @@ def in_source(script: Script) -> Iterator[Finding]:
         )
 
 
-def _reduced_by_hand(script: Script, wrap: Called) -> Iterator[Finding]:
+def _reduced_by_hand(script: Script, wraps: Sequence[Called]) -> Iterator[Finding]:
     for call in script.facts.calls:
+        if call.last != "all_reduce" or not call.name.startswith("torch.distributed"):
+            continue
         given = ast.unparse(call.node.args[0]) if call.node.args else ""
-        if call.last == "all_reduce" and call.name.startswith("torch.distributed") and re.search(r"\.grad\b", given):
+        if re.search(r"\.grad\b", given) and not _of_another_model(script, call, wraps):
             yield rule.finding(
                 Witness.SOURCE,
                 f"all_reduce({given}) averages gradients that DistributedDataParallel has averaged already.",
@@ -65,6 +68,17 @@ def _reduced_by_hand(script: Script, wrap: Called) -> Iterator[Finding]:
                 fix="Remove the all_reduce, or leave the model without DistributedDataParallel.",
                 subject=Subject("call", f"all_reduce at {call.place}"),
                 place=call.place,
-                related=[wrap.place],
+                related=[wraps[0].place],
                 confidence=Confidence.LIKELY,
             )
+
+
+def _of_another_model(script: Script, reduction: Called, wraps: Sequence[Called]) -> bool:
+    """Does the loop around it go through the parameters of a model that is certainly not the wrapped one?"""
+    header = getattr(reduction.loops[-1].node, "iter", None) if reduction.loops else None
+    inside = {id(node) for node in ast.walk(header)} if header is not None else set()
+    asked = [call for call in script.facts.calls if id(call.node) in inside and call.last.endswith("parameters")]
+    models = [root(call.receiver) for call in asked if isinstance(call.receiver, Instance)]
+    wrapped = [value for wrap in wraps for value in (wrap.result, *wrap.args, *wrap.kwargs.values())]
+    around = {id(root(value)) for value in wrapped if isinstance(value, Instance)}
+    return bool(models) and bool(around) and all(id(model) not in around for model in models)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerStep
+from unstuck.events import OptimizerStep, ZeroGrad
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.windows import Window, windows
@@ -39,6 +39,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     if not RESCALES.search(script.text):
         return
     for window in windows(script):
+        if window.every_turn(ZeroGrad):
+            continue  # what is divided here is not added to
         for node in _on_every_turn(window):
             if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
                 place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)

@@ -11,9 +11,10 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.gradients._stable_forms import stable
 from unstuck.rules.gradients._unsafe_forms import Unsafe, operand, unsafe
+from unstuck.source import knowledge
 from unstuck.source.edit import fix_with
 from unstuck.source.flow import behind
-from unstuck.source.values import Const, Group, Symbol, Tensor, Value, members
+from unstuck.source.values import Const, Group, Instance, Symbol, Tensor, Value, members
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -28,7 +29,7 @@ rule = Rule(
 )
 
 LOSS_FUNCTION = re.compile(r"forward$|loss|criterion|objective|training_step", re.I)
-PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace tensor".split())
+PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace rebuilt".split())
 """Operations that make data: nothing behind them is trained, whatever sizes they were given."""
 
 
@@ -79,10 +80,15 @@ def _learns(value: Value) -> bool:
             if id(item) in seen or isinstance(item, Const):
                 continue
             seen.add(id(item))
-            if not isinstance(item, Tensor) or item.leaf or item.op == "requires_grad_" or item.module is not None:
+            if not isinstance(item, Tensor) or item.leaf or item.op == "requires_grad_" or _has_weights(item.module):
                 return True
             waiting += () if item.cut or item.op in PLAIN else item.inputs
     return False
+
+
+def _has_weights(module: Instance | None) -> bool:
+    """Does the module hold weights, or may it, being none of torch.nn?"""
+    return module is not None and (not module.kind.startswith("torch.nn.") or knowledge.has_weights(module))
 
 
 def _is_recorded(called: Called) -> bool:

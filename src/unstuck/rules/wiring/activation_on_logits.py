@@ -114,7 +114,7 @@ def _leaves(value: Value, activation: str) -> bool:
     low = -1 if "tanh" in activation else 0
     written = [item.value for part in value.inputs for item in members(part) if isinstance(item, Const)]
     below = any(isinstance(number, int | float) and number < low for number in written)
-    return value.op in NORMAL or (value.op in ("tensor", "FloatTensor") and below)
+    return value.op in NORMAL or (value.op == "rebuilt" and below)
 
 
 def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, severity: Severity) -> Finding:

@@ -41,7 +41,7 @@ NEEDS_GRADIENTS = (
 )
 SHOW_PROGRESS = frozenset("tqdm track progress_bar enumerate list reversed".split())
 """What a `for` may wrap around a range."""
-HARMLESS_DECORATORS = frozenset("staticmethod classmethod property wraps".split())
+HARMLESS_DECORATORS = frozenset("staticmethod classmethod property wraps main command option argument record".split())
 
 
 @rule.in_source

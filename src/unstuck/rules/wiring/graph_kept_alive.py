@@ -34,11 +34,8 @@ CAUSE = (
     "every step."
 )
 TERMS = frozenset("scale add sub mult div neg mean sum".split())
-STAYS_TENSOR = (
-    r"(torch\.\w+|stack|cat|return|yield|self\.log\w*)\b[^\n]*\b{name}\b|"
-    r"\b{name}(\[[^\]\n]*\])?\.(?!append|clear|extend|pop)"
-)
-"""Ways to go on with the sum that a plain number would not bear."""
+SHOWS = re.compile(r"^(print|len|str|float|format|round|np\.\w+|numpy\.\w+|plt\.\w+|.*\.(add_scalar|plot))$")
+"""Calls that take a plain number as well as a tensor and give no tensor back."""
 
 
 class _Keeper(msgspec.Struct, eq=False):
@@ -77,11 +74,24 @@ def _keepers(script: Script) -> Iterator[_Keeper]:
     for called in script.facts.calls:
         if called.name == ".append" and called.recording and called.loops and len(called.args) == 1:
             whose = called.node.func
-            name = dotted(whose.value) if isinstance(whose, ast.Attribute) else ""
-            limited = isinstance(called.receiver, Instance)
+            name = _name(whose.value) if isinstance(whose, ast.Attribute) else ""
+            limited = isinstance(called.receiver, Instance) or _is_limited(script, name)
             if name and not limited and called.discarded:
                 place, loop = called.place, called.loops[-1]
                 yield _Keeper(name, called.args[0], called.node.args[0], place, loop, "collects")
+
+
+def _name(node: ast.expr) -> str:
+    """`losses`, `self.losses` or `history['loss']` as a name, else nothing."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and dotted(node.value):
+        return ast.unparse(node)
+    return dotted(node)
+
+
+def _is_limited(script: Script, name: str) -> bool:
+    """`last = deque(maxlen=5)` lets go of what is old."""
+    made = rf"\b{re.escape(name)}\s*(:[^=\n]*)?=\s*[\w.]*deque\([^\n]*(maxlen|,)"
+    return "deque(" in script.text and re.search(made, script.text) is not None
 
 
 def _backwards(loop: Loop, again: set[Place]) -> list[Happened]:
@@ -125,19 +135,27 @@ def _outlives(keeper: _Keeper) -> bool:
 
 def _is_reset(keeper: _Keeper) -> bool:
     """The loop itself starts the sum or list anew, or lets go of what it holds."""
+    whole = keeper.name.partition("[")[0]
+    given = {dotted(part) for part in ast.walk(keeper.given) if isinstance(part, ast.Name | ast.Attribute)}
     for node in ast.walk(keeper.loop.node):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.expr)]
             own = node.value is not None and any(part is keeper.given for part in ast.walk(node.value))
-            if not own and any(dotted(part) == keeper.name for part in names):
+            if not own and any(_name(part) in (keeper.name, whole) for part in names if _is_stored(part)):
                 return True
-        elif isinstance(node, ast.Attribute) and dotted(node.value) == keeper.name:
+        elif isinstance(node, ast.Attribute) and node.attr == "detach_" and dotted(node.value) in given:
+            return True
+        elif isinstance(node, ast.Attribute) and _name(node.value) == keeper.name:
             if node.attr in ("clear", "pop", "popleft", "detach_", "reset"):
                 return True
-        elif isinstance(node, ast.Delete) and any(dotted(part) == keeper.name for part in node.targets):
+        elif isinstance(node, ast.Delete) and any(_name(part) in (keeper.name, whole) for part in node.targets):
             return True
     return False
+
+
+def _is_stored(node: ast.expr) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
 
 
 def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding:
@@ -154,9 +172,33 @@ def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding
 
 
 def _fix(script: Script, keeper: _Keeper) -> Fix:
-    later = re.compile(STAYS_TENSOR.format(name=re.escape(keeper.name)))
-    shown = "detach" if "." in keeper.name or later.search(script.text) else "item"
+    readable = keeper.name.isidentifier() and keeper.place.path == script.path
+    shown = "item" if readable and _only_shown(script.tree, keeper) else "detach"
     edits = Editor(script).wrap(keeper.given, f"{{}}.{shown}()") if keeper.place.path == script.path else None
     text = ast.unparse(keeper.given)
     text = f"({text})" if isinstance(keeper.given, ast.BinOp | ast.UnaryOp | ast.IfExp) else text
     return fix_with(f"Keep {text}.{shown}() instead.", edits, "safe")
+
+
+def _only_shown(tree: ast.AST, keeper: _Keeper) -> bool:
+    """Is the sum or list only printed or plotted later, so that plain numbers in it serve as well?"""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    names = (node for node in parents if isinstance(node, ast.Name) and node.id == keeper.name)
+    return all(_is_stored(name) or _is_shown(name, parents, keeper) for name in names)
+
+
+def _is_shown(name: ast.Name, parents: dict[ast.AST, ast.AST], keeper: _Keeper) -> bool:
+    node: ast.AST = name
+    while node in parents:
+        below, node = node, parents[node]
+        if isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Call) and SHOWS.match(dotted(node.func))):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr == "append":
+            return isinstance(parents.get(node), ast.Call)
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            return keeper.given in ast.walk(node)
+        divided = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult | ast.Add | ast.Mod)
+        summed = isinstance(node, ast.Call) and dotted(node.func) in ("sum", "max", "min") and below in node.args
+        if not (divided or summed or isinstance(node, ast.Tuple | ast.keyword)):
+            return False
+    return False

@@ -26,7 +26,7 @@ rule = Rule(
     severity=Severity.WARNING,
 )
 
-GENERATORS = re.compile(r"^(numpy\.random\.\w+|random\.Random|torch\.Generator)$")
+GENERATORS = re.compile(r"^(numpy\.random\.(RandomState|default_rng|Generator)|random\.Random|torch\.Generator)$")
 SEEDS = re.compile(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
 RANDOM_TEXT = re.compile(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
 COPIED = (

@@ -87,7 +87,7 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
     if not isinstance(dataset, Instance) or IN_SEQUENCE.search(f"{dataset.last} {loader.label} {dataset.label}"):
         return
     in_order = _is_sorted(dataset)
-    if _is_shuffled_before(script, dataset) or _ignores_labels(script, loader):
+    if _is_shuffled_before(script, dataset) or _ignores_labels(script, called, loader):
         return
     if not in_order and (_shuffle(called) is not None or not _has_fixed_order(dataset)):
         return
@@ -123,16 +123,31 @@ def _is_shuffled_before(script: Script, dataset: Instance) -> bool:
     return any(dotted(called.node.args[0]).split(".")[0] == dataset.label != "" for called in shuffles)
 
 
-def _ignores_labels(script: Script, loader: Instance) -> bool:
+def _ignores_labels(script: Script, called: Called, loader: Instance) -> bool:
     """`for x, _ in loader`: without labels there is no class to be unlearned."""
-    for node in ast.walk(script.tree):
-        if isinstance(node, ast.For) and loader.label in map(dotted, ast.walk(node.iter)):
-            target = node.target
-            while isinstance(target, ast.Tuple) and target.elts:
-                inner, target = target, target.elts[-1]
-                if isinstance(target, ast.Name) and len(inner.elts) > 1 and not _is_read(node, target.id):
-                    return True
-    return False
+    loops = [node for node in ast.walk(_around(script, called)) if isinstance(node, ast.For)]
+    loops = [loop for loop in loops if _mentions(loop.iter, loader.label)]
+    labels = [(loop, _last_name(loop.target)) for loop in loops]
+    return bool(loops) and all(name and not _is_read(loop, name) for loop, name in labels)
+
+
+def _around(script: Script, called: Called) -> ast.AST:
+    """The function that a call stands in, or the file."""
+    functions = (node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    around = [node for node in functions if any(part is called.node for part in ast.walk(node))]
+    return around[-1] if around else script.tree
+
+
+def _last_name(target: ast.expr) -> str:
+    """`y` of `x, y` and of `step, (x, y)`; empty when nothing is unpacked."""
+    pair = isinstance(target, ast.Tuple) and len(target.elts) > 1
+    while isinstance(target, ast.Tuple) and target.elts:
+        target = target.elts[-1]
+    return dotted(target) if pair else ""
+
+
+def _mentions(expression: ast.expr, name: str) -> bool:
+    return bool(name) and any(isinstance(part, ast.expr) and dotted(part) == name for part in ast.walk(expression))
 
 
 def _is_read(loop: ast.For, name: str) -> bool:
