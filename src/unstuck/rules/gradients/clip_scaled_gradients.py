@@ -17,7 +17,7 @@ from unstuck.rules.windows import windows
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.knowledge import is_scaler
-from unstuck.source.trace import Happened, Hidden, Path, events_in, paths
+from unstuck.source.trace import Happened, Hidden, Path, events_in, located, paths
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ APPLIED = (
     "out those that overflowed."
 )
 RAISES = "GradScaler allows one {method} for each optimizer between two calls of update() and raises RuntimeError."
+
+
+ABOUT_PRECISION = re.compile(r"scaler|amp|fp16|half|mixed|precision", re.I)
 
 
 class Scaled(msgspec.Struct, eq=False):
@@ -111,8 +114,14 @@ def _still_scaled(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
             continue
         if isinstance(scaled.guilty.event, Clip):
             yield _clipped(script, scaled, place not in elsewhere)
-        elif _known(scaled.scaler):
-            yield _applied(script, scaled, place not in elsewhere)
+        elif _known(scaled.scaler) and place not in elsewhere and not _is_a_choice(script, place):
+            yield _applied(script, scaled)
+
+
+def _is_a_choice(script: Script, step: Place) -> bool:
+    """Does a condition about the scaler or the precision decide whether this plain step is taken?"""
+    here = (item for item in located(script.facts.trace) if item.item.event.place == step)
+    return any(ABOUT_PRECISION.search(branch.condition) for item in here for branch, _ in item.branches)
 
 
 def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
@@ -259,14 +268,14 @@ def _hold_all(script: Script, scaled: Scaled) -> bool:
     return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*held)
 
 
-def _applied(script: Script, scaled: Scaled, always: bool) -> Finding:
+def _applied(script: Script, scaled: Scaled) -> Finding:
     scaler, (optimizer, *_) = _names(script, scaled)
     place = scaled.guilty.event.place
     editor = Editor(script)
     call = editor.call_at(place) if place is not None else None
     updated = any(isinstance(item.event, ScalerUpdate) for item in events_in(script.facts.trace))
     edits: Edits | None = None
-    if always and call is not None and not call.args and not call.keywords:
+    if call is not None and not call.args and not call.keywords:
         behind_it = () if updated else editor.insert_after(call, f"{scaler}.update()")
         edits = both(editor.replace(call, f"{scaler}.step({optimizer})"), behind_it)
     update = "" if updated else f" and {scaler}.update() behind it"
