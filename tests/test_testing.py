@@ -135,7 +135,7 @@ def test_a_rule_nobody_can_see() -> None:
 
 
 def test_an_example_that_crashes_unasked(tmp_path: Path) -> None:
-    rule = make(tmp_path, PAGE.replace("import torch\n\nmodel", "import torch\n\nmodle", 1))
+    rule = make(tmp_path, PAGE.replace("(0); model =", "(0); modle =", 1))
     with pytest.raises(AssertionError, match=r"crashed: NameError: .*Write run=crash"):
         testing.check_run(rule, read_page(rule.page).examples[0])
 
