@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.values import Const, Instance, UserClass, Value, alternatives
 
@@ -14,13 +15,11 @@ if TYPE_CHECKING:
     from unstuck.source.facts import Called
     from unstuck.source.trace import Loop
 
-EVALUATION = re.compile(
-    r"(^|_)(evals?|evaluate|evaluation|tests?|testing|val|valid\w*|dev|infer\w*|predict\w*)(_|\d|$)"
-)
+EVALUATION = pattern(r"(^|_)(evals?|evaluate|evaluation|tests?|testing|val|valid\w*|dev|infer\w*|predict\w*)(_|\d|$)")
 """Names of functions, loaders and loops that evaluate."""
-NORMALISING = re.compile(r"^(Lazy)?(BatchNorm[123]d|InstanceNorm[123]d)$|^SyncBatchNorm$")
-DROPPING = re.compile(r"^(Feature)?(Alpha)?Dropout[123]?d?$")
-READY_MADE = re.compile(
+NORMALISING = pattern(r"^(Lazy)?(BatchNorm[123]d|InstanceNorm[123]d)$|^SyncBatchNorm$")
+DROPPING = pattern(r"^(Feature)?(Alpha)?Dropout[123]?d?$")
+READY_MADE = pattern(
     r"resnet|resnext|vgg|alexnet|densenet|inception|googlenet|mobilenet|efficientnet|shufflenet|mnasnet|squeezenet|regnet"
 )
 """Models of torchvision that hold BatchNorm or Dropout."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
+from unstuck.lazy import pattern
 from unstuck.source.knowledge import is_module, is_optimizer
 from unstuck.source.trace import Happened, Hidden, Inlined, Loop, Path, Turn, events_in, paths
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
-FRAMEWORKS = re.compile(
+FRAMEWORKS = pattern(
     r"^\s*(from|import)\s[^\n#]*\b(accelerate|lightning|pytorch_lightning|lightning_fabric|deepspeed|ignite|composer|"
     r"colossalai|catalyst|fastai)\b|\bLightningModule\b|^\s*from transformers[\w.]* import\s[^\n(]*(\([^)]*)?Trainer\b|"
     r"(?<!torch\.)\baccelerator\.(prepare|backward|accumulate|clip_grad)|\bfabric\.(setup|backward)",

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Event, OptimizerStep
+from unstuck.lazy import pattern
 from unstuck.source.trace import Branch, Hidden, Located, Loop, hidden_in, located, loops_in
 
 if TYPE_CHECKING:
     from unstuck.source import Script
 
-MICRO_STEPS = re.compile(r"accum|micro|grad_?acc", re.I)
+MICRO_STEPS = pattern(r"accum|micro|grad_?acc", re.I)
 
 
 class Window(msgspec.Struct, eq=False):

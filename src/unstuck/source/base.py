@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from unstuck.events import Backward, Event, LossCall, Place
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.facts import Facts, Frozen
 from unstuck.source.flow import papers_over
@@ -34,9 +35,7 @@ from unstuck.source.values import (
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
 STATEMENTS_AT_LEAST = 1500
-TRAINING_WORDS = re.compile(
-    r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I
-)
+TRAINING_WORDS = pattern(r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I)
 
 
 class Frame(msgspec.Struct, eq=False):

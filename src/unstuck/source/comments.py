@@ -6,6 +6,8 @@ import re
 
 import msgspec
 
+from unstuck.lazy import pattern
+
 START = r"#\s*unstuck:\s*ignore(?![\w-])"
 LISTABLE = r"(?:[A-Za-z]\d+\b|[A-Za-z]+(?:[-_][A-Za-z]+)+\b|[A-Z](?=\s*(?:[,)}#]|$)))"
 """A code, a name or a family. Other words behind `ignore` are a remark."""
@@ -13,9 +15,9 @@ WITHOUT_BRACKETS = rf"[({{]?\s*((?:{LISTABLE}|[a-z]+(?=\s*(?:[)}}#]|$)))(?:[\s,]
 ODD_BRACKETS = r"\[\s*([^\]#]*[^\]#\s])?(?:\s*\])?"
 MISTYPED_LIST = rf"\s*[:=]?\s*(?:{WITHOUT_BRACKETS}|{ODD_BRACKETS})"
 
-IGNORE = re.compile(rf"{START}(?:\[([^\]]*)\]|(?!{MISTYPED_LIST}))")
+IGNORE = pattern(rf"{START}(?:\[([^\]]*)\]|(?!{MISTYPED_LIST}))")
 """A comment that is obeyed; its group is what stands in the brackets."""
-MISTYPED = re.compile(START + MISTYPED_LIST)
+MISTYPED = pattern(START + MISTYPED_LIST)
 """A comment that names rules without the brackets, and so silences nothing; if it did, it would silence all."""
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from unstuck.findings import Edit
+from unstuck.lazy import pattern
 from unstuck.source.files import SourceError, decode, encoding_of, read_raw
 
-LINE_END = re.compile(r"(\r\n|\r|\n)")
+LINE_END = pattern(r"(\r\n|\r|\n)")
 
 
 class Row(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Sequence
 
-STILL_PYTHON = re.compile(r"%%(time|timeit|capture|prun|python3?|pypy|notify|memit|mprun|lprun)\b")
-MAGIC = re.compile(r"\s*([%!?]|(pip3?|conda|mamba|ls|cd|pwd|cat|cp|mv|rm|mkdir|unzip|wget|git)(\s|$))|.*\?\s*$")
-ASSIGNED = re.compile(r"(\s*[\w.,\s*\[\]'\"]+=\s*)[%!]")
+from unstuck.lazy import pattern
+
+STILL_PYTHON = pattern(r"%%(time|timeit|capture|prun|python3?|pypy|notify|memit|mprun|lprun)\b")
+MAGIC = pattern(r"\s*([%!?]|(pip3?|conda|mamba|ls|cd|pwd|cat|cp|mv|rm|mkdir|unzip|wget|git)(\s|$))|.*\?\s*$")
+ASSIGNED = pattern(r"(\s*[\w.,\s*\[\]'\"]+=\s*)[%!]")
 MOST_LOOKS = 50
 OUTCOME = "get_ipython()"
 """What an assignment of a magic's result is given instead: a value that nothing is known of."""

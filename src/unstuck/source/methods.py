@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from unstuck.events import Backward, Clip, ModeChange, OptimizerStep, ScalerUpdate, SchedulerStep, Unscale, ZeroGrad
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.base import can_train, dotted
 from unstuck.source.expressions import Expressions
@@ -27,11 +28,9 @@ from unstuck.source.values import (
     alternatives,
 )
 
-OPTIMIZER_WORDS = re.compile(
-    r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I
-)
-SCHEDULER_WORDS = re.compile(r"sched|warmup|lr_|_lr$", re.I)
-SCALER_WORDS = re.compile(r"scaler$", re.I)
+OPTIMIZER_WORDS = pattern(r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I)
+SCHEDULER_WORDS = pattern(r"sched|warmup|lr_|_lr$", re.I)
+SCALER_WORDS = pattern(r"scaler$", re.I)
 RETURNS_ITSELF = frozenset(
     "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_".split()
 )
@@ -43,7 +42,7 @@ HIDING_METHODS = frozenset(
 GRADIENT_HOOKS = frozenset(
     "register_hook register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook".split()
 )
-WORLD_WORDS = re.compile(
+WORLD_WORDS = pattern(
     r"(^|[._])(envs?|environment|gym|game|world|simulator|sim|progress|pbar|bar|profiler|prof)$", re.I
 )
 """What has a step() or an update() of its own that trains nothing: an environment, a progress bar, a profiler."""

@@ -14,6 +14,7 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit, Evidence, Finding, Fix, Subject
+from unstuck.lazy import pattern
 from unstuck.source.document import Document, Row, rows_of, shown_lines
 from unstuck.source.files import SourceError
 from unstuck.source.magics import python_lines
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 OLDEST_FORMAT = 4
 DECODER = json.JSONDecoder(strict=False)
-BLANK = re.compile(r"[ \t\r\n]*")
+BLANK = pattern(r"[ \t\r\n]*")
 
 
 class Cell(NamedTuple):

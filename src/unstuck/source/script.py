@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
 from unstuck.events import Backward
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.base import Frame
 from unstuck.source.comments import IGNORE
@@ -20,9 +20,9 @@ from unstuck.source.statements import Statements
 from unstuck.source.trace import Happened, Loop, events_in, loops_in
 from unstuck.source.values import Instance, Tensor, UserClass, UserFunction
 
-TORCH_TEXT = re.compile(r"torch|backward|optimizer|nn\.Module")
-TRAINING_TEXT = re.compile(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
-FUNCTION_TEXT = re.compile(
+TORCH_TEXT = pattern(r"torch|backward|optimizer|nn\.Module")
+TRAINING_TEXT = pattern(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
+FUNCTION_TEXT = pattern(
     r"backward|\.step\(|zero_grad|[lL]oss|criterion|training_step|cross_entropy|requires_grad|optim"
 )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from unstuck.events import Place
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.assignments import Assignments
 from unstuck.source.expressions import find_method
@@ -32,7 +33,7 @@ from unstuck.source.values import (
 )
 
 MOST_LAYERS = 24
-BATCH_WORDS = re.compile(r"batch|data|sample|inputs?|images?|imgs?|labels?|targets?|^x$|^y$|^xb$|^yb$|tokens", re.I)
+BATCH_WORDS = pattern(r"batch|data|sample|inputs?|images?|imgs?|labels?|targets?|^x$|^y$|^xb$|^yb$|tokens", re.I)
 
 
 class Statements(Assignments):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import ModeChange, Place
+from unstuck.lazy import pattern
 from unstuck.source import knowledge
 from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, Edits
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
-FUNCTIONS = re.compile(r"^torch\.nn\.functional\.dropout[123]?d?$")
-MODULES = re.compile(r"^torch\.nn\.Dropout[123]?d?$")
-FORWARD = re.compile(r"forward|^encode|^decode")
-ON_PURPOSE = re.compile(r"(?i)\bmc|_mc|monte|bayes|uncertain|always|stochastic|augment|corrupt|noise|prenet|simcse")
+FUNCTIONS = pattern(r"^torch\.nn\.functional\.dropout[123]?d?$")
+MODULES = pattern(r"^torch\.nn\.Dropout[123]?d?$")
+FORWARD = pattern(r"forward|^encode|^decode")
+ON_PURPOSE = pattern(r"(?i)\bmc|_mc|monte|bayes|uncertain|always|stochastic|augment|corrupt|noise|prenet|simcse")
 """Words that say that dropout is meant to stay on."""
 FUNCTION_CAUSE = (
     "Its argument training is True by default and knows nothing of model.eval(), so predictions are random."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, OptimizerStep, Place
+from unstuck.lazy import pattern
 from unstuck.rules import modes, order
 from unstuck.source import knowledge
 from unstuck.source.trace import (
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from unstuck.source.facts import Called
 
 ORDERED = (ModeChange, Forward, Backward, OptimizerStep, OptimizerSeen)
-ON_PURPOSE = re.compile(r"(?i)mc_?drop|monte.?carlo|bayes|uncertain")
-FREEZES = re.compile(r"(?i)freez|frozen|fix|keep|on purpose|statistic|determin")
-COMPARES = re.compile(r"[<>]|==|\bin\b|last|final|end|best|done|stop")
+ON_PURPOSE = pattern(r"(?i)mc_?drop|monte.?carlo|bayes|uncertain")
+FREEZES = pattern(r"(?i)freez|frozen|fix|keep|on purpose|statistic|determin")
+COMPARES = pattern(r"[<>]|==|\bin\b|last|final|end|best|done|stop")
 
 
 class Stuck(msgspec.Struct, eq=False):

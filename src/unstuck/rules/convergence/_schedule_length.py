@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import OptimizerStep, Place, SchedulerStep
+from unstuck.lazy import pattern
 from unstuck.source.facts import SchedulerMade
 from unstuck.source.knowledge import is_scheduler
 from unstuck.source.trace import Located, Loop, located
@@ -28,7 +29,7 @@ LENGTHS = {
     "get_polynomial_decay_schedule_with_warmup": ("num_training_steps", 2),
 }
 """The argument that says how many times a scheduler is to be stepped, and its position."""
-EPOCHS = re.compile(r"([\w.]+\.)?(n_?|num_?|max_?|total_?)?(train_?)?epochs?(_?num|_?n)?", re.I)
+EPOCHS = pattern(r"([\w.]+\.)?(n_?|num_?|max_?|total_?)?(train_?)?epochs?(_?num|_?n)?", re.I)
 
 
 class Length(msgspec.Struct, eq=False):

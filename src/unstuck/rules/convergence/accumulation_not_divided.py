@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.windows import MICRO_STEPS, Window, windows
 from unstuck.source.edit import Editor, Edits, fix_with
@@ -49,11 +50,11 @@ SUMS_ARE_EQUAL = frozenset(
 )
 """Optimizers that divide by the size of the gradients, so that a constant factor falls out."""
 PASSES = SAME_VALUES | {"scale", "mean", "nan_to_num"}
-ONLY_LOGGED = re.compile(
+ONLY_LOGGED = pattern(
     r"(\b(running|total|epoch|avg|average|mean|log|tr|tot|cum)_?\w*|item\(\)|len\([^()]*\)|steps|batches|size)\s*$"
 )
 """What stands in front of a division that does not touch the training."""
-IN_PLACE = re.compile(
+IN_PLACE = pattern(
     r"(grad|loss|\bg\b)[^\n]*\.(div_|mul_|true_divide_)\(|\._foreach_(div|mul)_\(|\.grad\b[^\n=]*[*/]=|register_hook"
 )
 """Gradients or losses changed by hand; `.mul_()` on other tensors is an average of weights, say."""

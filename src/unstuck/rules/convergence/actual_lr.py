@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.scope import SourceFile
@@ -33,7 +34,7 @@ RECURSIVE = frozenset(
 )
 """Schedulers whose get_lr() computes the next rate out of the present one, so that it is wrong outside step()."""
 ABSTRACT = frozenset({"ReduceLROnPlateau", "SequentialLR", "ChainedScheduler"})
-RATE_SET_LATER = re.compile(r"""["']lr["']|param_groups|OneCycle|Cyclic|\.lr\s*=|lr_scale|set_lr""")
+RATE_SET_LATER = pattern(r"""["']lr["']|param_groups|OneCycle|Cyclic|\.lr\s*=|lr_scale|set_lr""")
 
 
 @rule.in_source

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.source import knowledge
@@ -28,7 +29,7 @@ rule = Rule(
     explains=("R01", "O07"),
 )
 
-MASK = re.compile(r"mask|pad|valid", re.I)
+MASK = pattern(r"mask|pad|valid", re.I)
 DILUTED = (
     "mean() divides by all positions, padded ones included, so the loss and its gradients shrink with the share of "
     "padding and a batch of short sequences counts less."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.convergence import _schedule_length as schedules
@@ -32,9 +33,9 @@ rule = Rule(
 )
 
 SEEN = (OptimizerStep, SchedulerStep)
-ON_PURPOSE = re.compile(r"find|range_test|plot|simulat|sweep", re.I)
-PLAIN_NAMES = re.compile(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
-OWN_SCHEDULER = re.compile(r"class \w*(Sched|LR|Warm)|def step\(")
+ON_PURPOSE = pattern(r"find|range_test|plot|simulat|sweep", re.I)
+PLAIN_NAMES = pattern(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
+OWN_SCHEDULER = pattern(r"class \w*(Sched|LR|Warm)|def step\(")
 HARMLESS_USE = r"\.(get_last_lr|get_lr|state_dict|load_state_dict|last_epoch|base_lrs|optimizer|print_lr)\b"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.convergence import _step_order_fixes as step_order_fixes
@@ -47,8 +47,8 @@ MISSING = "backward computes gradients, but without step() no weight ever change
 PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
 UNMADE = "zero_grad leaves every .grad empty, and step skips parameters without one, so no weight ever changes."
 STEADY = 3
-GRADIENTS_MADE = re.compile(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
-CLEARING = re.compile(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
+GRADIENTS_MADE = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
+CLEARING = pattern(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 
 
 @rule.in_source

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.modes import says_evaluation
@@ -26,13 +27,13 @@ rule = Rule(
     explains=("O07",),
 )
 
-SHARED_OUT = re.compile(
+SHARED_OUT = pattern(
     r"[sS]ampler|shard|split_by|chunk|Subset|random_split|rank\s*::|world_size\s*\)?\s*==|(?<=\w)\[\s*\w*rank\b"
 )
 MAP_STYLE = ("torch.utils.data.TensorDataset", "torchvision.datasets.", "torchaudio.datasets.")
-RANK = re.compile(r"(?<![a-z])rank(?![a-z])", re.I)
-TO_DEVICE = re.compile(r"\.(to|cuda)\([^()]*\)|[^\n]*(cuda|device)[^\n]*")
-SEEDS = re.compile(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_seed)$")
+RANK = pattern(r"(?<![a-z])rank(?![a-z])", re.I)
+TO_DEVICE = pattern(r"\.(to|cuda)\([^()]*\)|[^\n]*(cuda|device)[^\n]*")
+SEEDS = pattern(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_seed)$")
 WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 

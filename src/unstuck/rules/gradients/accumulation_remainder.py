@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.windows import Window, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
@@ -28,7 +29,7 @@ CAUSE = (
     "The gradients of those batches are still there when the next epoch begins, so its first step adds them to a full "
     "window, computed with weights that have changed since."
 )
-HANDLED = re.compile(r"drop_last|len\([^)]*\)\s*%|len\(.*\)\s*//|%[^\n]*(!=|>)\s*0\s*:|is_last|last_batch|last_step")
+HANDLED = pattern(r"drop_last|len\([^)]*\)\s*%|len\(.*\)\s*//|%[^\n]*(!=|>)\s*0\s*:|is_last|last_batch|last_step")
 
 
 @rule.in_source

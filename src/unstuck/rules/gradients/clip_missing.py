@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.source import knowledge
@@ -25,7 +26,7 @@ rule = Rule(
     explains=("G08", "M14"),
 )
 
-CLIPS = re.compile(r"clip|clamp|grad_norm|register_hook", re.I)
+CLIPS = pattern(r"clip|clamp|grad_norm|register_hook", re.I)
 SPIKY = {
     "RNN": "a recurrent network", "LSTM": "a recurrent network", "GRU": "a recurrent network",
     "RNNCell": "a recurrent network", "LSTMCell": "a recurrent network", "GRUCell": "a recurrent network",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place, Unscale
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.windows import Window, windows
 from unstuck.source.edit import Editor, Edits, both, fix_with
@@ -29,7 +30,7 @@ CAUSE = (
     "The sum so far is cut at each turn, so early micro-batches are shrunk again and again and late ones dominate the "
     "step; the norm of the whole gradient is what should be limited."
 )
-MAY_BE_THE_GUARD = re.compile(r"sync|accum|bound|updat|step|last|turn|iter", re.I)
+MAY_BE_THE_GUARD = pattern(r"sync|accum|bound|updat|step|last|turn|iter", re.I)
 
 
 @rule.in_source

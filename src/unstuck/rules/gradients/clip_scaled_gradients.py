@@ -11,6 +11,7 @@ import msgspec
 
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, Unscale, ZeroGrad
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.windows import windows
@@ -33,8 +34,8 @@ rule = Rule(
 )
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
-SCALED_BY_HAND = re.compile(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
-UPDATES = re.compile(r"\.update\(\s*(new_scale[^)]*)?\)")
+SCALED_BY_HAND = pattern(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
+UPDATES = pattern(r"\.update\(\s*(new_scale[^)]*)?\)")
 CLIPPED = (
     "scale() multiplies the loss by 65,536 at the start, and the gradients with it. Clipping cuts those to the limit, "
     "and step() then divides them by 65,536: the update is next to nothing."
@@ -46,7 +47,7 @@ APPLIED = (
 RAISES = "GradScaler allows one {method} for each optimizer between two calls of update() and raises RuntimeError."
 
 
-ABOUT_PRECISION = re.compile(r"scaler|amp|fp16|half|mixed|precision", re.I)
+ABOUT_PRECISION = pattern(r"scaler|amp|fp16|half|mixed|precision", re.I)
 
 
 class Scaled(msgspec.Struct, eq=False):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Backward
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.windows import windows
@@ -26,7 +27,7 @@ rule = Rule(
     needs=(Backward,),
 )
 
-HANDLED = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
+HANDLED = pattern(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
 WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 

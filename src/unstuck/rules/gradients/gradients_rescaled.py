@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, ZeroGrad
 from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.windows import Window, windows
 from unstuck.source.scope import SourceFile
@@ -26,7 +27,7 @@ rule = Rule(
     needs=(OptimizerStep,),
 )
 
-RESCALES = re.compile(r"\.grad\b[^\n]*([*/]=|\.(div_|mul_|true_divide_)\()")
+RESCALES = pattern(r"\.grad\b[^\n]*([*/]=|\.(div_|mul_|true_divide_)\()")
 CAUSE = (
     "backward() adds to what was divided before, so the first of {every} micro-batches is divided {every} times and "
     "only the last one once: the step follows the last batches."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.base import dotted
 from unstuck.source.knowledge import is_module_class
@@ -27,13 +28,13 @@ rule = Rule(
     explains=("G09", "O07", "O22", "O25"),
 )
 
-LAYERS = re.compile(r"(^|\.)(Lazy)?(Linear|Conv[123]d)$")
+LAYERS = pattern(r"(^|\.)(Lazy)?(Linear|Conv[123]d)$")
 LIMITS = {"sigmoid": 5, "tanh": 15, "layers": 21}
 """With torch's own initialisation the first layer then gets less than a thousandth of the last layer's gradient."""
 WORDS = {"sigmoid": "sigmoid activations", "tanh": "tanh activations", "layers": "layers"}
-DEEP = re.compile(r"[sS]igmoid|[tT]anh|range\(\d\d|Sequential")
+DEEP = pattern(r"[sS]igmoid|[tT]anh|range\(\d\d|Sequential")
 """Without any of these a stack is too short to be worth counting."""
-HELPED = re.compile(r"Norm|norm\(|init\.|SELU|selu|residual|skip|cat\(", re.I)
+HELPED = pattern(r"Norm|norm\(|init\.|SELU|selu|residual|skip|cat\(", re.I)
 CAUSE = {
     "sigmoid": "A sigmoid passes on at most a quarter of the gradient, so five of them leave a thousandth at best and "
     "the first layers do not learn.",

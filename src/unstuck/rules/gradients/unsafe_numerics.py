@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients._stable_forms import stable
 from unstuck.rules.gradients._unsafe_forms import Unsafe, operand, unsafe
@@ -28,7 +29,7 @@ rule = Rule(
     explains=("G10", "G08", "O24"),
 )
 
-LOSS_FUNCTION = re.compile(r"forward$|loss|criterion|objective|training_step", re.I)
+LOSS_FUNCTION = pattern(r"forward$|loss|criterion|objective|training_step", re.I)
 PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace rebuilt".split())
 """Operations that make data: nothing behind them is trained, whatever sizes they were given."""
 

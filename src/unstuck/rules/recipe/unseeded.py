@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, OptimizerStep, Place
 from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.trace import Loop, events_in, loops_in, reads_all
 
@@ -25,7 +25,7 @@ CAUSE = (
     "Initial weights, the order of the data and dropout are drawn anew in every run, so a change of the result may "
     "come from a change of the code or from chance."
 )
-COMMENT = re.compile(r"#.*")
+COMMENT = pattern(r"#.*")
 NOT_TORCH = frozenset({"random.seed", "numpy.random.seed"})
 """Seeds that torch does not read."""
 

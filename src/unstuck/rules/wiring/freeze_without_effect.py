@@ -11,6 +11,7 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.source import knowledge
@@ -30,20 +31,20 @@ rule = Rule(
     explains=("O17", "O19"),
 )
 
-MISSPELT = re.compile(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
+MISSPELT = pattern(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
 SIZES = {
-    "in_features": re.compile(r"Linear"),
-    "out_features": re.compile(r"Linear"),
-    "in_channels": re.compile(r"Conv(Transpose)?\dd"),
-    "out_channels": re.compile(r"Conv(Transpose)?\dd"),
-    "num_embeddings": re.compile(r"Embedding"),
-    "embedding_dim": re.compile(r"Embedding"),
+    "in_features": pattern(r"Linear"),
+    "out_features": pattern(r"Linear"),
+    "in_channels": pattern(r"Conv(Transpose)?\dd"),
+    "out_channels": pattern(r"Conv(Transpose)?\dd"),
+    "num_embeddings": pattern(r"Embedding"),
+    "embedding_dim": pattern(r"Embedding"),
 }
 """Sizes that a layer of torch is made with, and which layers are."""
-REBUILT = re.compile(
+REBUILT = pattern(
     r"\.weight(\.data)?\s*=[^=]|\bdel\s.*\.weight\b|\bregister_parameter\(|\.weight(\.data)?\.(set_|resize_)\("
 )
-PARTS = re.compile(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
+PARTS = pattern(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
 """Names of parts of ready-made models that are modules, not tensors."""
 OVER_MODULES = ("children", "modules", "named_children", "named_modules")
 ON_MODULE = "On a module this is a new attribute that nobody reads: its parameters keep requires_grad and train on."

@@ -11,6 +11,7 @@ import msgspec
 
 from unstuck.events import Backward, Place
 from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source import knowledge
 from unstuck.source.base import dotted
@@ -34,7 +35,7 @@ CAUSE = (
     "every step."
 )
 TERMS = frozenset("scale add sub mult div neg mean sum".split())
-SHOWS = re.compile(r"^(print|len|str|float|format|round|np\.\w+|numpy\.\w+|plt\.\w+|.*\.(add_scalar|plot))$")
+SHOWS = pattern(r"^(print|len|str|float|format|round|np\.\w+|numpy\.\w+|plt\.\w+|.*\.(add_scalar|plot))$")
 """Calls that take a plain number as well as a tensor and give no tensor back."""
 
 

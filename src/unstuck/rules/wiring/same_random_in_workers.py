@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.modes import says_evaluation
 from unstuck.source.base import dotted
@@ -26,9 +27,9 @@ rule = Rule(
     severity=Severity.WARNING,
 )
 
-GENERATORS = re.compile(r"^(numpy\.random\.(RandomState|default_rng|Generator)|random\.Random|torch\.Generator)$")
-SEEDS = re.compile(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
-RANDOM_TEXT = re.compile(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
+GENERATORS = pattern(r"^(numpy\.random\.(RandomState|default_rng|Generator)|random\.Random|torch\.Generator)$")
+SEEDS = pattern(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
+RANDOM_TEXT = pattern(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
 COPIED = (
     "Every worker process starts with a copy of it in the same state, so all of them draw the same numbers; unless "
     "persistent_workers=True keeps them alive, new copies draw the same numbers again every epoch."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source import flow
 from unstuck.source.base import dotted
@@ -36,10 +36,8 @@ SORTED = frozenset({"ImageFolder", "DatasetFolder"})
 """Datasets that are sorted by class."""
 ORDERED_OPS = frozenset("cat concat concatenate hstack repeat_interleave arange linspace sort sorted".split())
 """What labels in order are made with."""
-RANDOM_OPS = re.compile(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
-IN_SEQUENCE = re.compile(
-    r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm"
-)
+RANDOM_OPS = pattern(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
+IN_SEQUENCE = pattern(r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm")
 
 
 @rule.in_source
