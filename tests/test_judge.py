@@ -139,9 +139,17 @@ def test_causes_come_first_and_say_what_they_explain() -> None:
 
 def test_what_the_run_did_not_confirm_is_no_symptom() -> None:
     cause = run_rule(make_finding("O03", witness=Witness.RUN, line=9), code="O03", explains=("O12",))
-    verdict = judge(scripts=[FakeScript()], record=make_record(), rules=[cause, source_rule(make_finding())])
+    silent = source_rule(make_finding())
+    silent.in_run(lambda record: ())
+    verdict = judge(scripts=[FakeScript()], record=make_record(), rules=[cause, silent])
     assert verdict.diagnoses[0].explains == ()
     assert len(verdict.unconfirmed) == 1
+
+
+def test_what_no_run_can_show_stands_beside_the_run() -> None:
+    verdict = judge(scripts=[FakeScript()], record=make_record(), rules=[source_rule(make_finding())])
+    assert len(verdict.diagnoses) == 1
+    assert verdict.unconfirmed == ()
 
 
 def test_lint_says_which_rules_need_more_than_text() -> None:

@@ -89,7 +89,8 @@ def judge(
 ) -> Verdict:
     """Ask every rule about everything given.
 
-    With a record, the scripts are the text of that run: what only the text shows is `unconfirmed`.
+    With a record, the scripts are the text of that run: what only the text shows, though a run could
+    have shown it, is `unconfirmed`.
     """
     asked = all_rules() if rules is None else rules
     hearing = Hearing(tuple(rule for rule in asked if rule.witnesses != (Witness.SURFACE,)))
@@ -105,7 +106,7 @@ def judge(
     everything = _once_each(merge(found))
     ignored = [diagnosis for diagnosis in everything if _is_ignored(diagnosis, known)]
     merged = [diagnosis for diagnosis in everything if diagnosis not in ignored]
-    unconfirmed = [d for d in merged if record is not None and d.witnesses == (Witness.SOURCE,)]
+    unconfirmed = [d for d in merged if record is not None and _may_be_contradicted(d, hearing.rules)]
     diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
     silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)
     return Verdict(
@@ -117,6 +118,12 @@ def judge(
         not_checked=(*_grouped(silent), *_gaps(record)),
         failures=tuple(hearing.failures),
     )
+
+
+def _may_be_contradicted(diagnosis: Diagnosis, rules: Sequence[Rule]) -> bool:
+    """Did only the text show it, though the run could have? What no run can show stands; mere advice does not."""
+    watched = any(rule.run and rule.code == diagnosis.lead.code for rule in rules)
+    return diagnosis.witnesses == (Witness.SOURCE,) and (watched or diagnosis.severity is Severity.ADVICE)
 
 
 def judge_surface(surface: Surface, rules: Iterable[Rule] | None = None) -> Verdict:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +173,12 @@ def test_ctrl_c_still_gets_a_report(broken: Path) -> None:
     assert "KeyboardInterrupt" in shown
     assert "train.py was interrupted after 30 optimizer steps" in shown
     assert "double-softmax" in shown
+
+
+def test_what_only_text_can_show_is_reported_with_the_run(unstuck: object, tmp_path: Path) -> None:
+    """A run cannot contradict a rule that only reads text: its errors are findings, not a footnote."""
+    shutil.copy(Path(__file__).parents[2] / "examples" / "lint" / "train.py", tmp_path / "train.py")
+    done = unstuck("run", "train.py")  # type: ignore[operator]
+    assert done.returncode == 1
+    assert "error G03 clip-scaled-gradients" in done.stderr
+    assert "error O05 wrong-mode" in done.stderr

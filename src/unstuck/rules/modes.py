@@ -54,15 +54,15 @@ def over_evaluation_data(loop: Loop) -> bool:
 
 def mode_dependent(model: Instance) -> Instance | None:
     """A layer that certainly is in the model and certainly behaves differently in train and in eval mode."""
-    return next((part for part in parts(model) if _depends_on_mode(part)), None)
+    return next((part for part in certain_parts(model) if _depends_on_mode(part)), None)
 
 
 def perhaps_mode_dependent(model: Instance) -> Instance | None:
     """A layer of the model that drops a share which is not known: `nn.Dropout(config.dropout)`."""
-    return next((part for part in parts(model) if _depends_on_mode(part, unknown_share=True)), None)
+    return next((part for part in certain_parts(model) if _depends_on_mode(part, unknown_share=True)), None)
 
 
-def parts(model: Instance) -> Iterator[Instance]:
+def certain_parts(model: Instance) -> Iterator[Instance]:
     """The model and every module that certainly is in it."""
     waiting: list[Value] = [model]
     seen: set[int] = set()
@@ -106,7 +106,7 @@ def _drops(share: Value, unknown_share: bool) -> bool:
 
 def switches_itself(model: Instance) -> bool:
     """Does a class of the user's in the model define its own `train` or `eval`, which may do anything?"""
-    return any(part.cls is not None and _defines(part.cls, ("train", "eval")) for part in parts(model))
+    return any(part.cls is not None and _defines(part.cls, ("train", "eval")) for part in certain_parts(model))
 
 
 def _defines(cls: UserClass, names: Iterable[str], depth: int = 0) -> bool:

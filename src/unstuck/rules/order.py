@@ -19,6 +19,7 @@ from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Va
 
 if TYPE_CHECKING:
     from unstuck.source import Script
+    from unstuck.source.facts import Called
 
 GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
 FRAMEWORKS = pattern(
@@ -105,6 +106,12 @@ def concerns(clearing: Happened, step: Happened) -> bool:
         return event.optimizer == step.event.optimizer
     one, other = owners(clearing.subject), owners(step.subject)
     return not one or not other or bool(one & other)
+
+
+def wrapped_for_ranks(script: Script) -> list[Called]:
+    """Where a model is wrapped by DistributedDataParallel."""
+    names = ("DistributedDataParallel", ".DDP")
+    return [call for call in script.facts.calls if call.name.endswith(names) and "torch" in call.name]
 
 
 def owners(value: Value | None) -> set[int]:

@@ -249,7 +249,7 @@ def _step_after(items: Sequence[Located], first: Located, model: Instance) -> Ha
 def _is_trained_whole(script: Script, model: Instance) -> bool:
     """Is everything in the model trained, from new weights? Old statistics are kept on purpose."""
     facts = script.facts
-    parts = list(modes.parts(model))
+    parts = list(modes.certain_parts(model))
     old = any(id(part) in facts.loaded or not part.fresh or part.kind.startswith("torchvision.") for part in parts)
     if old or "load_state_dict" in script.text or facts.frozen or _has_escaped(script, model):
         return False

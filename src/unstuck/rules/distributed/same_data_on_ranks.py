@@ -34,7 +34,6 @@ MAP_STYLE = ("torch.utils.data.TensorDataset", "torchvision.datasets.", "torchau
 RANK = pattern(r"(?<![a-z])rank(?![a-z])", re.I)
 TO_DEVICE = pattern(r"\.(to|cuda)\([^()]*\)|[^\n]*(cuda|device)[^\n]*")
 SEEDS = pattern(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_seed)$")
-WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 
 @rule.in_source
@@ -95,7 +94,7 @@ def _over_epochs(loop: Loop) -> bool:
 
 
 def _same_samples(script: Script) -> Iterator[Finding]:
-    wraps = [call for call in script.facts.calls if call.name.endswith(WRAPPERS) and "torch" in call.name]
+    wraps = order.wrapped_for_ranks(script)
     headers = [ast.unparse(loop.node.iter) for loop in script.training_loops if isinstance(loop.node, ast.For)]
     own = _by_rank(script) if wraps else set()
     for call in script.facts.calls if wraps else ():

@@ -28,7 +28,6 @@ rule = Rule(
 )
 
 HANDLED = pattern(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
-WRAPPERS = ("DistributedDataParallel", ".DDP")
 
 
 @rule.in_source
@@ -36,7 +35,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """A model wrapped by DDP and an accumulation window, and no word about when to synchronise."""
     if "DistributedDataParallel" not in script.text and "DDP" not in script.text:
         return
-    wraps = [call for call in script.facts.calls if call.name.endswith(WRAPPERS) and "torch" in call.name]
+    wraps = order.wrapped_for_ranks(script)
     if not wraps:
         return
     yield from _reduced_by_hand(script, wraps)
