@@ -23,10 +23,10 @@ demo: $(READY) ## diagnose a training script that does not learn
 	@$(BIN)/python -m unstuck.dev demo
 
 test: $(READY) check-style check-types check-tables ## style, types, generated tables and the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(READY) check-style check-types check-tables ## the tests and the long matrices
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check-style: $(READY)
 	$(BIN)/ruff check .

@@ -1,99 +1,112 @@
-"""What watching costs: CPU time of a training loop with and without it, interleaved, one thread.
+"""What watching costs: CPU time of a training loop with and without it, and with what people use instead.
 
-    python bench/overhead.py [--steps 400] [--rounds 7]
+    python bench/overhead.py [--rounds 7] [--only mlp,gpt] [--peers]
 
-The column "identical" compares the bare loop with itself and tells how much of a ratio is noise.
+One thread, interleaved, medians of ratios to the bare loop of the same round. "identical" is the bare loop against
+itself: it tells how much of a ratio is noise. "default" is measured where a run spends its time, after the dense start
+of 50 steps, which stands in a column of its own. Peers that are not installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-from torch import nn
+PINNED = {
+    "MALLOC_TRIM_THRESHOLD_": "1000000000",
+    "MALLOC_MMAP_THRESHOLD_": "1000000000",
+    "MALLOC_TOP_PAD_": "100000000",
+}
+if __name__ == "__main__" and any(os.environ.get(name) != value for name, value in PINNED.items()):
+    # With malloc's own thresholds two identical runs differ by up to 1.6 times.
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **PINNED})
 
-from unstuck.capture import watching
+import torch  # noqa: E402
+from peers import PEERS  # noqa: E402
+from workloads import ALL, Workload, many_tensors  # noqa: E402
 
-Loop = Callable[[int], None]
+from unstuck.capture import watching  # noqa: E402
+from unstuck.capture.clock import DENSE  # noqa: E402
 
-
-def multilayer_perceptron() -> Loop:
-    """784-256-10 on batches of 64."""
-    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
-    return training_loop(model, torch.randn(64, 784))
-
-
-def small_convolution() -> Loop:
-    """Two convolutions with batch norm on 16 images of 28 x 28."""
-    model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32 * 14 * 14, 10),
-    )
-    return training_loop(model, torch.randn(16, 1, 28, 28))
+STEPS = {"mlp": 600, "gpt": 20, "resnet": 40, "lstm": 60}
+Runner = Callable[[Workload, int], float]
 
 
-def training_loop(model: nn.Module, inputs: torch.Tensor) -> Loop:
-    """The loop everyone writes."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    criterion = nn.CrossEntropyLoss()
-    labels = torch.randint(0, 10, (len(inputs),))
-
-    def loop(steps: int) -> None:
-        for _ in range(steps):
-            optimizer.zero_grad()
-            loss = criterion(model(inputs), labels)
-            loss.backward()
-            optimizer.step()
-
-    return loop
+def bare(work: Workload, steps: int) -> float:
+    """CPU seconds per step of the loop alone."""
+    start = time.process_time()
+    work.run(steps)
+    return (time.process_time() - start) / steps
 
 
-def cpu_seconds(loop: Loop, steps: int, folder: Path | None) -> float:
-    """CPU time of one run, watched if a folder is given."""
-    context = watching(folder) if folder else contextlib.nullcontext()
-    with context:
-        start = time.process_time()
-        loop(steps)
-        return time.process_time() - start
+@contextlib.contextmanager
+def watched(every: int | None, past_dense_start: bool) -> Iterator[None]:
+    """Under watch; the clock can be set to where the dense start is over."""
+    with tempfile.TemporaryDirectory() as folder, watching(Path(folder) / "run", every) as session:
+        if past_dense_start:
+            session.clock.windows = DENSE
+        yield
+
+
+def default(work: Workload, steps: int) -> float:
+    """As `unstuck run` watches, after the dense start."""
+    with watched(None, past_dense_start=True):
+        work.run(3)
+        return bare(work, steps)
+
+
+def dense(work: Workload, steps: int) -> float:
+    """The first fifty steps of `unstuck run`."""
+    with watched(None, past_dense_start=False):
+        return bare(work, min(steps, DENSE))
+
+
+def everything(work: Workload, steps: int) -> float:
+    """As `unstuck run --every 1` watches."""
+    with watched(1, past_dense_start=False):
+        work.run(3)
+        return bare(work, steps)
+
+
+def compare(name: str, work: Workload, steps: int, runners: dict[str, Runner], rounds: int) -> None:
+    """Print one line: the ratio of every runner to the bare loop."""
+    work.run(3)
+    ratios: dict[str, list[float]] = {key: [] for key in runners}
+    base: list[float] = []
+    for _ in range(rounds):
+        for key, runner in runners.items():
+            alone = bare(work, steps)
+            base.append(alone)
+            ratios[key].append(runner(work, steps) / alone)
+    cells = "".join(f"{statistics.median(values):>12.3f}" for values in ratios.values())
+    print(f"{name:<10}{1000 * statistics.median(base):>9.2f}{cells}", flush=True)
 
 
 def main() -> None:
-    """Print one line per model."""
+    """Print one line per workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default=",".join(ALL), help="workloads, such as mlp,gpt")
+    parser.add_argument("--peers", action="store_true", help="also what people use instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'model':<24}{'bare ms/step':>14}{'watched':>10}{'identical':>11}")
-    for build in (multilayer_perceptron, small_convolution):
-        loop = build()
-        loop(20)
-        bare: list[float] = []
-        again: list[float] = []
-        watched: list[float] = []
-        for _ in range(options.rounds):
-            with tempfile.TemporaryDirectory() as folder:
-                bare.append(cpu_seconds(loop, options.steps, None))
-                watched.append(cpu_seconds(loop, options.steps, Path(folder) / "run"))
-                again.append(cpu_seconds(loop, options.steps, None))
-        typical = statistics.median(bare)
-        watched_ratio = statistics.median(w / b for w, b in zip(watched, bare, strict=True))
-        identical_ratio = statistics.median(a / b for a, b in zip(again, bare, strict=True))
-        milliseconds = 1000 * typical / options.steps
-        print(f"{build.__name__:<24}{milliseconds:>14.3f}{watched_ratio:>10.2f}{identical_ratio:>11.2f}")
+    torch.manual_seed(0)
+    runners: dict[str, Runner] = {"identical": bare, "default": default, "every 1": everything, "dense": dense}
+    if options.peers:
+        runners |= {name: peer(bare) for name, peer in PEERS.items()}
+    print(f"{'':<10}{'ms/step':>9}" + "".join(f"{name:>12}" for name in runners), flush=True)
+    for name in options.only.split(","):
+        if name == "tensors":
+            compare("10,000", many_tensors(), 20, {"identical": bare, "default": default}, options.rounds)
+        else:
+            compare(name, ALL[name](), STEPS[name], runners, options.rounds)
 
 
 if __name__ == "__main__":

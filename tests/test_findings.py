@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from fakes import make_finding
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Edit, Evidence, Finding, Fix, Severity, Witness, merge, rank

@@ -22,10 +22,11 @@ WITHOUT_TORCH = [
     "record",
     "report",
     "integrations",
+    "live",
     "trend",
     "page",
 ]
-WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "lsp", "explain", "rules", "report", "run", "surface")]
+WITHOUT_TORCH += [f"cli/{verb}" for verb in ("lint", "lsp", "explain", "rules", "report", "run", "surface", "doctor")]
 
 
 def modules_below(part: str) -> list[str]:

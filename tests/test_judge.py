@@ -186,7 +186,7 @@ def test_what_the_capture_could_not_watch_is_passed_on_once() -> None:
 
 def test_the_trend_comes_from_the_losses() -> None:
     trend = judge(record=make_record(losses=(2.3,) * 50), rules=[]).trend
-    assert trend == Trend("flat", 50, 2.3, 2.3)
+    assert trend == Trend("flat", 50, 2.3, 2.3, change=0.0, error=0.0, noise=0.0)
 
 
 def test_a_loss_that_went_nan_ends_non_finite_unless_it_recovered() -> None:

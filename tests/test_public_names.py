@@ -17,12 +17,15 @@ def test_all_is_what_can_be_seen() -> None:
         "Diagnosis",
         "Finding",
         "GradientManager",
+        "RunStopped",
         "Severity",
         "__version__",
+        "assert_trains",
         "check",
         "gradients",
         "helpers",
         "surface",
+        "watch",
     }
 
 

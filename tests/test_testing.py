@@ -40,7 +40,7 @@ Take eighteen.
 import torch
 
 torch.manual_seed(0); model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(17):  # finding: seventeen-steps
     loss = torch.nn.functional.mse_loss(model(torch.randn(4, 2)), torch.randn(4, 1))
     optimizer.zero_grad()
@@ -54,7 +54,7 @@ for step in range(17):  # finding: seventeen-steps
 import torch
 
 torch.manual_seed(0); model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(18):
     loss = torch.nn.functional.mse_loss(model(torch.randn(4, 2)), torch.randn(4, 1))
     optimizer.zero_grad()

@@ -4,12 +4,11 @@ import math
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unstuck.trend import FEWEST, trend_of
 
-WORDS = {"falling", "flat", "rising", "spiking", "too short", "non-finite"}
+WORDS = {"falling", "crawling", "flat", "rising", "spiking", "too short", "non-finite"}
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -118,3 +117,40 @@ def test_first_and_last_are_medians_so_that_one_wild_value_does_not_speak_for_th
 def test_an_empty_series_is_too_short() -> None:
     trend = trend_of([])
     assert (trend.word, trend.steps, trend.first, trend.last) == ("too short", 0, None, None)
+
+
+@pytest.mark.parametrize("steps", [60, 200, 1000])
+def test_a_slow_and_steady_fall_crawls_and_says_how_far_it_has_to_go(steps: int) -> None:
+    for seed in range(20):
+        trend = trend_of(noisy(lambda t: 2.3 - 0.12 * t, steps, 0.005, seed))
+        assert trend.word == "crawling"
+        assert trend.falls
+        assert trend.runs_to_go == pytest.approx(2.18 / 0.12, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda t: 2.3 - 0.5 * t,  # it falls well
+        lambda t: 2.2 + 0.1 * math.exp(-20 * t),  # it has levelled off
+        lambda t: -2.3 - 0.1 * t,  # 0 is not its goal
+    ],
+)
+def test_what_falls_otherwise_does_not_crawl(shape: object) -> None:
+    trend = trend_of(noisy(shape, 200, 0.005))
+    assert (trend.word, trend.runs_to_go) == ("falling", None)
+
+
+def test_few_values_do_not_crawl() -> None:
+    assert trend_of(noisy(lambda t: 2.3 - 0.12 * t, 40, 0.001)).word == "falling"
+
+
+def test_the_statistics_behind_the_word() -> None:
+    trend = trend_of(noisy(lambda t: 2 - t, 1000, 0.02))
+    assert trend.change == pytest.approx(-0.47, abs=0.03)
+    assert trend.noise == pytest.approx(0.01, rel=0.2)
+    assert trend.error is not None
+    assert 0 < trend.error < 0.005
+    losses = noisy(0.5, 400, 0.01)
+    losses[100] = losses[200] = losses[300] = 5.0
+    assert trend_of(losses).spikes == 3

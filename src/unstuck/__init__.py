@@ -9,9 +9,11 @@ from unstuck._version import __version__
 
 if TYPE_CHECKING:
     from unstuck import gradients, helpers
+    from unstuck.capture import RunStopped
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
-    from unstuck.preflight import check
+    from unstuck.live.watching import watch
+    from unstuck.preflight import assert_trains, check
     from unstuck.surface import SurfaceModule
 
     surface: SurfaceModule
@@ -20,12 +22,15 @@ __all__ = [
     "Diagnosis",
     "Finding",
     "GradientManager",
+    "RunStopped",
     "Severity",
     "__version__",
+    "assert_trains",
     "check",
     "gradients",
     "helpers",
     "surface",
+    "watch",
 ]
 
 # Loaded at first use, so that importing unstuck costs nothing and `unstuck --version` starts at once.
@@ -33,8 +38,11 @@ _HOMES = {
     "Diagnosis": "unstuck.findings",
     "Finding": "unstuck.findings",
     "GradientManager": "unstuck.gradients",
+    "RunStopped": "unstuck.capture",
     "Severity": "unstuck.findings",
+    "assert_trains": "unstuck.preflight",
     "check": "unstuck.preflight",
+    "watch": "unstuck.live.watching",
 }
 _MODULES = ("gradients", "helpers", "surface")
 

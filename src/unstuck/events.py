@@ -9,97 +9,50 @@ from __future__ import annotations
 
 import msgspec
 
+from unstuck.facts import (
+    ClassFact as ClassFact,
+    Event as Event,
+    GraphFact as GraphFact,
+    GroupFact as GroupFact,
+    InputFact as InputFact,
+    ModuleFact as ModuleFact,
+    OperationFact as OperationFact,
+    ParameterFact as ParameterFact,
+    Place as Place,
+    TensorFact as TensorFact,
+    TermFact as TermFact,
+    Trial as Trial,
+)
+from unstuck.gauges import (
+    Activations as Activations,
+    AxisGuessed as AxisGuessed,
+    FrozenMoved as FrozenMoved,
+    Gauges as Gauges,
+    Histograms as Histograms,
+    LayersRan as LayersRan,
+    LossesBetween as LossesBetween,
+    TensorGauges as TensorGauges,
+    TensorsNamed as TensorsNamed,
+)
+from unstuck.intake import (
+    BatchSeen as BatchSeen,
+    Evaluated as Evaluated,
+    LoaderSeen as LoaderSeen,
+    Seeded as Seeded,
+    StateLoaded as StateLoaded,
+)
+from unstuck.pace import (
+    GradientsReduced as GradientsReduced,
+    RateAsked as RateAsked,
+    ScalerUpdate as ScalerUpdate,
+    ScheduleEnded as ScheduleEnded,
+    SchedulerSeen as SchedulerSeen,
+    SchedulerStep as SchedulerStep,
+    StepSkipped as StepSkipped,
+    Unscale as Unscale,
+)
+
 RECORD_VERSION = 1
-
-
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A spot in the user's code. Lines count from 1, columns from 1; 0 means unknown."""
-
-    path: str
-    line: int
-    column: int = 0
-    end_line: int = 0
-    end_column: int = 0
-    function: str = ""
-    cell: int = 0
-    """The cell of a notebook, from 1, in which the lines are counted; 0 in other files."""
-
-    def __str__(self) -> str:
-        return f"{self.document}:{self.line}"
-
-    @property
-    def document(self) -> str:
-        """The file, and in a notebook the cell, in which the lines are counted."""
-        return f"{self.path}:cell {self.cell}" if self.cell else self.path
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What two witnesses must agree on to speak of the same spot."""
-        return (self.document, self.line)
-
-
-class ParameterFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One parameter tensor, told apart from others by `key` (its identity within the process)."""
-
-    name: str
-    key: int
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    trainable: bool = True
-
-    @property
-    def size(self) -> int:
-        """How many numbers it holds."""
-        total = 1
-        for side in self.shape:
-            total *= side
-        return total
-
-
-class ModuleFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One module inside a model: its dotted name and class."""
-
-    name: str
-    kind: str
-    training: bool = True
-
-
-class TensorFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a tensor that passed by: never its data, only numbers about it."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    low: float | None = None
-    high: float | None = None
-    requires_grad: bool = False
-    made_by: str = ""
-    """The autograd node behind it, seen through reshapes and casts, such as `SoftmaxBackward0`."""
-    sums_to_one: bool = False
-    """Every row along the class axis lies in [0, 1] and sums to 1."""
-
-
-class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one argument of a call was: numbers about a tensor, or the value itself if it is a plain one."""
-
-    name: str
-    shape: tuple[int, ...] | None = None
-    """None if it is no tensor."""
-    dtype: str = ""
-    low: float | None = None
-    high: float | None = None
-    quantiles: tuple[float, ...] = ()
-    """At 5, 25, 50, 75 and 95 %, of a sample of a large tensor."""
-    requires_grad: bool = False
-    value: bool | int | float | str | None = None
-    kind: str = ""
-    """The class of what cannot be told in numbers."""
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """A past fact. `step` counts the optimizer steps that had been taken; `place` is the user's call site."""
-
-    step: int = 0
-    place: Place | None = None
 
 
 class RunStarted(Event, tag="run-started", frozen=True):
@@ -115,15 +68,19 @@ class RunStarted(Event, tag="run-started", frozen=True):
     process: int = 0
     source_hash: str = ""
     """SHA-256 of the script as it ran, so that a later report knows whether the text is still the same."""
+    watched: str = "run"
+    """How it came to be watched: by the command `run`, or by a call of `watch` in the program itself."""
 
 
 class RunEnded(Event, tag="run-ended", frozen=True):
-    """How it ended: `finished`, `exited` (sys.exit), `interrupted` (Ctrl-C) or `crashed`."""
+    """`finished`, `exited` (sys.exit), `interrupted` (Ctrl-C), `crashed`, or `stopped` by us on demand."""
 
     status: str = "finished"
     exit_code: int = 0
     seconds: float = 0.0
     steps: int = 0
+    reason: str = ""
+    """Why it was stopped."""
 
 
 class Crash(Event, tag="crash", frozen=True):
@@ -132,6 +89,26 @@ class Crash(Event, tag="crash", frozen=True):
     kind: str = ""
     message: str = ""
     frames: tuple[Place, ...] = ()
+    raised: bool = False
+    """By a `raise` of the program or of a library, not by torch or python."""
+    function: str = ""
+    """The function of torch that failed, if python sees it: `cross_entropy`, `backward`, `load_state_dict`."""
+    module: str = ""
+    """The layer of torch that failed, as the program would write it: `fc1`, `model[3]`."""
+    module_kind: str = ""
+    inputs: tuple[InputFact, ...] = ()
+    """What that function or layer was given, and the sizes it was built with."""
+    variables: tuple[InputFact, ...] = ()
+    """The tensors that the failing line names, by these names."""
+    names: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the failing line calls the inputs: `{"target": "labels"}`."""
+    devices: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where the inputs and variables lie, if not all on the CPU."""
+    ids: tuple[int, ...] = ()
+    """The class ids or row numbers that were given, each once, if there are few."""
+    suspects: tuple[str, ...] = ()
+    """Of a failed backward: the variables and attributes that the matter is about."""
+    suspect_places: tuple[Place, ...] = ()
 
 
 class Note(Event, tag="note", frozen=True):
@@ -158,6 +135,9 @@ class OptimizerSeen(Event, tag="optimizer-seen", frozen=True):
     parameters: tuple[ParameterFact, ...] = ()
     rates: tuple[float, ...] = ()
     """The learning rate of every group."""
+    groups: tuple[GroupFact, ...] = ()
+    state_dtypes: tuple[str, ...] = ()
+    """Of the tensors it keeps for its parameters, such as Adam's averages, once it has stepped."""
 
 
 class ModeChange(Event, tag="mode-change", frozen=True):
@@ -174,6 +154,8 @@ class Forward(Event, tag="forward", frozen=True):
     training: bool = True
     grad_enabled: bool = True
     output_requires_grad: bool | None = None
+    layers_train: bool | None = None
+    """Is any layer in training mode that heeds the mode, such as Dropout? None without such layers."""
 
 
 class LossCall(Event, tag="loss-call", frozen=True):
@@ -187,6 +169,12 @@ class LossCall(Event, tag="loss-call", frozen=True):
     value: float | None = None
     gradient_kept: float | None = None
     """When the input came out of a softmax: the norm of the gradient it lets through, as a share of the right one."""
+    reduction: str = ""
+    ignored: float | None = None
+    """The share of target positions that `ignore_index` leaves out."""
+    weighted: bool = False
+    """`weight` or `pos_weight` was given."""
+    grad_enabled: bool | None = None
 
 
 class LossInputs(Event, tag="loss-inputs", frozen=True):
@@ -210,6 +198,15 @@ class Backward(Event, tag="backward", frozen=True):
     failed: bool = False
     carried: float | None = None
     """Norm of the gradients that an earlier step had already used and that were still there, where it was measured."""
+    scaled: bool = False
+    """The loss came out of `scaler.scale()`."""
+    grad_norm_before: float | None = None
+    grad_norm: float | None = None
+    """Norm of all gradients the optimizers hold, right before and right after; measured a few times in a run."""
+    synced: bool | None = None
+    """Under DistributedDataParallel: were the gradients reduced over the ranks in this backward?"""
+    graph: GraphFact | None = None
+    """The end of the graph behind the loss; read a few times in a run."""
 
 
 class ZeroGrad(Event, tag="zero-grad", frozen=True):
@@ -222,12 +219,6 @@ class ZeroGrad(Event, tag="zero-grad", frozen=True):
     """How many parameters had a gradient to lose."""
 
 
-class Unscale(Event, tag="unscale", frozen=True):
-    """`scaler.unscale_(optimizer)` was called by the user."""
-
-    optimizer: str = ""
-
-
 class Clip(Event, tag="clip", frozen=True):
     """Gradients were clipped, by `norm` or by `value`."""
 
@@ -236,12 +227,10 @@ class Clip(Event, tag="clip", frozen=True):
     norm: float | None = None
     with_grad: int | None = None
     parameters: int | None = None
+    turned: float | None = None
+    """By how many degrees clipping by value turns the gradient; from samples, a few times in a run."""
     target: str | None = None
     """The model or optimizer whose parameters were given, where that is known."""
-
-
-class ScalerUpdate(Event, tag="scaler-update", frozen=True):
-    """`scaler.update()` was called by the user."""
 
 
 class OptimizerStep(Event, tag="optimizer-step", frozen=True):
@@ -255,19 +244,6 @@ class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     """Forward and backward ran inside `step(closure)`."""
     through_scaler: bool = False
     """Called as `scaler.step(optimizer)`."""
-
-
-class StepSkipped(Event, tag="step-skipped", frozen=True):
-    """GradScaler found non-finite gradients and left the step out."""
-
-    optimizer: str = ""
-
-
-class SchedulerStep(Event, tag="scheduler-step", frozen=True):
-    """A learning-rate scheduler advanced."""
-
-    kind: str = ""
-    rates: tuple[float, ...] = ()
 
 
 class UntrainedGradients(Event, tag="untrained-gradients", frozen=True):
@@ -298,6 +274,8 @@ class NonFinite(Event, tag="non-finite", frozen=True):
     """Operations in the autograd graph that can produce it, nearest to the loss first."""
     also: tuple[str, ...] = ()
     """Other tensors of the same kind that were non-finite in the same step."""
+    until: str = ""
+    """Of an activation that was not looked at module by module: it became so after `name` and before this module."""
     before_training: bool = False
     """A parameter that was NaN before any optimizer had stepped."""
     inputs_finite: bool | None = None
@@ -305,12 +283,10 @@ class NonFinite(Event, tag="non-finite", frozen=True):
     True if the outputs of all modules in that step were measured and finite."""
 
 
-class Gauges(Event, tag="gauges", frozen=True):
-    """Sampled measurements of one step."""
+class GraphsKept(Event, tag="graphs-kept", frozen=True):
+    """The graphs of this many steps in a row were still in memory; `place` is the backward of the last one."""
 
-    loss: float | None = None
-    grad_norm: float | None = None
-    rates: tuple[float, ...] = ()
+    alive: int = 0
 
 
 AnyEvent = (
@@ -334,7 +310,25 @@ AnyEvent = (
     | SchedulerStep
     | UntrainedGradients
     | NonFinite
+    | FrozenMoved
     | Gauges
+    | LossesBetween
+    | SchedulerSeen
+    | ScheduleEnded
+    | RateAsked
+    | GradientsReduced
+    | LoaderSeen
+    | Seeded
+    | StateLoaded
+    | TensorsNamed
+    | TensorGauges
+    | LayersRan
+    | Activations
+    | AxisGuessed
+    | Histograms
+    | Evaluated
+    | BatchSeen
+    | GraphsKept
 )
 
 
@@ -345,5 +339,12 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     optimizers: tuple[OptimizerSeen, ...] = ()
     losses: tuple[LossCall, ...] = ()
     backwards: tuple[Backward, ...] = ()
+    batches: tuple[BatchSeen, ...] = ()
+    layers: tuple[LayersRan, ...] = ()
+    """How large the outputs of the layers were, of models as they were given."""
     missing_gradients: tuple[ParameterFact, ...] = ()
     """Trainable parameters that a probe backward left without a gradient."""
+    trial: Trial | None = None
+    """What came of running the batch on the side; only in `check`, given a batch and a loss."""
+    untried: dict[str, str] = msgspec.field(default_factory=dict)
+    """By the name of a rule: why nothing could be tried for it."""

@@ -18,13 +18,18 @@ from unstuck.events import (
     Forward,
     Gauges,
     LossCall,
+    LossesBetween,
     ModelSeen,
     NonFinite,
     OptimizerSeen,
     OptimizerStep,
     Place,
+    ScalerUpdate,
+    SchedulerSeen,
     SchedulerStep,
     Setup,
+    StateLoaded,
+    ZeroGrad,
 )
 from unstuck.findings import Diagnosis, Finding, Severity, Verify, Witness, merge, rank
 from unstuck.rule import Rule, all_rules
@@ -45,12 +50,19 @@ ABSENT: dict[type[Event], str] = {
     ModelSeen: "no model was trained",
     OptimizerSeen: "no optimizer was built",
     OptimizerStep: "no optimizer stepped",
+    ScalerUpdate: "no gradient scaler was used",
+    SchedulerSeen: "no scheduler was built",
     SchedulerStep: "no scheduler stepped",
+    StateLoaded: "no weights were loaded",
+    ZeroGrad: "gradients were never cleared",
 }
 
 SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run", Witness.SURFACE: "a surface"}
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
+
+
+NO_END = "what came after the last event on record: the process ended without saying so"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +134,8 @@ def judge(
 
 def _may_be_contradicted(diagnosis: Diagnosis, rules: Sequence[Rule]) -> bool:
     """Did only the text show it, though the run could have? What no run can show stands; mere advice does not."""
-    watched = any(rule.run and rule.code == diagnosis.lead.code for rule in rules)
+    lead = diagnosis.lead
+    watched = any(r.run and r.code == lead.code and lead.subject.kind not in r.only_in_text for r in rules)
     return diagnosis.witnesses == (Witness.SOURCE,) and (watched or diagnosis.severity is Severity.ADVICE)
 
 
@@ -268,6 +281,10 @@ def _complete(finding: Finding, record: Record | None, scripts: Sequence[Script]
 
 def _verify(finding: Finding, record: Record | None, scripts: Sequence[Script]) -> Verify | None:
     expect = f"no {finding.code} {finding.name}"
+    if record is not None and record.started.watched == "watch":
+        script = [spelled(record.started.script), *record.started.arguments]
+        again = shlex.join(["python", *script]) if record.started.source_hash else "unstuck.watch() around the same"
+        return Verify(again, expect)
     if record is not None:
         return Verify(shlex.join(["unstuck", "run", *_target(record), *record.started.arguments]), expect)
     if finding.witness is Witness.SOURCE and finding.place:
@@ -322,8 +339,9 @@ def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, reco
         missing = [kind for kind in rule.needs if not any(record.of(kind))]
         return ABSENT.get(missing[0], f"no {missing[0].__name__} was seen") if missing else ""
     if setup is not None and rule.setup:
-        untried = LossCall in rule.needs and not setup.losses
-        return "no batch and loss were given to try" if untried else ""
+        if LossCall in rule.needs and not setup.losses:
+            return "no batch and loss were given to try" if setup.trial is None else "no loss of torch was called"
+        return setup.untried.get(rule.name, "")
     if scripts and rule.source:
         return ""
     return f"only {' or '.join(SHOWS[witness] for witness in rule.witnesses)} shows it"
@@ -346,7 +364,9 @@ def _losses(record: Record) -> list[float]:
     """The loss by step. A record keeps no non-finite values, only that there were some and when."""
     values = [value for _, value in record.losses]
     last = max((step for step, _ in record.losses), default=0)
-    unseen = any(gauges.loss is None for gauges in record.of(Gauges))
+    unseen = any(gauges.loss is None for gauges in record.of(Gauges)) or any(
+        None in told.values for told in record.of(LossesBetween)
+    )
     broken = unseen and any(event.step >= last for event in record.of(NonFinite))
     return [*values, math.nan] if broken else values
 
@@ -356,5 +376,5 @@ def _gaps(record: Record | None) -> list[str]:
         return []
     notes = list(dict.fromkeys(note.text for note in record.notes))
     if record.ended is None:
-        notes.append("what came after the last event on record: the process ended without saying so")
+        notes.append(NO_END)
     return notes

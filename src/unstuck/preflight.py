@@ -1,4 +1,4 @@
-"""`unstuck.check`: the pitfalls that live objects show before training."""
+"""`unstuck.check` and `assert_trains`: the pitfalls that live objects show before training."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class Report:
 
         return terminal.plain(text.render(Result(command="check", verdict=self.verdict))).rstrip("\n")
 
+    @property
+    def findings(self) -> str:
+        """The findings alone, without what was and was not checked."""
+        from unstuck.report import terminal, text
+
+        alone = Verdict(diagnoses=self.verdict.diagnoses)
+        return terminal.plain(text.render(Result(command="check", verdict=alone))).rstrip("\n")
+
     def __repr__(self) -> str:
         codes = ", ".join(diagnosis.lead.code for diagnosis in self.diagnoses)
         return f"<unstuck.check: {codes or 'nothing found'}>"
@@ -48,3 +56,14 @@ def check(model: Any, loss_fn: Any = None, optimizer: Any = None, batch: Any = N
     from unstuck.setup import probe
 
     return Report(judge(setup=probe(model, loss_fn, optimizer, batch)))
+
+
+def assert_trains(model: Any, loss_fn: Any, batch: Any, optimizer: Any = None) -> None:
+    """Raise AssertionError, with the report, if `check` finds an error or a warning; for tests.
+
+    Like `check` it leaves everything as it was. Advice alone does not fail.
+    """
+    __tracebackhide__ = True  # pytest then shows the line of the test, and not this one
+    report = check(model, loss_fn, optimizer, batch)
+    if not report.ok:
+        raise AssertionError(f"{type(model).__name__} would not train as it should:\n\n{report.findings}")

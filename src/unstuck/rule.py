@@ -41,6 +41,8 @@ class Rule(msgspec.Struct, eq=False):
     """Codes of the rules whose findings are symptoms of this one."""
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
+    only_in_text: Sequence[str] = ()
+    """Kinds of subjects of which no run can show anything, so that lint's word on them stands beside a run."""
     good_news: bool = False
     """What it finds is no pitfall but its absence: said plainly, and never counted against anybody."""
     source: SourceWitness | None = None
@@ -118,16 +120,39 @@ class Rule(msgspec.Struct, eq=False):
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule under `unstuck.rules`, by code."""
+    found = (_rule_in(module) for module in _modules())
+    return tuple(sorted((rule for rule in found if rule is not None), key=lambda rule: rule.code))
+
+
+@functools.cache
+def source_rules() -> tuple[Rule, ...]:
+    """Those that read text. The others are not even imported, so that lint starts quickly."""
+    found = (_rule_in(module) for module in _modules() if _mentions_source(module))
+    return tuple(sorted((rule for rule in found if rule is not None and rule.source), key=lambda rule: rule.code))
+
+
+def _modules() -> list[pkgutil.ModuleInfo]:
     package = importlib.import_module("unstuck.rules")
-    found = []
-    for info in pkgutil.walk_packages(package.__path__, "unstuck.rules."):
-        module = importlib.import_module(info.name)
-        rule = getattr(module, "rule", None)
-        if isinstance(rule, Rule) and module.__file__:
-            rule.page = Path(module.__file__).with_suffix(".md")
-            rule.family = info.name.split(".")[2]
-            found.append(rule)
-    return tuple(sorted(found, key=lambda rule: rule.code))
+    found = pkgutil.walk_packages(package.__path__, "unstuck.rules.")
+    return [info for info in found if not info.name.rpartition(".")[2].startswith("_")]
+
+
+def _mentions_source(info: pkgutil.ModuleInfo) -> bool:
+    folder = getattr(info.module_finder, "path", None)
+    if folder is None:
+        return True
+    file = Path(folder) / f"{info.name.rpartition('.')[2]}.py"
+    return not file.is_file() or b"in_source" in file.read_bytes()
+
+
+def _rule_in(info: pkgutil.ModuleInfo) -> Rule | None:
+    module = importlib.import_module(info.name)
+    rule = getattr(module, "rule", None)
+    if not isinstance(rule, Rule) or not module.__file__:
+        return None
+    rule.page = Path(module.__file__).with_suffix(".md")
+    rule.family = info.name.split(".")[2]
+    return rule
 
 
 def find_rule(word: str) -> Rule | None:

@@ -18,19 +18,54 @@ SMALLEST_MOVE = 0.01
 """A shift below this share of the loss is no direction, however certain."""
 LARGEST_REST = 0.05
 """A loss is flat only if a change above this share of it can be ruled out."""
+CRAWL = 0.1
+"""A run that takes no more than this share off the loss, and is still at it when it ends, crawls."""
+CRAWL_FEWEST = 50
+"""Of fewer values than this a slow start and a crawl look the same."""
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """How the loss went from the start of a run to its end."""
+    """How the loss went from the start of a run to its end, and the statistics behind the word."""
 
     word: str
-    """`falling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise."""
+    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise."""
     steps: int
     """How many loss values were seen."""
     first: float | None = None
     """Median of the start: the first tenth, at most 25 values."""
     last: float | None = None
     """Median of the last tenth."""
+    change: float | None = None
+    """What the word rests on: the shift from start to end as a share of the larger of the two, below 0 for a fall."""
+    error: float | None = None
+    """Standard error of `change`."""
+    noise: float | None = None
+    """Standard deviation from one value to the next, as a share of the same."""
+    spikes: int = 0
+    """How many values jumped up out of the noise, above thrice the level before."""
+    runs_to_go: float | None = None
+    """Of a loss that crawls: how many more runs as long it would take to bring it to 0 at this pace."""
+
+    @property
+    def falls(self) -> bool:
+        """Does it go down, be it slowly?"""
+        return self.word in ("falling", "crawling")
+
+
+class _Shift(msgspec.Struct, frozen=True):
+    """From the median of the start to that of the end."""
+
+    size: float
+    error: float
+    scale: float
+
+    @property
+    def is_direction(self) -> bool:
+        return abs(self.size) > max(SIGNIFICANT * self.error, SMALLEST_MOVE * self.scale)
+
+    @property
+    def is_nothing(self) -> bool:
+        return abs(self.size) + 2 * self.error <= LARGEST_REST * self.scale
 
 
 def trend_of(losses: Sequence[float]) -> Trend:
@@ -45,30 +80,45 @@ def trend_of(losses: Sequence[float]) -> Trend:
         return Trend("too short", len(losses), first, last)
     largest = max(abs(value) for value in finite)
     # Every comparison is relative: a common factor changes nothing, and keeps huge losses from overflowing.
-    word = _word([value / largest for value in finite]) if largest else "flat"
-    return Trend(word, len(losses), first, last)
+    trend = _judged([value / largest for value in finite]) if largest else Trend("flat", 0, change=0.0)
+    return msgspec.structs.replace(trend, steps=len(losses), first=first, last=last)
 
 
-def _word(values: Sequence[float]) -> str:
+def _judged(values: Sequence[float]) -> Trend:
     noise = _noise(values)
-    if _spikes(values, noise) >= 3:
-        return "spiking"
     tenth, third = max(3, len(values) // 10), len(values) // 3
     # The short start sees a loss that fell at once; the long thirds see a slow drift under more noise.
-    for head, tail in ((min(HEAD, tenth), tenth), (third, third)):
-        shift, error, scale = _shift(values, head, tail, noise)
-        if abs(shift) > max(SIGNIFICANT * error, SMALLEST_MOVE * scale):
-            return "falling" if shift < 0 else "rising"
-    # The loop ends with the thirds, the comparison with the smaller error.
-    return "flat" if abs(shift) + 2 * error <= LARGEST_REST * scale else "too short"
+    short, long = _shift(values, min(HEAD, tenth), tenth, noise), _shift(values, third, third, noise)
+    decisive = short if short.is_direction else long
+    spikes = _spikes(values, noise)
+    togo = None
+    if spikes >= 3:
+        word = "spiking"
+    elif decisive.is_direction:
+        togo = _runs_to_go(values, decisive, tenth) if decisive.size < 0 else None
+        word = "rising" if decisive.size > 0 else "falling" if togo is None else "crawling"
+    else:
+        word = "flat" if long.is_nothing else "too short"
+    scale = decisive.scale or 1.0
+    shares = (decisive.size / scale, decisive.error / scale, noise / scale)
+    return Trend(word, 0, None, None, *shares, spikes, togo)
 
 
-def _shift(values: Sequence[float], head: int, tail: int, noise: float) -> tuple[float, float, float]:
-    """From the median of the start to that of the end: the shift, its standard error, the scale."""
+def _shift(values: Sequence[float], head: int, tail: int, noise: float) -> _Shift:
     first, last = _median(values[:head]) or 0.0, _median(values[-tail:]) or 0.0
     # 1.2533 is the standard error of a median of normal values, relative to that of their mean.
     error = 1.2533 * noise * math.sqrt(1 / head + 1 / tail)
-    return last - first, error, max(abs(first), abs(last))
+    return _Shift(last - first, error, max(abs(first), abs(last)))
+
+
+def _runs_to_go(values: Sequence[float], fall: _Shift, tenth: int) -> float | None:
+    """How far from its goal a loss is that falls steadily and slowly; None of one that fell, or has levelled off."""
+    first, last = _median(values[:tenth]) or 0.0, _median(values[-tenth:]) or 0.0
+    middle = _median(values[(len(values) - tenth) // 2 :][:tenth]) or 0.0
+    slow = len(values) >= CRAWL_FEWEST and 0 < first - last <= CRAWL * fall.scale and last > 0
+    # Half of it in the second half would be a straight line; one that levels off has its fall behind it.
+    steady = middle - last >= 0.3 * (first - last)
+    return last / (first - last) if slow and steady else None
 
 
 def _noise(values: Sequence[float]) -> float:

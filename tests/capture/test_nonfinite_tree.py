@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from unstuck.capture import attach
 from unstuck.capture.scalars import Scalars
 from unstuck.events import NonFinite
 
@@ -138,7 +139,8 @@ def test_large_finite_gradients_are_not_infinite(recorded):
     assert not list(record.of(NonFinite))
 
 
-def test_between_sampled_windows_the_module_is_still_named(recorded):
+@pytest.mark.parametrize(("budget", "name", "until"), [(1e9, "1", ""), (0.0, "0", "2")])
+def test_between_sampled_windows_the_module_or_those_around_it_are_named(recorded, monkeypatch, budget, name, until):
     class Scale(nn.Module):
         factor = 1.0
 
@@ -151,8 +153,9 @@ def test_between_sampled_windows_the_module_is_still_named(recorded):
     def sabotage(step):
         scale.factor = float("inf") if step == 55 else 1.0
 
+    monkeypatch.setattr(attach, "HOOK_BUDGET", budget)
     event = only(recorded(lambda: train(model, steps=57, sabotage=sabotage)))
-    assert (event.what, event.name, event.kind, event.step) == ("activation", "1", "Scale", 55)
+    assert (event.what, event.name, event.until, event.step) == ("activation", name, until, 55)
     assert event.place is not None
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from gradients.loops import by_hand, data, optimizer_of, parts_of, small_model, weights, windows
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset

@@ -13,12 +13,10 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.linting.conftest import PROJECT, write
-from unstuck.linting import cache as cache_module
-from unstuck.linting import engine
+from unstuck.linting import cache as cache_module, engine
 from unstuck.linting.settings import Settings
 from unstuck.report import json
 from unstuck.report.result import Result

@@ -8,8 +8,7 @@ import io
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unstuck.cli import main
 from unstuck.linting.engine import lint

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from unstuck.linting import engine
 from unstuck.linting.settings import Settings

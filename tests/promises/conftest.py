@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -12,3 +14,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """A watch that begins after a compilation in this process takes more care."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        dynamo.counters.clear()

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as modules
 from torch.nn.utils import clip_grad
-from torch.optim import lr_scheduler
-from torch.optim import optimizer as optimizers
+from torch.optim import lr_scheduler, optimizer as optimizers
 
+import unstuck
 from unstuck.capture import attach, watching
 from unstuck.capture.losses import NAMES
 from unstuck.capture.steps import Steps
@@ -69,11 +69,78 @@ def test_after_success(tmp_path: Path):
     assert during["forward hooks"] == before["forward hooks"] + 2  # type: ignore[operator]
 
 
-def test_after_the_users_error(tmp_path: Path):
+def attributes_of_all_torch() -> dict[tuple[str, str], object]:
+    """What every loaded module of torch and every class in it holds."""
+    found: dict[tuple[str, str], object] = {}
+    for name, module in list(sys.modules.items()):
+        if module is None or name.partition(".")[0] != "torch":
+            continue
+        for own, value in list(getattr(module, "__dict__", {}).items()):
+            found[name, own] = value
+            if isinstance(value, type) and value.__module__.startswith("torch"):
+                found.update(((f"{name}.{own}", inner), held) for inner, held in list(vars(value).items()))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # some parts of torch warn when they are looked at
+def test_nothing_anywhere_in_torch_is_changed(tmp_path: Path):
+    step()
+    before = attributes_of_all_torch()
+    with watching(tmp_path / "run"):
+        step()
+        during = attributes_of_all_torch()
+    after = attributes_of_all_torch()
+    left = {key for key, value in before.items() if after.get(key) is not value}
+    assert {inner for _, inner in left} <= {"next_id"}  # torch numbers all hooks that there ever were
+    changed = [key for key, value in before.items() if during.get(key) is not value]
+    assert len(changed) > 50
+    ours = [key for key, value in after.items() if "unstuck" in str(getattr(value, "__module__", ""))]
+    assert ours == []
+
+
+def crash(_: object) -> None:
+    nn.Linear(3, 3)(torch.ones(2, 2))
+
+
+def interrupt(_: object) -> None:
+    model = nn.Linear(3, 3)
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model.register_forward_hook(pressed)
+    model(torch.ones(2, 3)).sum().backward()
+
+
+def leave_from_a_backward(_: object) -> None:
+    loss = nn.Linear(3, 1)(torch.ones(1, 3)).sum()
+    loss.register_hook(lambda _: sys.exit(3))
+    loss.backward()
+
+
+def leave_from_a_step(_: object) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), 0.1)
+    optimizer.step(lambda: sys.exit(3))
+
+
+ENDINGS = {
+    crash: RuntimeError,
+    interrupt: KeyboardInterrupt,
+    leave_from_a_backward: SystemExit,
+    leave_from_a_step: SystemExit,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
+@pytest.mark.parametrize("begin", [watching, unstuck.watch], ids=["watching", "unstuck.watch"])
+def test_after_the_programs_own_end(tmp_path: Path, ending, begin):
     before = state_of_torch()
-    with pytest.raises(RuntimeError, match="mat1"), watching(tmp_path / "run"):
-        nn.Linear(3, 3)(torch.ones(2, 2))
+    watch = begin(tmp_path / "run") if begin is watching else begin(record=tmp_path / "run", print=False)
+    with pytest.raises(ENDINGS[ending]), watch:
+        ending(step())
     assert state_of_torch() == before
+    bare = step()
+    assert step() == bare
 
 
 def test_after_our_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

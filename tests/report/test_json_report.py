@@ -31,7 +31,7 @@ def full_result() -> Result:
     verdict = Verdict(
         diagnoses=(diagnosis,),
         unconfirmed=(Diagnosis(lead=finding, findings=(finding,)),),
-        trend=Trend("flat", 640, 2.3, 2.3),
+        trend=Trend("crawling", 640, 2.3, 2.2, -0.04, 0.001, 0.01, 0, 22.0),
         checked=("O12",),
         not_checked=("G10: only a run shows it",),
         failures=("rule O03 failed on train.py: KeyError: 'x'",),
@@ -63,7 +63,8 @@ def test_the_whole_document() -> None:
     assert document["run"]["script"] == "train.py"
     assert document["run"]["status"] == "finished"
     assert document["run"]["crash"]["kind"] == "RuntimeError"
-    assert document["trend"] == {"word": "flat", "steps": 640, "first": 2.3, "last": 2.3}
+    statistics = {"change": -0.04, "error": 0.001, "noise": 0.01, "spikes": 0, "runs_to_go": 22.0}
+    assert document["trend"] == {"word": "crawling", "steps": 640, "first": 2.3, "last": 2.2, **statistics}
     assert [error["message"] for error in document["errors"]] == [
         "bad.py does not parse",
         "rule O03 failed on train.py: KeyError: 'x'",

@@ -61,7 +61,7 @@ def run_result(**more: Any) -> Result:
 RUN_AT_80 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────
 train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
-The loss is flat: 2.303 → 2.301 over 640 sampled steps.
+The loss is flat: 2.303 → 2.301 over 640 steps.
 
 Most likely cause
 
@@ -98,7 +98,7 @@ Record       .unstuck/runs/20260101-120000-train
 HEAD_AT_200 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────────────────────────
 train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
-The loss is flat: 2.303 → 2.301 over 640 sampled steps.
+The loss is flat: 2.303 → 2.301 over 640 steps.
 
 Most likely cause
 
@@ -207,14 +207,19 @@ def test_a_crash_that_no_rule_explains() -> None:
     [
         (
             Trend("too short", 3, 2.0, 1.0),
-            "The loss went 2 → 1 over 3 sampled steps: too short to tell a direction from the noise.",
+            "The loss went 2 → 1 over 3 steps: too short to tell a direction from the noise.",
         ),
         (
             Trend("non-finite", 30, 2.0, None),
             "The loss ended non-finite (it began at 2), 30 steps on record.",
         ),
-        (Trend("rising", 12, 0.001234567, 123456.0), "The loss is rising: 0.001235 → 1.235e+05 over 12 sampled steps."),
+        (Trend("rising", 12, 0.001234567, 123456.0), "The loss is rising: 0.001235 → 1.235e+05 over 12 steps."),
         (Trend("too short", 1, 2.0, 2.0), "One loss was seen: 2."),
+        (
+            Trend("crawling", 100, 2.3, 2.2, runs_to_go=22.0),
+            "The loss is crawling: 2.3 → 2.2 over 100 steps; at this pace it would take 22 more runs as long to "
+            "reach 0.",
+        ),
     ],
 )
 def test_the_sentence_about_the_loss(trend: Trend, sentence: str) -> None:

@@ -6,8 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unstuck.judge import judge
 from unstuck.source import SourceError, find_files, read_script

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -11,19 +12,30 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as modules
 from torch.nn.utils import clip_grad
-from torch.optim import Optimizer, lr_scheduler
-from torch.optim import optimizer as optimizers
+from torch.optim import Optimizer, lr_scheduler, optimizer as optimizers
 
 from unstuck.capture.backwards import Backwards
 from unstuck.capture.forwards import Forwards, Modes
-from unstuck.capture.gradients import Clips, Zeroing
+from unstuck.capture.frozen import FrozenParameters
+from unstuck.capture.gradients import Clips, Reductions, Zeroing
 from unstuck.capture.loss_inputs import watch_loss
 from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
-from unstuck.capture.patches import Patches
-from unstuck.capture.steps import Schedulers, Steps
+from unstuck.capture.patches import Patches, living
+from unstuck.capture.progress import Progress
+from unstuck.capture.scaling import Scaling
+from unstuck.capture.schedules import Schedulers
+from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
+from unstuck.capture.states import Loads
+from unstuck.capture.steps import Steps
 from unstuck.capture.untrained import Untrained
 from unstuck.capture.watch import Watch
+from unstuck.gradients.manager import GradientManager
+
+HOOK_SECONDS = 6e-6
+"""What a hook on one module's call takes, with all that torch does around it."""
+HOOK_BUDGET = 0.005
+"""The share of a plain window that hooks may take."""
 
 
 class Attachment:
@@ -36,15 +48,18 @@ class Attachment:
         self._inspector = Inspector(watch)
         self._zeroing = Zeroing(watch)
         self._schedulers = Schedulers(watch)
-        forwards = Forwards(watch, self._inspector)
-        backwards = Backwards(watch, self._inspector, forwards)
+        self._progress = Progress(watch)
+        forwards = self._forwards = Forwards(watch, self._inspector)
+        backwards = self._backwards = Backwards(watch, self._inspector, forwards)
         steps = Steps(watch, self._inspector, backwards, Untrained(watch))
         try:
             self._watch_forwards(watch, forwards)
             self._watch_backward(backwards)
+            self._progress.attach(self.patches)
             self._watch_optimizers(steps)
+            self._watch_objects(watch)
             self._watch_gradients(watch)
-            self._watch_scaler(steps, backwards)
+            self._watch_scaler(Scaling(watch, steps), backwards)
             self._watch_schedulers()
         except BaseException:
             self._detach()
@@ -67,27 +82,49 @@ class Attachment:
         getattr(modules, "_global_forward_hooks_with_kwargs", {}).pop(self._forward_hook, None)
 
     def _finish(self) -> None:
+        self._schedulers.finish()
+        self._backwards.tell_between()
+        self._progress.finish()
         self.watch.finish()
         self._inspector.finish()
         self.watch.finish()
 
     def _watch_forwards(self, watch: Watch, forwards: Forwards) -> None:
-        modes, losses = Modes(watch), Losses(watch, self._inspector)
+        modes, losses, softmaxes = Modes(watch), Losses(watch, self._inspector), Softmaxes(watch)
         register = modules.register_module_forward_hook
         options = {"always_call": True, "with_kwargs": True}
         known = inspect.signature(register).parameters
         self.patches.hook("forward-pre-hook", modules.register_module_forward_pre_hook, forwards.before)
         accepted = {name: value for name, value in options.items() if name in known}
         self._forward_hook = self.patches.hook("forward-hook", register, forwards.after, **accepted).id
+        watch.when_sampling_changes = self._switch_forward_hooks
         # A compiled module warns its user of global hooks, but ours are not the user's.
         self.patches.replace(modules, "_has_any_global_hook", _has_foreign_global_hook)
         self.patches.around(nn.Module, "train", modes.before, modes.after)
         for name in NAMES:
             self.patches.around(F, name, *losses.observer(name))
+        for name in SOFTMAXES:
+            self.patches.around(F, name, *softmaxes.observer(name))
+
+    def _switch_forward_hooks(self, sampled: bool) -> None:
+        """Between sampled windows a hook is there only if that is cheap, to find NaN faster.
+
+        To a compiled model any change of hooks would mean another graph, so there they stay.
+        """
+        if _has_compiled():
+            return
+        if sampled:
+            self.patches.resume("forward-pre-hook")
+            self.patches.resume("forward-hook")
+            return
+        self.patches.suspend("forward-pre-hook")
+        if self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
+            self.patches.suspend("forward-hook")
 
     def _watch_backward(self, backwards: Backwards) -> None:
-        self.patches.around(torch.Tensor, "backward", backwards.before, backwards.after)
-        self.patches.around(torch.autograd, "backward", backwards.before, backwards.after)
+        before = self._progress.before_backward(backwards.before)
+        self.patches.around(torch.Tensor, "backward", before, backwards.after)
+        self.patches.around(torch.autograd, "backward", before, backwards.after)
 
     def _watch_optimizers(self, steps: Steps) -> None:
         self.patches.hook("step-pre-hook", optimizers.register_optimizer_step_pre_hook, steps.before)
@@ -109,6 +146,12 @@ class Attachment:
         self.patches.around(Optimizer, "__init__", init_before, init_after)
         self.patches.around(Optimizer, "add_param_group", group_before, steps.built)
 
+    def _watch_objects(self, watch: Watch) -> None:
+        frozen, loads = FrozenParameters(watch), Loads(watch)
+        self.patches.hook("frozen-pre-hook", optimizers.register_optimizer_step_pre_hook, frozen.before)
+        self.patches.hook("frozen-post-hook", optimizers.register_optimizer_step_post_hook, frozen.after)
+        self.patches.around(nn.Module, "load_state_dict", loads.before, loads.after)
+
     def _watch_gradients(self, watch: Watch) -> None:
         zeroing, clips = self._zeroing, Clips(watch)
         self.patches.around(Optimizer, "zero_grad", zeroing.before, zeroing.after)
@@ -116,26 +159,38 @@ class Attachment:
         for owner in (nn.utils, clip_grad):
             self.patches.around(owner, "clip_grad_norm_", clips.before_norm, clips.after, clips.prepare)
             self.patches.around(owner, "clip_grad_value_", clips.before_value, clips.after, clips.prepare)
+        self.patches.around(GradientManager, "_clip", clips.manager_before, clips.manager_after)
+        if torch.distributed.is_available():
+            reductions = Reductions(watch)
+            for module in (torch.distributed, torch.distributed.distributed_c10d):
+                self.patches.around(module, "all_reduce", reductions.before, reductions.after)
 
-    def _watch_scaler(self, steps: Steps, backwards: Backwards) -> None:
+    def _watch_scaler(self, scaling: Scaling, backwards: Backwards) -> None:
         scaler = torch.amp.GradScaler
-        self.patches.around(scaler, "step", steps.scaler_step_before, steps.scaler_step_after)
-        self.patches.around(scaler, "unscale_", steps.unscale_before, steps.unscale_after)
+        self.patches.around(scaler, "step", scaling.step_before, scaling.step_after)
+        self.patches.around(scaler, "unscale_", scaling.unscale_before, scaling.unscale_after)
+        self.patches.around(scaler, "update", scaling.update_before, scaling.update_after)
         self.patches.around(scaler, "scale", lambda args, kwargs: args[1:] or None, backwards.scaled)
 
     def _watch_schedulers(self) -> None:
         base = lr_scheduler.LRScheduler
         self.patches.around(base, "step", self._schedulers.before, self._schedulers.after)
-        self.patches.around(base, "__init__", self._scheduler_is_built, lambda *_: None)
+        self.patches.around(base, "__init__", self._scheduler_begins, self._schedulers.built)
         for kind in (
             lr_scheduler.ReduceLROnPlateau,
             lr_scheduler.SequentialLR,
             lr_scheduler.ChainedScheduler,
         ):
             self._watch_overrides(kind, base, "step", self._schedulers)
+            self.patches.around(kind, "__init__", self._scheduler_begins, self._schedulers.built)
 
-    def _scheduler_is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._watch_overrides(type(args[0]), lr_scheduler.LRScheduler, "step", self._schedulers)
+    def _scheduler_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kind, schedulers = type(args[0]), self._schedulers
+        self._watch_overrides(kind, lr_scheduler.LRScheduler, "step", schedulers)
+        for owner in kind.__mro__:
+            if owner.__module__ == lr_scheduler.__name__:
+                self.patches.around(owner, "get_lr", schedulers.rate_before, schedulers.rate_after)
+        return args[0]
 
     def _watch_overrides(self, kind: type, base: type, method: str, observer: Zeroing | Schedulers) -> None:
         """Watch a method also where subclasses of torch's class replace it."""
@@ -146,6 +201,12 @@ class Attachment:
 
 
 def _has_foreign_global_hook() -> bool:
-    """Torch's own question, not counting the two hooks of ours."""
+    """Torch's own question, not counting the two hooks of each watch."""
     forward = len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
-    return forward > 2 or bool(modules._global_backward_pre_hooks or modules._global_backward_hooks)
+    return forward > 2 * living() or bool(modules._global_backward_pre_hooks or modules._global_backward_hooks)
+
+
+def _has_compiled() -> bool:
+    """Has torch.compile been at work in this process?"""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and any(dynamo.counters.get(kind) for kind in ("frames", "stats"))

@@ -1,26 +1,44 @@
-"""Which stretches of a run are recorded: all at first, then one window in ten, then in a hundred."""
+"""Which stretches of a run are recorded: all at first, then as many as the budget of time allows."""
 
 from __future__ import annotations
 
+from collections import deque
+from time import perf_counter
+
 DENSE = 50
 MIDDLE = 1000
+BUDGET = 0.015
+"""The share of a run's time that recorded windows may cost on top of plain ones, once the dense start is over."""
 LONGEST_ACCUMULATION = 64
 """Backwards without a step, after which each further one is a window of its own: `step()` may be missing."""
 EVENTS_PER_WINDOW = 64
 """Of each kind: an evaluation over a whole data set happens inside one window."""
+_REMEMBERED = 15
+_CLOSE = 3
 
 
 class Clock:
-    """Counts steps and windows. A window lasts from the end of one optimizer step to the end of the next."""
+    """Counts steps and windows. A window lasts from the end of one optimizer step to the end of the next.
 
-    def __init__(self) -> None:
+    `every` asks for each so-manieth window instead, from the first, whatever it costs; `closely` for all windows
+    around one step as well.
+    """
+
+    def __init__(self, every: int | None = None, closely: int | None = None) -> None:
         self.steps = 0
         self.sampled = True
         self.optimizers = 1
         """How many optimizers take turns."""
-        self._windows = 0
+        self.every = every
+        self.closely = closely
+        self.windows = 0
         self._backwards = 0
         self._counts: dict[type, int] = {}
+        self._began = perf_counter()
+        self._plain: deque[float] = deque(maxlen=_REMEMBERED)
+        self._recorded: deque[float] = deque(maxlen=_REMEMBERED)
+        self._stretch = 1
+        """How many times longer than planned the pauses are, to stay within the budget."""
 
     def step_taken(self) -> None:
         """An optimizer stepped: its window ends."""
@@ -45,23 +63,68 @@ class Clock:
         """Is this window one in which models are looked through parameter by parameter?"""
         return self.sampled and (self.steps < 5 or self.steps % 10 == 0)
 
+    @property
+    def is_detailed(self) -> bool:
+        """Is this window one in which every tensor is measured? In the dense start only some are."""
+        turns = self._turns
+        dense = self.every is None and 5 * turns <= self.windows < DENSE * turns
+        return self.sampled and (not dense or self.windows % (5 * turns) < turns)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this window began."""
+        return perf_counter() - self._began
+
+    @property
+    def typical_seconds(self) -> float:
+        """How long a window usually takes."""
+        return _median(self._plain or self._recorded) if self._plain or self._recorded else 0.0
+
     def has_room(self, kind: type) -> bool:
         """May another event of this kind be written in this window?"""
         count = self._counts.get(kind, 0)
         self._counts[kind] = count + 1
         return count < EVENTS_PER_WINDOW
 
+    @property
+    def _turns(self) -> int:
+        """Optimizers that take turns are recorded for a few turns in a row, or a period that divides evenly would
+        always show the same one."""
+        return 1 if self.optimizers <= 1 else 3 * self.optimizers
+
+    @property
+    def _period(self) -> int:
+        if self.every is not None:
+            return self.every
+        return 1 if self.windows < DENSE * self._turns else self._sparse_period
+
+    @property
+    def _sparse_period(self) -> int:
+        return (10 if self.windows < MIDDLE * self._turns else 100) * self._stretch
+
+    @property
+    def _is_close(self) -> bool:
+        return self.closely is not None and abs(self.steps - self.closely) <= _CLOSE
+
     def _next_window(self) -> None:
-        self._windows += 1
-        self.sampled = is_sampled(self._windows, self.optimizers)
+        now = perf_counter()
+        (self._recorded if self.sampled else self._plain).append(now - self._began)
+        self._began = now
+        was_sampled, self.windows = self.sampled, self.windows + 1
+        self.sampled = self.windows % (self._period * self._turns) < self._turns or self._is_close
+        if was_sampled and not self.sampled and self.every is None:
+            self._adapt()
         self._counts.clear()
 
+    def _adapt(self) -> None:
+        """Lengthen the pauses if recorded windows take so much longer than plain ones that the budget is broken."""
+        if len(self._plain) < _REMEMBERED or self.windows < DENSE * self._turns:
+            return
+        plain, recorded = _median(self._plain), _median(self._recorded)
+        planned = 10 if self.windows < MIDDLE * self._turns else 100
+        needed = (recorded - plain) / (BUDGET * plain * planned) if plain > 0 else 1.0
+        self._stretch = max(1, min(100, round(needed)))
 
-def is_sampled(window: int, optimizers: int = 1) -> bool:
-    """Is this window recorded? Optimizers that take turns are recorded for a few turns in a row, or a period
-    that divides evenly would always show the same one."""
-    turns = 1 if optimizers <= 1 else 3 * optimizers
-    if window < DENSE * turns:
-        return True
-    period = 10 if window < MIDDLE * turns else 100
-    return window % (period * turns) < turns
+
+def _median(values: deque[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.layers import Layers
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.tensors import tensors_in
 from unstuck.capture.watch import Watch
-from unstuck.events import Forward, ModeChange
+from unstuck.events import Forward, ModeChange, Place
 
 _CALL = "_call_impl"
 """The function of torch that calls a module and its hooks."""
@@ -25,19 +27,34 @@ class Forwards:
         self._watch = watch
         self._inspector = inspector
         self._running: list[nn.Module] = []
+        self._layers = Layers(watch)
+        self._began = 0.0
+        self._calls = 0
+        self.calls = 0
+        """How many modules ran in the last sampled window."""
         self._frame = 0
         """Identity of the frame in which the outermost of them runs."""
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Global forward pre-hook."""
         watch = self._watch
-        if not watch.clock.sampled or not watch.is_listening():
+        if not (watch.clock.sampled or watch.attentive) or not watch.is_listening():
             return
         if not self._running or module is self._running[0]:
             own = _calling(sys._getframe())
             self._drop_stale(own.f_back if own else None)
-            self._frame = self._frame if self._running else id(own)
+            if not self._running:
+                self._frame, self._began = id(own), perf_counter()
         self._running.append(module)
+        self._calls += 1
+        if watch.batches is not None and watch.clock.sampled:
+            (watch.batches.begins if len(self._running) == 1 else watch.batches.entered)(module, args)
+
+    def window_ended(self) -> None:
+        """Count anew."""
+        if self._calls:
+            self.calls, self._calls = self._calls, 0
+        self.drop_stale()
 
     def drop_stale(self) -> None:
         """Forget modules that ended by an exception which skips hooks, such as a KeyboardInterrupt."""
@@ -59,6 +76,8 @@ class Forwards:
         if not watch.clock.sampled:
             if torch.is_grad_enabled():
                 self._inspector.remember(module, args, output)
+            if watch.attentive and self._leave(module) and not self._running:
+                self._evaluated(module, watch.places.here(), (args, *rest[:-1]), output)
         elif self._leave(module):
             if self._running:
                 self._inner_module_ran(module, (args, *rest[:-1]), output)
@@ -77,6 +96,7 @@ class Forwards:
             self._inspector.missed()
             return
         place = self._watch.places.here()
+        self._watch.order.setdefault(id(module), len(self._watch.order))
         self._inspector.measure(module, place, arguments, output)
         if module._parameters:
             self._watch.model(self._running[0]).note_inner(module, place)
@@ -90,10 +110,18 @@ class Forwards:
         model.place = model.place or place
         model.called = True
         if torch.is_grad_enabled():
+            # The attribute of DistributedDataParallel that `no_sync()` sets; the forward pass decides.
+            watch.synced = getattr(module, "require_backward_grad_sync", None)
             self._inspector.took(module, place, arguments)
             self._inspector.measure(module, place, arguments, output)
+            watch.order.setdefault(id(module), len(watch.order))
+            self._layers.ran(model, self._inspector.outputs)
+            watch.timings.forward += perf_counter() - self._began
         else:
             self._inspector.missed()
+        if watch.batches is not None:
+            watch.batches.ended(module, arguments)
+        self._evaluated(module, place, arguments, output)
         watch.emit(
             Forward(
                 step=watch.clock.steps,
@@ -102,8 +130,15 @@ class Forwards:
                 training=module.training,
                 grad_enabled=torch.is_grad_enabled(),
                 output_requires_grad=_requires_grad(output),
+                layers_train=model.trains(),
             )
         )
+
+    def _evaluated(self, module: nn.Module, place: Place | None, arguments: Any, output: Any) -> None:
+        """What an evaluation shows is collected, whatever the window."""
+        watch = self._watch
+        if watch.evaluations is not None and type(module).__module__ != "torch.nn.modules.loss":
+            watch.evaluations.forward(module, watch.model(module).label, place, arguments, output)
 
 
 class Modes:
@@ -116,11 +151,13 @@ class Modes:
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModeChange | None:
         """`Module.train` is called; it calls itself for every child."""
         watch = self._watch
+        module = args[0]
+        training = bool(args[1] if len(args) > 1 else kwargs.get("mode", True))
+        if not training and watch.evaluations is not None:
+            watch.evaluations.switched(module)
         if self._inside or not watch.clock.sampled or not watch.is_listening():
             return None
         self._inside = True
-        module = args[0]
-        training = bool(args[1] if len(args) > 1 else kwargs.get("mode", True))
         if watch.objects.is_part(module):
             return ModeChange(model="", training=training)
         label = watch.model(module).label

@@ -19,7 +19,7 @@ _MOST_SUSPECTS = 8
 _SEE_THROUGH = frozenset(
     {
         "View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "T", "Transpose", "Permute",
-        "Squeeze", "Unsqueeze", "Index", "Select", "Slice", "ToCopy", "Clone", "Contiguous",
+        "Squeeze", "Unsqueeze", "Index", "Select", "Slice", "Gather", "ToCopy", "Clone", "Contiguous",
         "Expand", "Alias", "Narrow", "Flatten", "Unflatten", "SwapAxes", "Movedim", "Copy",
     }
 )  # fmt: skip
@@ -50,15 +50,37 @@ _AGAIN: dict[str, Callable[[Tensor], Tensor]] = {
 
 def made_by(tensor: Tensor) -> str:
     """The node behind a tensor, seen through reshapes, selections and casts, such as `SoftmaxBackward0`."""
-    node: Node = tensor.grad_fn
-    for _ in range(_LONGEST_CHAIN):
-        if node is None or _operation(node) not in _SEE_THROUGH or not node.next_functions:
-            break
-        node = node.next_functions[0][0]
+    node = origin(tensor)
     return "" if node is None else str(node.name())
 
 
-def nodes_from(root: Node) -> list[Node]:
+def origin(tensor: Tensor) -> Node:
+    """The node that `made_by` names; None for a tensor without history."""
+    node: Node = tensor.grad_fn
+    for _ in range(_LONGEST_CHAIN):
+        if node is None or not is_see_through(node) or not node.next_functions:
+            break
+        node = node.next_functions[0][0]
+    return node
+
+
+def softmax_axis(node: Node) -> int | None:
+    """The axis that a softmax ran over, counted from 0."""
+    if node is None or operation(node) not in ("Softmax", "LogSoftmax"):
+        return None
+    dim, metadata = getattr(node, "_saved_dim", None), getattr(node, "_input_metadata", None)
+    if not isinstance(dim, int) or not metadata:
+        return None
+    # A negative axis is kept as an unsigned number.
+    return dim if dim < 2**63 else dim - 2**64 + len(metadata[0].shape)
+
+
+def is_see_through(node: Node) -> bool:
+    """Does it hand its numbers on as they are: a reshape, a selection, a cast?"""
+    return operation(node) in _SEE_THROUGH
+
+
+def nodes_from(root: Node, most: int = _MOST_NODES) -> list[Node]:
     """The graph below a node, each node after everything that uses it: nearest to the loss first."""
     finished: list[Node] = []
     seen = {root}
@@ -69,7 +91,7 @@ def nodes_from(root: Node) -> list[Node]:
         if child is None:
             stack.pop()
             finished.append(node)
-        elif len(seen) < _MOST_NODES:
+        elif len(seen) < most:
             seen.add(child)
             stack.append((child, iter(child.next_functions)))
     finished.reverse()
@@ -78,7 +100,7 @@ def nodes_from(root: Node) -> list[Node]:
 
 def risky_operations(root: Node) -> tuple[str, ...]:
     """Operations below a loss that can produce NaN or infinity in the forward pass."""
-    return _names(node for node in nodes_from(root) if _operation(node) in _RISKY)
+    return _names(node for node in nodes_from(root) if operation(node) in _RISKY)
 
 
 def risky_above(root: Node, broken: Sequence[Tensor], healthy: Sequence[Tensor]) -> tuple[str, ...]:
@@ -94,7 +116,7 @@ def risky_above(root: Node, broken: Sequence[Tensor], healthy: Sequence[Tensor])
         own = frozenset() if leaf is None else frozenset((id(leaf),))
         children = [below[child] for child, _ in node.next_functions if child in below]
         below[node] = own.union(*children)
-    suspects = [n for n in nodes_from(root) if _operation(n) in _RISKY and wanted <= below[n]]
+    suspects = [n for n in nodes_from(root) if operation(n) in _RISKY and wanted <= below[n]]
     exclusive = [node for node in suspects if not spared & below[node]]
     return _names(exclusive or suspects)
 
@@ -114,29 +136,30 @@ def culprit_below(root: Node) -> Culprit | None:
     Reads what autograd saved, so it works before the backward only.
     """
     for node in reversed(nodes_from(root)):
-        operation = _operation(node)
-        if operation not in _RISKY:
+        name = operation(node)
+        if name not in _RISKY:
             continue
         result = _saved(node, "result")
-        source = _saved(node, "other" if operation == "Div" else "self")
+        source = _saved(node, "other" if name == "Div" else "self")
         if result is not None and not is_finite(result):
             return Culprit(str(node.name()), None if source is None else finite_range(source))
-        if source is not None and result is None and _fails_again(operation, source):
+        if source is not None and result is None and _fails_again(name, source):
             return Culprit(str(node.name()), finite_range(source))
     return None
 
 
-def _fails_again(operation: str, source: Tensor) -> bool:
+def _fails_again(name: str, source: Tensor) -> bool:
     if not is_finite(source):
         return False
     with reading():
-        if operation == "Div":
+        if name == "Div":
             return bool((source == 0).any())
-        again = _AGAIN.get(operation)
+        again = _AGAIN.get(name)
         return again is not None and not is_finite(again(source.detach()))
 
 
-def _saved(node: Node, name: str) -> Tensor | None:
+def saved(node: Node, name: str) -> Tensor | None:
+    """What autograd kept for the backward under this name, also whole numbers; None if it cannot be had."""
     # `_saved_x` would run unpack hooks of the user's (a checkpoint recomputes there); `.data` does not.
     raw = getattr(node, f"_raw_saved_{name}", None)
     if raw is None or getattr(raw, "unpack_hook", None) is not None:
@@ -145,10 +168,17 @@ def _saved(node: Node, name: str) -> Tensor | None:
         value = raw.data
     except RuntimeError:  # freed by a backward
         return None
-    return value if isinstance(value, Tensor) and is_plain(value) else None
+    readable = isinstance(value, Tensor) and type(value) in (Tensor, torch.nn.Parameter) and not value.is_meta
+    return value if readable and value.layout is torch.strided else None
 
 
-def _operation(node: Node) -> str:
+def _saved(node: Node, name: str) -> Tensor | None:
+    value = saved(node, name)
+    return value if is_plain(value) else None
+
+
+def operation(node: Node) -> str:
+    """The name of a node without its ending: `Softmax` of `SoftmaxBackward0`."""
     return re.sub(r"Backward\d*$", "", str(node.name()))
 
 

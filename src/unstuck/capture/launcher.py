@@ -7,13 +7,13 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from unstuck.capture.named import MAIN, NamedLoss, named_losses
 from unstuck.capture.places import chain_of, is_ours
 from unstuck.capture.program import LaunchError, Program, find_module, find_script, set_stage
-from unstuck.capture.session import Session
+from unstuck.capture.session import Listener, Session
 from unstuck.capture.story import Story
 from unstuck.record import Writer
 
@@ -30,22 +30,32 @@ def launch(
     as_module: bool = False,
     record_path: str | os.PathLike[str],
     losses: Sequence[str] = (),
+    every: int | None = None,
+    closely: int | None = None,
+    listener: Listener | None = None,
+    when_ended: Callable[[], object] = lambda: None,
 ) -> int:
     """Run `python target arguments` (or `python -m target ...`) under watch and return its exit code.
 
-    `losses` names functions and classes of the program, such as `losses:my_loss`, whose arguments are recorded.
+    `losses` names functions and classes of the program, such as `losses:my_loss`, whose arguments are recorded;
+    `every` asks for each so-manieth window, `closely` for all around one step; `when_ended` is called as soon as
+    the program has ended.
     Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
     """
     program = _find(target, as_module)
     named = named_losses(losses, program, target)
     writer = Writer(record_path)
-    session = Session(writer, named)
+    session = Session(writer, named, every, listener, closely)
     story = Story(writer, session)
     story.begin(script=target, arguments=tuple(arguments), source=program.source())
     session.install()
     process = os.getpid()
     try:
-        error = _run(program, list(arguments), session, named)
+        try:
+            error = _run(program, list(arguments), session, named, when_ended)
+        except KeyboardInterrupt as again:  # pressed once more while the first one was on its way
+            when_ended()
+            error = again
         exit_code = _exit_code(error)
         _wait_for_threads()
     finally:
@@ -74,7 +84,13 @@ def _enter(directory: str) -> None:
         sys.path[0:1] = [directory]
 
 
-def _run(program: Program, arguments: list[str], session: Session, losses: Sequence[NamedLoss]) -> BaseException | None:
+def _run(
+    program: Program,
+    arguments: list[str],
+    session: Session,
+    losses: Sequence[NamedLoss],
+    when_ended: Callable[[], object],
+) -> BaseException | None:
     main = set_stage(program, arguments)
     own = {loss.name: loss for loss in losses if MAIN in loss.modules}
     defined = session.guard.protect("a loss", session.loss_defined)
@@ -86,8 +102,10 @@ def _run(program: Program, arguments: list[str], session: Session, losses: Seque
     except LaunchError:
         raise
     except BaseException as error:
+        when_ended()
         _hide_our_frames(error)
         return error
+    when_ended()
     return None
 
 
@@ -150,4 +168,7 @@ def _wait_for_threads() -> None:
     """Python waits for threads that are not daemons before it ends; they are part of the run."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                return  # python itself waits again when it ends, and can be interrupted again

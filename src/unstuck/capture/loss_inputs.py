@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unstuck.capture.patches import Patches
-from unstuck.capture.tensors import is_plain, may_measure, reading
+from unstuck.capture.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import InputFact, LossInputs
 
@@ -21,7 +21,6 @@ MOST_CALLS = 4
 _CLOSE_READS = 5
 _THEN_EVERY = 100
 """On a device, where reading means waiting for it."""
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _LONGEST_TEXT = 80
 
 
@@ -119,7 +118,7 @@ class LossObserver:
         shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
         bare = InputFact(name, shape, dtype, requires_grad=requires_grad)
         is_read = closely or self._watch.scalars.is_immediate(value)
-        if not is_read or not (is_plain(value) or _is_whole(value)) or value.numel() == 0:
+        if not is_read or not (is_plain(value) or is_whole(value)) or value.numel() == 0:
             return bare
         low, high = (float(end) for end in torch.aminmax(value))
         return InputFact(name, shape, dtype, low, high, _quantiles(value), requires_grad)
@@ -127,7 +126,7 @@ class LossObserver:
     def _by_class(self, given: dict[str, Any], closely: bool) -> list[InputFact]:
         """Of scores in rows and their classes: the score of the right class, and the highest of the others."""
         tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-        classes = [value for value in tensors.values() if value.dim() == 1 and _is_whole(value)]
+        classes = [value for value in tensors.values() if value.dim() == 1 and is_whole(value)]
         scores = [(name, value) for name, value in tensors.items() if value.dim() == 2 and is_plain(value)]
         if len(classes) != 1 or len(scores) != 1 or not (closely or self._watch.scalars.is_immediate(scores[0][1])):
             return []
@@ -141,10 +140,6 @@ class LossObserver:
         return [
             self._tensor(f"{name}[{word}]", part, False, closely) for word, part in (("right", right), ("other", other))
         ]
-
-
-def _is_whole(value: Tensor) -> bool:
-    return type(value) is Tensor and value.dtype in _WHOLE and value.layout is torch.strided and not value.is_meta
 
 
 def _quantiles(value: Tensor) -> tuple[float, ...]:

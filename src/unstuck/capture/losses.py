@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unstuck.capture import graph
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.tensors import fact, is_plain, may_measure, reading
 from unstuck.capture.watch import Watch
-from unstuck.events import LossCall, Place
+from unstuck.events import LossCall, Place, TensorFact
 
 NAMES = (
     "cross_entropy",
@@ -25,8 +27,12 @@ NAMES = (
     "kl_div",
 )
 _CLASS_LOSSES = ("cross_entropy", "nll_loss")
+_BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
 _FULL_READS = 5
 _THEN_EVERY = 100
+"""On a device, where reading means waiting for it."""
+_OFTEN = 10
 
 
 class Losses:
@@ -46,7 +52,7 @@ class Losses:
         if self._inside or not self._watch.is_listening():
             return None
         self._inspector.loss_name = name
-        if not self._watch.clock.sampled:
+        if not self._watch.clock.sampled and not self._watch.attentive:
             return None
         self._inside = True
         return name, args, kwargs
@@ -58,36 +64,79 @@ class Losses:
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         watch = self._watch
-        source = args[0] if args else kwargs.get("input")
-        target = args[1] if len(args) > 1 else kwargs.get("target")
+        given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
+        source, target = given.get("input"), given.get("target")
         if not isinstance(source, Tensor) or not isinstance(target, Tensor) or not isinstance(result, Tensor):
+            return
+        if watch.evaluations is not None:
+            watch.evaluations.loss(name, source, target, result)
+        if not watch.clock.sampled:
             return
         place = watch.places.here()
         count = self._calls[place] = self._calls.get(place, 0) + 1
-        closely = count <= _FULL_READS or count % _THEN_EVERY == 0
-        classes = name in _CLASS_LOSSES and source.dim() > 0
-        made_by = graph.made_by(source)
-        kept = None
-        if closely and name == "cross_entropy" and made_by.startswith("SoftmaxBackward"):
-            kept = gradient_kept(source, target, _ignored(kwargs))
+        often = _OFTEN if watch.scalars.is_immediate(result) else _THEN_EVERY
+        closely = count <= _FULL_READS or count % often == 0
+        axis = _axis(name, source)
+        node = graph.origin(source)
+        ignored = int(given.get("ignore_index", -100)) if name in _CLASS_LOSSES else None
+        predicted = fact(
+            source,
+            made_by="" if node is None else str(node.name()),
+            axis=graph.softmax_axis(node),
+            ranged=closely,
+            class_axis=axis,
+        )
+        wanted = fact(
+            target, ranged=closely, class_axis=axis if target.shape == source.shape else None, ignored=ignored
+        )
         readable = is_plain(result) and result.numel() == 1 and may_measure()
         watch.emit(
             LossCall(
                 step=watch.clock.steps,
                 place=place,
                 loss=name,
-                input=fact(
-                    source,
-                    made_by=made_by,
-                    ranged=closely,
-                    class_axis=class_axis(source) if classes else None,
-                ),
-                target=fact(target, ranged=closely),
+                input=predicted,
+                target=wanted,
                 output_requires_grad=result.requires_grad,
                 value=watch.scalars.later(result) if readable else None,
-                gradient_kept=kept,
+                gradient_kept=_kept(name, predicted.made_by, source, target, ignored) if closely else None,
+                reduction=_reduction(given),
+                ignored=_share_left_out(target, wanted) if ignored is not None else None,
+                weighted=given.get("weight") is not None or given.get("pos_weight") is not None,
+                grad_enabled=torch.is_grad_enabled(),
             )
         )
+
+
+def _axis(name: str, source: Tensor) -> int | None:
+    """Where the classes are, if the loss or the shape says so."""
+    if source.dim() == 0:
+        return None
+    if name in _CLASS_LOSSES:
+        return class_axis(source)
+    return -1 if source.dim() == 2 and source.shape[1] > 1 else None
+
+
+def _reduction(given: dict[str, Any]) -> str:
+    """As torch understands it, also in the words of old."""
+    if given.get("reduce") is False:
+        return "none"
+    return "sum" if given.get("size_average") is False else str(given.get("reduction", "mean"))
+
+
+def _share_left_out(target: Tensor, labels: TensorFact) -> float | None:
+    if labels.classes is None or target.numel() == 0:
+        return None
+    return 1 - labels.classes.total / target.numel()
+
+
+def _kept(name: str, made_by: str, source: Tensor, target: Tensor, ignored: int | None) -> float | None:
+    """The share of the gradient that a softmax or sigmoid before the loss lets through, where that is a mistake."""
+    if name == "cross_entropy" and made_by.startswith("SoftmaxBackward"):
+        return gradient_kept(source, target, -100 if ignored is None else ignored)
+    if name in _BINARY_LOSSES and made_by == "SigmoidBackward0":
+        return sigmoid_gradient_kept(source, target, again=name.endswith("logits"))
+    return None
 
 
 def class_axis(source: Tensor) -> int:
@@ -115,5 +164,17 @@ def gradient_kept(probabilities: Tensor, target: Tensor, ignored: int = -100) ->
         return float(through.norm()) / whole if whole > 0 else None
 
 
-def _ignored(kwargs: dict[str, Any]) -> int:
-    return int(kwargs.get("ignore_index", -100))
+def sigmoid_gradient_kept(probabilities: Tensor, target: Tensor, *, again: bool) -> float | None:
+    """The share of the gradient's norm that gets through a sigmoid before binary cross-entropy.
+
+    `again`: the loss applies another one. Else what is lost is that of probabilities of exactly 0 and 1.
+    """
+    if not is_plain(probabilities) or not is_plain(target) or not may_measure() or probabilities.shape != target.shape:
+        return None
+    with reading():
+        p, wanted = probabilities.detach().double(), target.detach().double()
+        right = p - wanted
+        slope = p * (1 - p)
+        through = (torch.sigmoid(p) - wanted) * slope if again else right * (slope > 0)
+        whole = float(right.norm())
+        return float(through.norm()) / whole if whole > 0 else None

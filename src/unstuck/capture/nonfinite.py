@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture import graph
+from unstuck.capture.broken import Break, first_break
 from unstuck.capture.scalars import Slot
 from unstuck.capture.tensors import (
     finite_range,
@@ -61,6 +62,11 @@ class Inspector:
         if len(self._places) < LONGEST:
             self._places[id(module)] = place
         self._trail.add(module, place, arguments, output)
+
+    @property
+    def outputs(self) -> list[Output]:
+        """What the modules of this window returned so far."""
+        return self._trail.outputs
 
     def missed(self) -> None:
         """A module ran and was not looked at."""
@@ -157,7 +163,7 @@ class Inspector:
     def _report_loss(self, trail: Trail, value: float) -> None:
         if trail.step == self._watch.clock.steps and self._parameters_are_broken(trail):
             return
-        if self._report_input(trail) or self._report_activation(trail):
+        if self._report_input(trail) or self._report_activation(trail) or self._report_break(trail):
             return
         suspects, low, high = _explain(trail.root)
         self._tell(
@@ -274,6 +280,38 @@ class Inspector:
             suspects=suspects,
         )
         return True
+
+    def _report_break(self, trail: Trail) -> bool:
+        """Between sampled windows no module was looked at; what autograd saved still tells between which layers."""
+        found = first_break(trail.root) if not trail.outputs and trail.root is not None else None
+        if found is None:
+            return False
+        objects = self._watch.objects
+        owner = objects.owner(found.after) if found.after is not None else None
+        until = objects.owner(found.until) if found.until is not None else None
+        if owner is not None:
+            self._report_activation_between(trail, found, owner, until[0] if until else "the loss")
+        elif found.after is None and until is not None:
+            model = self._watch.model_around(until[1])
+            low, high = found.span or (None, None)
+            self._tell(trail, what="input", name=model.label, value=found.value, place=model.place, low=low, high=high)
+        return owner is not None or (found.after is None and until is not None)
+
+    def _report_activation_between(self, trail: Trail, found: Break, owner: tuple[str, nn.Module], until: str) -> None:
+        suspects, low, high = _explain(trail.root, proven_only=True)
+        name, module = owner
+        self._tell(
+            trail,
+            what="activation",
+            name=name,
+            kind=type(module).__name__,
+            value=found.value,
+            place=self._places.get(id(module)),
+            low=low,
+            high=high,
+            suspects=suspects,
+            until=until,
+        )
 
     def _module_name(self, wanted: nn.Module) -> str:
         for model in self._watch.objects.models():

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from unstuck.events import ModelSeen, ModuleFact, OptimizerSeen, ParameterFact, Place
+from unstuck.capture.describe import group_facts, heeds_mode, module_fact, number, state_dtypes
+from unstuck.events import ModelSeen, OptimizerSeen, ParameterFact, Place
 
 _WRAPPERS = {
     "OptimizedModule": "_orig_mod",
@@ -19,8 +20,12 @@ _WRAPPERS = {
     "FullyShardedDataParallel": "module",
 }
 
-
 _MOST_INNER = 5000
+_MOST_OF_A_KIND = 8
+"""Optimizers of one kind told with all they hold; of later ones, as of a program that builds one per task, less."""
+_MOST_COUNTED = 100
+_MOST_TIMES = 6
+"""How often one optimizer is told again because something about it has changed."""
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -35,8 +40,9 @@ def unwrap(module: nn.Module) -> nn.Module:
 class Model:
     """A module called from outside any other."""
 
-    def __init__(self, module: nn.Module, label: str) -> None:
+    def __init__(self, module: nn.Module, label: str, loaded: dict[int, weakref.ref[Tensor]] | None = None) -> None:
         self._module = weakref.ref(module)
+        self._loaded = {} if loaded is None else loaded
         self.label = label
         self.place: Place | None = None
         self.called = False
@@ -46,6 +52,7 @@ class Model:
         """Where a module ran whose predecessor there is gone: parameters that `forward` builds anew."""
         self._inner: dict[int, tuple[weakref.ref[nn.Module], Place | None]] = {}
         self._last_at: dict[Place | None, weakref.ref[nn.Module]] = {}
+        self._heeding: list[weakref.ref[nn.Module]] | None = None
 
     @property
     def module(self) -> nn.Module | None:
@@ -100,8 +107,20 @@ class Model:
             model=self.label,
             kind=type(module).__name__,
             parameters=tuple(parameter_fact(name, parameter) for name, parameter in self.parameters()),
-            modules=tuple(ModuleFact(name, type(m).__name__, m.training) for name, m in module.named_modules()),
+            modules=tuple(module_fact(name, inner, self._was_loaded) for name, inner in module.named_modules()),
         )
+
+    def _was_loaded(self, parameter: Tensor) -> bool:
+        known = self._loaded.get(id(parameter))
+        return known is not None and known() is parameter
+
+    def trains(self) -> bool | None:
+        """Is any layer that heeds the mode in training mode? None if the model has no such layer."""
+        if self._heeding is None or any(reference() is None for reference in self._heeding):
+            inside = self.module.modules() if self.module is not None else ()
+            self._heeding = [weakref.ref(module) for module in inside if heeds_mode(module)]
+        layers = (reference() for reference in self._heeding)
+        return any(layer is not None and layer.training for layer in layers) if self._heeding else None
 
 
 class Objects:
@@ -112,13 +131,17 @@ class Objects:
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self._counts: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._loaded: dict[int, weakref.ref[Tensor]] = {}
+        """Parameters that were given their values by a checkpoint."""
+        self._told: dict[str, list[object]] = {}
+        """By the label of an optimizer: what it was like each time it was told."""
 
     def model(self, module: nn.Module) -> Model:
         """The model this module is, known from now on."""
         module = unwrap(module)
         known = self._models.get(id(module))
         if known is None or known.module is not module:
-            known = self._models[id(module)] = Model(module, self._label(module))
+            known = self._models[id(module)] = Model(module, self._label(module), self._loaded)
         return known
 
     def models(self) -> list[Model]:
@@ -127,6 +150,16 @@ class Objects:
         for key in gone:
             del self._models[key]
         return [model for model in self._models.values() if model.called]
+
+    def is_called(self, module: nn.Module) -> bool:
+        """Is it a model that the program has called?"""
+        module = unwrap(module)
+        known = self._models.get(id(module))
+        return known is not None and known.called and known.module is module
+
+    def note_loaded(self, parameters: Iterable[Tensor]) -> None:
+        """A checkpoint has given these their values."""
+        self._loaded.update((id(parameter), weakref.ref(parameter)) for parameter in parameters)
 
     def is_part(self, module: nn.Module) -> bool:
         """Does it live inside a known model?"""
@@ -157,22 +190,48 @@ class Objects:
 
     def optimizer_seen(self, optimizer: Optimizer, step: int, place: Place | None) -> OptimizerSeen:
         """What is told of an optimizer."""
+        label = self.optimizer(optimizer)
+        self._told.setdefault(label, []).append(_outline(optimizer))
         return OptimizerSeen(
             step=step,
             place=place,
-            optimizer=self.optimizer(optimizer),
+            optimizer=label,
             kind=type(optimizer).__name__,
-            parameters=tuple(
-                parameter_fact(self.name(parameter) or fallback, parameter)
-                for fallback, parameter in numbered_parameters(optimizer)
-            ),
+            parameters=self._held(optimizer) if _position(label) <= _MOST_OF_A_KIND else (),
             rates=rates(optimizer),
+            groups=group_facts(optimizer),
+            state_dtypes=state_dtypes(optimizer),
         )
+
+    def _held(self, optimizer: Optimizer) -> tuple[ParameterFact, ...]:
+        return tuple(
+            parameter_fact(self.name(parameter) or fallback, parameter)
+            for fallback, parameter in numbered_parameters(optimizer)
+        )
+
+    def has_news(self, optimizer: Optimizer) -> bool:
+        """Has it changed in a way not told yet: its groups, what is frozen, what it keeps?"""
+        label = self.optimizer(optimizer)
+        told = self._told.get(label, [])
+        return _position(label) <= _MOST_OF_A_KIND and len(told) < _MOST_TIMES and _outline(optimizer) not in told
+
+    def may_tell(self, optimizer: Optimizer) -> bool:
+        """Not of each one in a program that builds thousands of them."""
+        return _position(self.optimizer(optimizer)) <= _MOST_COUNTED
 
     def learn_names(self, model: Model) -> None:
         """Remember what the model calls its parameters."""
         for name, parameter in model.parameters():
             self._names[id(parameter)] = name
+
+    def owner(self, parameter: Tensor) -> tuple[str, nn.Module] | None:
+        """The module that holds a parameter itself, with its name inside its model."""
+        for model in self.models():
+            root = model.module
+            for name, module in root.named_modules() if root is not None else ():
+                if any(own is parameter for own in module._parameters.values()):
+                    return name or model.label, module
+        return None
 
     def name(self, parameter: Tensor) -> str:
         """What its model calls it; empty if no model is known to hold it."""
@@ -195,6 +254,12 @@ class Objects:
         return kind if count == 1 else f"{kind}#{count}"
 
 
+def _outline(optimizer: Optimizer) -> object:
+    """What must change before an optimizer is told again."""
+    sizes = tuple((len(group["params"]), group.get("weight_decay")) for group in optimizer.param_groups)
+    return sizes, tuple(parameter.requires_grad for parameter in parameters_of(optimizer)), bool(optimizer.state)
+
+
 def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
     """Every tensor in the optimizer's groups."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -202,19 +267,20 @@ def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
 
 def numbered_parameters(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """The same, each with its position as a name."""
-    for number, group in enumerate(optimizer.param_groups):
+    for count, group in enumerate(optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):
-            yield f"param_groups[{number}][{position}]", parameter
+            yield f"param_groups[{count}][{position}]", parameter
 
 
 def rates(optimizer: Optimizer) -> tuple[float, ...]:
     """The learning rates of the groups, where they can be read without waiting for a device."""
-    found = (group.get("lr") for group in optimizer.param_groups)
-    return tuple(
-        float(rate)
-        for rate in found
-        if isinstance(rate, int | float) or (isinstance(rate, Tensor) and rate.device.type == "cpu")
-    )
+    found = (number(group.get("lr")) for group in optimizer.param_groups)
+    return tuple(rate for rate in found if rate is not None)
+
+
+def _position(label: str) -> int:
+    """The how manieth of its kind: 3 of `Adam#3`."""
+    return int(label.rpartition("#")[2]) if "#" in label else 1
 
 
 def parameter_fact(name: str, parameter: Tensor) -> ParameterFact:
@@ -225,4 +291,5 @@ def parameter_fact(name: str, parameter: Tensor) -> ParameterFact:
         shape=() if is_lazy(parameter) else tuple(parameter.shape),
         dtype=str(parameter.dtype).removeprefix("torch."),
         trainable=parameter.requires_grad,
+        stale=not parameter.requires_grad and parameter.grad is not None,
     )

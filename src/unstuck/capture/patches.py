@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,8 +21,16 @@ After = Callable[[Any, Any, BaseException | None], None]
 Prepare = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
 
 
+_living: list[Patches] = []
+"""Those of all watches that go on: watches may be nested, and end in any order."""
+_buried: list[tuple[Any, str, Any, Any]] = []
+"""Patches of ended watches that cannot be put back yet, because another watch has put its own around them."""
+
+
 class _Handle(Protocol):
     id: int
+    hooks_dict_ref: Any
+    """A weak reference to the dict that holds the hook."""
 
     def remove(self) -> None: ...
 
@@ -37,8 +44,9 @@ class Patches:
         self._wrappers: dict[int, Any] = {}
         """By the identity of the original: what torch offers under two names stays one function."""
         self._handles: dict[str, _Handle] = {}
+        self._hooked: dict[str, Callable[..., None]] = {}
         self.active = True
-        _switch_off_in_forks(self)
+        _living.append(self)
 
     @property
     def names(self) -> list[str]:
@@ -79,8 +87,24 @@ class Patches:
             if not is_compiling() and self.active:
                 observe(*args)
 
+        _leave_uncompiled(hooked)
         self._handles[name] = register(hooked, **options)
+        self._hooked[name] = hooked
         return self._handles[name]
+
+    def suspend(self, name: str) -> None:
+        """Take a hook away for a while; `resume` brings it back. While none is there, torch calls modules faster."""
+        handle = self._handles.get(name)
+        hooks = handle.hooks_dict_ref() if handle is not None else None
+        if handle is not None and hooks is not None:
+            hooks.pop(handle.id, None)
+
+    def resume(self, name: str) -> None:
+        """Bring a suspended hook back."""
+        handle = self._handles.get(name)
+        hooks = handle.hooks_dict_ref() if handle is not None else None
+        if handle is not None and hooks is not None and self.active:
+            hooks[handle.id] = self._hooked[name]
 
     def replace(self, owner: Any, attribute: str, function: Callable[..., Any]) -> None:
         """Put `function` in place of `owner.attribute`, if torch has it in this version."""
@@ -92,21 +116,24 @@ class Patches:
     def remove(self) -> None:
         """Put everything back. A wrapper that someone else holds on to does nothing from now on."""
         self.active = False
-        for owner, attribute, original, watched in self._originals.values():
-            if owner.__dict__.get(attribute) is watched:
-                setattr(owner, attribute, original)
+        if self in _living:
+            _living.remove(self)
+        _buried.extend(self._originals.values())
+        _put_back()
         for handle in self._handles.values():
             handle.remove()
         self._originals.clear()
         self._wrappers.clear()
         self._handles.clear()
+        self._hooked.clear()
 
     def _observer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, unable to raise, and unseen by a function mode of the user's."""
-
+        """`function`, unable to raise, not compiled along with a function of the user's nor seen by their modes."""
         modes = torch._C._len_torch_function_stack
+        set_compiler = torch._C._dynamo.eval_frame.set_eval_frame
 
         def observe(*args: Any) -> Any:
+            compiler = set_compiler(None)
             try:
                 if modes() == 0:
                     return function(*args)
@@ -115,7 +142,11 @@ class Patches:
             except Exception as error:
                 self._guard.failed(name, error)
                 return None
+            finally:
+                if compiler is not None:
+                    set_compiler(compiler)
 
+        _leave_uncompiled(observe)
         return observe
 
     def _watched(
@@ -142,23 +173,60 @@ class Patches:
             return result
 
         watched.__code__ = watched.__code__.replace(co_filename=TRANSPARENT)
+        _leave_uncompiled(watched)
         # TorchScript cannot compile the wrapper; by these names, meant for its own, it finds the original.
         setattr(watched, "__script_if_tracing_wrapper", True)
-        setattr(watched, "__original_fn", original)
+        setattr(watched, "__original_fn", _unwatched(original))
         return functools.update_wrapper(watched, original)
+
+
+def living() -> int:
+    """How many watches go on."""
+    return len(_living)
+
+
+def _put_back() -> None:
+    """Restore what is not covered by the patch of another watch. What somebody else has patched since is left alone."""
+    left = -1
+    while len(_buried) != left:
+        left = len(_buried)
+        for patch in _buried[::-1]:
+            owner, attribute, original, watched = patch
+            if owner.__dict__.get(attribute) is watched:
+                setattr(owner, attribute, original)
+                _buried.remove(patch)
+    if not _living:
+        _buried.clear()
+
+
+def _unwatched(function: Any) -> Any:
+    """The function of torch below the wrappers of other watches."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_filename == TRANSPARENT:
+        return getattr(function, "__original_fn", function)
+    return function
 
 
 def _name(owner: Any, attribute: str) -> str:
     return f"{owner.__name__}.{attribute}"
 
 
-def _switch_off_in_forks(patches: Patches) -> None:
-    reference = weakref.ref(patches)
+def _leave_uncompiled(function: Any) -> None:
+    """Where compiled code of the user's leads into this one, it is run as it is; what it calls may be compiled."""
+    compiler: Any = torch._C._dynamo.eval_frame
+    if hasattr(compiler, "skip_code"):  # an older torch
+        compiler.skip_code(function.__code__)
+        return
+    action = compiler._FrameAction
+    strategy = compiler._FrameExecStrategy(action.SKIP, action.DEFAULT)
+    compiler.set_code_exec_strategy(function.__code__, strategy)
 
-    def switch_off() -> None:
-        patches = reference()
-        if patches is not None:
-            patches.active = False
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=switch_off)
+def _switch_off() -> None:
+    """In a process that was forked: it is not the one that is watched."""
+    for patches in _living:
+        patches.active = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_switch_off)

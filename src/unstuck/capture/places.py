@@ -51,6 +51,10 @@ class Places:
             if self._rank(entry.tb_frame.f_code.co_filename) == _USER
         )
 
+    def is_users(self, code: CodeType) -> bool:
+        """Was this written by the user, and not by a library, torch or us?"""
+        return self._rank(code.co_filename) == _USER
+
     def of_file(self, path: str, line: int, column: int) -> Place:
         """A line that never ran, such as that of a syntax error."""
         return Place(self._shown(path), line, column)

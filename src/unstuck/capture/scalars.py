@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,19 +12,41 @@ from torch import Tensor
 from unstuck.capture.tensors import reading
 from unstuck.events import Event
 
+_MOST_WAITING = 16
+"""Numbers of windows that are not recorded travel together, so many at a time."""
+
 
 class Slot:
-    """A number that has not arrived yet."""
+    """A number, or a row of numbers, that has not arrived yet."""
 
-    __slots__ = ("arrived", "value")
+    __slots__ = ("arrived", "then", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[Any], Any] | None = None) -> None:
         self.arrived = False
-        self.value: float | None = None
+        self.value: Any = None
+        self.then = then
+        """What to make of it when it has arrived."""
+
+
+class _Part(Slot):
+    """One of several things that arrive together."""
+
+    __slots__ = ("_place", "_whole")
+
+    def __init__(self, whole: Slot, place: int) -> None:
+        self._whole, self._place = whole, place
+
+    @property
+    def arrived(self) -> bool:  # type: ignore[override]
+        return self._whole.arrived
+
+    @property
+    def value(self) -> Any:
+        return self._whole.value[self._place]
 
 
 class Scalars:
-    """Collects device scalars during a window and fills their slots one window later."""
+    """Collects numbers on the device during a window and fills their slots one window later."""
 
     immediate = ("cpu",)
     """Devices whose numbers can be read without waiting."""
@@ -45,15 +67,22 @@ class Scalars:
     def later(self, scalar: Tensor) -> Any:
         """The number itself, or a `Slot` for it."""
         if self.is_immediate(scalar):
-            return scalar.item()
-        slot = Slot()
-        self._collected.append((slot, scalar.detach()))
-        return slot
+            return float(scalar.item())
+        return self._slot(scalar)
 
-    def turn(self) -> None:
+    def row_later(self, row: Tensor, then: Callable[[tuple[float, ...]], Any] = tuple) -> Any:
+        """What `then` makes of the numbers of a 1-d tensor, or a `Slot` for it."""
+        return then(tuple(row.tolist())) if self.is_immediate(row) else self._slot(row, then)
+
+    def parts_later(self, row: Tensor, then: Callable[[tuple[float, ...]], Sequence[Any]], parts: int) -> list[Any]:
+        """The things that `then` makes of the numbers of a 1-d tensor, or a `Slot` for each."""
+        made = self.row_later(row, then)
+        return [_Part(made, place) for place in range(parts)] if isinstance(made, Slot) else list(made)
+
+    def turn(self, sampled: bool = True) -> None:
         """A window ended: what was sent at the last turn has arrived, send what was collected since."""
         self._receive()
-        if self._collected:
+        if self._collected and (sampled or len(self._collected) >= _MOST_WAITING):
             slots, tensors = zip(*self._collected, strict=True)
             self._travelling = (list(slots), _Transfer(list(tensors)))
             self._collected = []
@@ -63,34 +92,43 @@ class Scalars:
         self.turn()
         self._receive()
 
+    def _slot(self, tensor: Tensor, then: Callable[[Any], Any] | None = None) -> Slot:
+        slot = Slot(then)
+        self._collected.append((slot, tensor.detach()))
+        return slot
+
     def _receive(self) -> None:
         if self._travelling is None:
             return
         slots, transfer = self._travelling
         self._travelling = None
         for slot, value in zip(slots, transfer.values(), strict=True):
-            slot.value, slot.arrived = value, True
+            slot.value, slot.arrived = slot.then(value) if slot.then else value, True
 
 
 class _Transfer:
-    def __init__(self, scalars: list[Tensor]) -> None:
+    def __init__(self, tensors: list[Tensor]) -> None:
         with reading():
-            device = scalars[0].device
-            stacked = torch.stack([scalar.to(device, torch.float32) for scalar in scalars])
+            device = tensors[0].device
+            self._shapes = [tensor.shape for tensor in tensors]
+            joined = torch.cat([tensor.to(device, torch.float32).reshape(-1) for tensor in tensors])
             self._done: torch.cuda.Event | None = None
             if device.type != "cuda":
-                self._host = stacked
+                self._host = joined
                 return
             # Copying into pinned memory does not wait for the stream, and the event tells when it is through.
-            self._host = torch.empty(stacked.shape, dtype=stacked.dtype, device="cpu", pin_memory=True)
-            self._host.copy_(stacked, non_blocking=True)
+            self._host = torch.empty(joined.shape, dtype=joined.dtype, device="cpu", pin_memory=True)
+            self._host.copy_(joined, non_blocking=True)
             self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._done.record()
 
-    def values(self) -> list[float]:
+    def values(self) -> list[float | tuple[float, ...]]:
         if self._done is not None:
             self._done.synchronize()
-        return [float(value) for value in self._host.tolist()]
+        numbers = iter(self._host.tolist())
+        return [
+            tuple(next(numbers) for _ in range(shape[0])) if shape else float(next(numbers)) for shape in self._shapes
+        ]
 
 
 def slots_of(event: Event) -> dict[str, Slot]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from unstuck.capture.guard import Guard
 from unstuck.capture.importing import after_import
@@ -19,17 +19,54 @@ from unstuck.record import Writer
 
 if TYPE_CHECKING:
     from unstuck.capture.attach import Attachment
+    from unstuck.capture.clock import Clock
 
 
 class TorchMissing(Exception):
     """torch is needed here and is not installed."""
 
 
-class Session:
-    """Watches this process. torch is never imported by us: observers attach when the program imports it."""
+class RunStopped(SystemExit):
+    """Raised in the training loop to end a hopeless run. Like any `SystemExit` it lets `finally` blocks run."""
 
-    def __init__(self, sink: Callable[[Event], None], losses: Sequence[NamedLoss] = ()) -> None:
-        self._sink = sink
+    CODE = 4
+    """What the process exits with."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self.CODE)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Listener(Protocol):
+    """Follows a run while it goes on."""
+
+    def heard(self, event: Event) -> None:
+        """An event was recorded."""
+
+    def window_ended(self) -> None:
+        """In the training thread, between two steps. May raise `RunStopped`."""
+
+
+class Session:
+    """Watches this process. torch is never imported by us: observers attach when the program imports it.
+
+    `every` asks for each so-manieth window to be recorded, `closely` for all those around one step.
+    """
+
+    def __init__(
+        self,
+        sink: Callable[[Event], None],
+        losses: Sequence[NamedLoss] = (),
+        every: int | None = None,
+        listener: Listener | None = None,
+        closely: int | None = None,
+    ) -> None:
+        self._sink = sink if listener is None else _both(sink, listener.heard)
+        self._every, self._closely = every, closely
+        self._listener = listener
         self._attachment: Attachment | None = None
         self._cancel: Callable[[], None] | None = None
         self._losses = losses
@@ -37,12 +74,22 @@ class Session:
         """Losses that were defined before torch was imported."""
         self._waiting: list[Callable[[], None]] = []
         self.places = Places()
-        self.guard = Guard(lambda text: sink(Note(step=self.steps, text=text)))
+        self.guard = Guard(self.note)
 
     @property
     def steps(self) -> int:
         """How many optimizer steps were taken."""
         return self._attachment.watch.clock.steps if self._attachment else 0
+
+    def note(self, text: str) -> None:
+        """Tell what could not be watched."""
+        self._sink(Note(step=self.steps, text=text))
+
+    @property
+    def clock(self) -> Clock:
+        """Counts the steps, once torch has been imported."""
+        assert self._attachment is not None
+        return self._attachment.watch.clock
 
     def install(self) -> None:
         """Begin, now or as soon as torch is imported."""
@@ -76,20 +123,32 @@ class Session:
 
     def _attach(self) -> None:
         from unstuck.capture.attach import Attachment
+        from unstuck.capture.clock import Clock
         from unstuck.capture.watch import Watch
 
-        self._attachment = Attachment(Watch(self._sink, self.guard, self.places))
+        watch = Watch(self._sink, self.guard, self.places, Clock(self._every, self._closely))
+        if self._listener is not None:
+            watch.after_window = self.guard.protect("the run so far", self._listener.window_ended)
+        self._attachment = Attachment(watch)
         for module, loss in self._found:
             self._attachment.watch_loss(module, loss.name)
 
 
+def _both(sink: Callable[[Event], None], heard: Callable[[Event], None]) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        sink(event)
+        heard(event)
+
+    return tell
+
+
 @contextlib.contextmanager
-def watching(record_path: str | os.PathLike[str]) -> Iterator[Session]:
+def watching(record_path: str | os.PathLike[str], every: int | None = None) -> Iterator[Session]:
     """Record what the `with` block trains. A crash inside is recorded and passes on."""
     from unstuck.capture.story import Story
 
     writer = Writer(record_path)
-    session = Session(writer)
+    session = Session(writer, every=every)
     story = Story(writer, session)
     story.begin(script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:]), source=None)
     session.install()

@@ -1,10 +1,11 @@
-"""Watches what moves the weights: optimizers, schedulers and the gradient scaler."""
+"""Watches what moves the weights: optimizers and their steps."""
 
 from __future__ import annotations
 
 import math
 import sys
 import weakref
+from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -15,11 +16,12 @@ from torch.optim import Optimizer
 from unstuck.capture.backwards import Backwards
 from unstuck.capture.carried import Used, used
 from unstuck.capture.nonfinite import Inspector
-from unstuck.capture.objects import parameters_of, rates
-from unstuck.capture.tensors import is_plain, may_measure, norm, norms, reading
+from unstuck.capture.objects import parameters_of
+from unstuck.capture.tensor_gauges import Started, TensorMeter
+from unstuck.capture.tensors import is_plain, may_measure, norms, reading
 from unstuck.capture.untrained import Untrained
 from unstuck.capture.watch import Watch
-from unstuck.events import OptimizerStep, Place, SchedulerStep, StepSkipped, Unscale
+from unstuck.events import OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
 _OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__
@@ -43,6 +45,8 @@ class _Running:
         self.place = place
         self.backwards = backwards
         self.facts: _Facts | None = None
+        self.started: Started | None = None
+        self.began = 0.0
 
     def is_outside(self, frame: FrameType | None) -> bool:
         """Is it still on the stack, around the step that `frame` belongs to?"""
@@ -61,10 +65,13 @@ class Steps:
         self._inspector = inspector
         self._backwards = backwards
         self._untrained = untrained
+        self._meter = TensorMeter(watch)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        self._in_scaler = False
-        self._scaler_stepped = False
+        self.in_scaler = False
+        self.scaler_stepped = False
+        self.skips = 0
+        """Steps that a scaler has left out."""
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step pre-hook."""
@@ -90,6 +97,9 @@ class Steps:
             self._untrained.check()
         if not (len(args) > 1 and args[1]) and not kwargs.get("closure"):
             running.facts = self._read_gradients(optimizer, place)
+        if watch.clock.sampled:
+            running.started = self._meter.before(optimizer)
+            running.began = perf_counter()
 
     def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step post-hook."""
@@ -99,72 +109,54 @@ class Steps:
         running = self._running.pop()
         if self._running:
             return
-        self._scaler_stepped = True
+        self.scaler_stepped = True
         place = running.place
         if _found_inf(optimizer):
-            self._skipped(optimizer)
+            self.skipped(optimizer)
             return
+        if watch.clock.sampled:
+            watch.timings.step += perf_counter() - running.began
         facts = running.facts or self._read_gradients(optimizer, place)
+        if running.started is not None:
+            self._meter.after(optimizer, running.started, facts.used)
         sampled, step = watch.clock.sampled, watch.clock.steps
+        in_closure = self._backwards.count > running.backwards
+        if sampled:
+            self._tell(optimizer, facts, place, in_closure)
+        watch.carried.stepped(optimizer, facts.used if sampled else None)
+        self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
+        watch.clock.step_taken()
+        self._backwards.end_window(sampled, optimizer, facts.norm, step, in_closure)
+
+    def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
+        watch = self._watch
         watch.emit(
             OptimizerStep(
-                step=step,
+                step=watch.clock.steps,
                 place=place,
                 optimizer=watch.objects.optimizer(optimizer),
                 parameters=facts.held,
                 with_grad=facts.with_grad,
                 grad_norm=facts.norm,
-                inside_closure=self._backwards.count > running.backwards,
+                inside_closure=in_closure,
+                through_scaler=self.in_scaler,
             )
         )
-        watch.carried.stepped(optimizer, facts.used if sampled else None)
-        self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
-        watch.clock.step_taken()
-        in_closure = self._backwards.count > running.backwards
-        self._backwards.end_window(sampled, facts.norm, rates(optimizer) if sampled else (), step, in_closure)
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
         if error is None:
             self._watch.announce_optimizer(optimizer)
 
-    def scaler_step_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optimizer | None:
-        """`scaler.step(optimizer)` is called."""
-        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
-        if not isinstance(optimizer, Optimizer) or not self._watch.is_listening():
-            return None
-        self._in_scaler, self._scaler_stepped = True, False
-        return optimizer
-
-    def scaler_step_after(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
-        """It returned; if no step hook was called it left the step out."""
-        self._in_scaler = False
-        if error is None and not self._scaler_stepped:
-            self._skipped(optimizer)
-
-    def unscale_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Unscale | None:
-        """`scaler.unscale_(optimizer)` is called: by the user, or by `scaler.step`, which does not count."""
-        watch = self._watch
-        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
-        if self._in_scaler or not watch.clock.sampled or not watch.is_listening():
-            return None
-        if not isinstance(optimizer, Optimizer):
-            return None
-        label = watch.objects.optimizer(optimizer)
-        return Unscale(step=watch.clock.steps, place=watch.places.here(), optimizer=label)
-
-    def unscale_after(self, event: Unscale, result: Any, error: BaseException | None) -> None:
-        """It returned."""
-        if error is None:
-            self._watch.emit(event)
-
-    def _skipped(self, optimizer: Optimizer) -> None:
+    def skipped(self, optimizer: Optimizer) -> None:
+        """A scaler left this step out."""
+        self.skips += 1
         watch = self._watch
         label = watch.objects.optimizer(optimizer)
         sampled = watch.clock.sampled
         watch.emit(StepSkipped(step=watch.clock.steps, place=watch.places.here(), optimizer=label))
         watch.clock.step_skipped()
-        self._backwards.end_window(sampled, None, ())
+        self._backwards.end_window(sampled)
 
     def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
         held = with_grad = 0
@@ -203,9 +195,10 @@ class Steps:
                 glance = gradient
                 break
             glance = gradient if glance is None else glance
-        if glance is None or not may_measure():
-            return False
-        return not self._watch.scalars.is_immediate(glance) or not math.isfinite(norm(glance).item())
+        if glance is None or not self._watch.scalars.is_immediate(glance) or not may_measure():
+            return False  # on a device the loss of the next step tells
+        # A gradient has no history, so no graph is built; `reading()` would take as long as the norm itself.
+        return not math.isfinite(torch.linalg.vector_norm(glance).item())
 
     def _is_training_thread(self) -> bool:
         watch = self._watch
@@ -214,36 +207,6 @@ class Steps:
         listening = watch.is_listening()
         watch.in_backward = inside
         return listening
-
-
-class Schedulers:
-    """Follows learning-rate schedulers; the step a scheduler takes while it is built does not count."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._depth = 0
-
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`scheduler.step` is called; chained schedulers call the steps of others."""
-        self._depth += 1
-        return args[0]
-
-    def after(self, scheduler: Any, result: Any, error: BaseException | None) -> None:
-        """It returned."""
-        self._depth -= 1
-        watch = self._watch
-        initial = getattr(scheduler, "_is_initial", False)
-        if self._depth or error is not None or initial or not watch.clock.sampled or not watch.is_listening():
-            return
-        optimizer = getattr(scheduler, "optimizer", None)
-        watch.emit(
-            SchedulerStep(
-                step=watch.clock.steps,
-                place=watch.places.here(),
-                kind=type(scheduler).__name__,
-                rates=rates(optimizer) if isinstance(optimizer, Optimizer) else (),
-            )
-        )
 
 
 def _frame_of_step(frame: FrameType | None) -> FrameType | None:

@@ -9,11 +9,12 @@ import platform
 import re
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from unstuck._version import __version__
-from unstuck.events import Crash, Note, RunEnded, RunStarted
-from unstuck.record import Writer
+from unstuck.capture.session import RunStopped
+from unstuck.events import Crash, Event, Note, RunEnded, RunStarted
 
 if TYPE_CHECKING:
     from unstuck.capture.session import Session
@@ -24,12 +25,12 @@ _LONGEST_MESSAGE = 4000
 class Story:
     """Writes the first and the last lines of a record."""
 
-    def __init__(self, writer: Writer, session: Session) -> None:
+    def __init__(self, writer: Callable[[Event], None], session: Session) -> None:
         self._write = writer
         self._session = session
         self._began = time.monotonic()
 
-    def begin(self, *, script: str, arguments: tuple[str, ...], source: bytes | None) -> None:
+    def begin(self, *, script: str, arguments: tuple[str, ...], source: bytes | None, watched: str = "run") -> None:
         """Tell what is about to run."""
         self._write(
             RunStarted(
@@ -41,13 +42,16 @@ class Story:
                 torch=_torch_version(),
                 process=os.getpid(),
                 source_hash=hashlib.sha256(source).hexdigest() if source is not None else "",
+                watched=watched,
             )
         )
 
     def end(self, error: BaseException | None, exit_code: int = 0) -> None:
         """Tell how it ended, and by which exception."""
-        status = "finished"
-        if isinstance(error, SystemExit):
+        status, reason = "finished", ""
+        if isinstance(error, RunStopped):
+            status, reason, exit_code = "stopped", error.reason, exit_code or RunStopped.CODE
+        elif isinstance(error, SystemExit):
             status = "exited"
         elif isinstance(error, KeyboardInterrupt):
             status, exit_code = "interrupted", exit_code or 130
@@ -60,7 +64,9 @@ class Story:
         if others:
             what = "1 process" if others == 1 else f"{others} processes"
             self._write(Note(text=f"what {what} did that the program started: only the first is watched"))
-        self._write(RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps))
+        self._write(
+            RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps, reason=reason)
+        )
 
     def _crash(self, error: BaseException) -> None:
         frames = self._session.places.of_traceback(error.__traceback__)
@@ -73,8 +79,17 @@ class Story:
                 kind=type(error).__name__,
                 message=str(error)[:_LONGEST_MESSAGE],
                 frames=frames,
+                **self._around(error),
             )
         )
+
+    def _around(self, error: BaseException) -> dict[str, Any]:
+        """What lay around at the crash, if torch had been imported at all."""
+        if "torch" not in sys.modules:
+            return {}
+        from unstuck.capture.wreck import examine
+
+        return self._session.guard.protect("the cause of the crash", examine)(error, self._session.places) or {}
 
 
 def _processes_started() -> int:

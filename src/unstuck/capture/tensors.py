@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unstuck.events import TensorFact
+from unstuck.events import ClassFact, TensorFact
 
 _PLAIN: set[type] = (
     {Tensor, torch.nn.Parameter, torch.nn.Buffer}
@@ -18,9 +20,16 @@ _PLAIN: set[type] = (
         torch.nn.Parameter,
     }
 )
-_HALVES = (torch.float16, torch.bfloat16)
-_FLOATS = (torch.float32, torch.float64, *_HALVES)
+HALVES = (torch.float16, torch.bfloat16)
+_FLOATS = (torch.float32, torch.float64, *HALVES)
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 MOST_TENSORS = 8
+_LARGEST_PART = 2**16
+"""Elements of a large tensor that means and spreads rest on; more if that would be too few examples."""
+_FEWEST_ROWS = 16
+_MOST_CLASSES = 32
+_MOST_COLUMNS = 64
+_FEW_LABELS = 1024
 
 
 def is_plain(value: object) -> bool:
@@ -68,7 +77,7 @@ class reading:
 def norm(tensor: Tensor) -> Tensor:
     """The L2 norm as a scalar on the tensor's device; NaN or infinite if an element is."""
     with reading():
-        wide: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in _HALVES else None)
+        wide: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in HALVES else None)
         return wide
 
 
@@ -77,10 +86,11 @@ def norms(tensors: Sequence[Tensor]) -> Tensor | None:
     if not tensors:
         return None
     with reading():
-        halves = any(tensor.dtype in _HALVES for tensor in tensors)
+        kinds = {tensor.dtype for tensor in tensors}
+        wide = torch.float64 if torch.float64 in kinds else torch.float32  # a double may not be narrowed
         found = (
-            torch._foreach_norm(list(tensors), 2, dtype=torch.float32)
-            if halves
+            torch._foreach_norm(list(tensors), 2, dtype=wide)
+            if not kinds.isdisjoint(HALVES)
             else torch._foreach_norm(list(tensors), 2)
         )
         first = tensors[0].device
@@ -125,22 +135,109 @@ def tensors_in(value: Any, depth: int = 2) -> list[Tensor]:
     return found[:MOST_TENSORS]
 
 
-def fact(tensor: Tensor, *, made_by: str = "", ranged: bool = False, class_axis: int | None = None) -> TensorFact:
-    """What a rule may want to know of a tensor; its range only when `ranged`."""
-    low = high = None
-    sums_to_one = False
-    if ranged and is_plain(tensor) and tensor.numel() > 0 and may_measure():
+def is_whole(value: object) -> bool:
+    """A dense tensor of whole numbers with data."""
+    return type(value) is Tensor and value.dtype in _WHOLE and value.layout is torch.strided and not value.is_meta
+
+
+def fact(
+    tensor: Tensor,
+    *,
+    made_by: str = "",
+    axis: int | None = None,
+    ranged: bool = False,
+    class_axis: int | None = None,
+    ignored: int | None = None,
+) -> TensorFact:
+    """What a rule may want to know of a tensor; numbers about its values only when `ranged`.
+
+    `class_axis` is where scores or probabilities have their classes, `ignored` a label that does not count.
+    """
+    numbers: dict[str, Any] = {}
+    if ranged and tensor.numel() > 0 and may_measure():
         with reading():
-            low, high = (float(end) for end in torch.aminmax(tensor))
-            if class_axis is not None and low >= 0 and high <= 1.001:
-                totals = tensor.float().sum(class_axis)
-                sums_to_one = bool((totals - 1).abs().max() < 1e-2)
+            if is_plain(tensor):
+                numbers = _about_values(tensor.detach(), class_axis)
+            elif is_whole(tensor):
+                numbers = _about_labels(tensor, ignored)
     return TensorFact(
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
-        low=low,
-        high=high,
         requires_grad=tensor.requires_grad,
         made_by=made_by,
-        sums_to_one=sums_to_one,
+        axis=axis,
+        **numbers,
+    )
+
+
+def _about_values(tensor: Tensor, class_axis: int | None) -> dict[str, Any]:
+    low, high = (float(end) for end in torch.aminmax(tensor))
+    numbers: dict[str, Any] = {"low": low, "high": high}
+    rows = _some_rows(tensor)
+    numbers["mean"], numbers["spread"], between = _moments(rows)
+    has_examples = tensor.dim() > 0 and len(rows) > 1 and class_axis != 0
+    if has_examples:
+        numbers["between"] = between
+    if class_axis is not None:
+        if low >= 0 and high <= 1.001:
+            totals = tensor.float().sum(class_axis)
+            numbers["sums_to_one"] = bool((totals - 1).abs().max() < 1e-2)
+        if has_examples:
+            numbers["classes"] = _counted(rows.argmax(class_axis))
+    return numbers
+
+
+def _some_rows(tensor: Tensor) -> Tensor:
+    """The tensor, or rows spread over it if it is large, in at least single precision."""
+    rows = len(tensor) if tensor.dim() > 0 else 1
+    wanted = max(_FEWEST_ROWS, _LARGEST_PART * rows // tensor.numel())
+    part = tensor[:: -(-rows // wanted)] if rows > wanted else tensor
+    return part.float() if part.dtype in HALVES else part
+
+
+def _moments(rows: Tensor) -> tuple[float, float, float]:
+    """Mean and standard deviation of all values, and that from row to row, averaged over the columns."""
+    table = rows.reshape(len(rows) if rows.dim() > 0 else 1, -1)
+    table = table[:, :: -(-table.shape[1] // _MOST_COLUMNS)]
+    # Column by column first: for a small table a handful of numbers in python is faster than more operations.
+    variances, means = (found.tolist() for found in torch.var_mean(table, 0, correction=0))
+    count = len(means)
+    mean = sum(means) / count
+    between = sum(variance**0.5 for variance in variances) / count
+    spread = (sum(variances) / count + sum((part - mean) ** 2 for part in means) / count) ** 0.5
+    return mean, spread, between
+
+
+def _about_labels(tensor: Tensor, ignored: int | None) -> dict[str, Any]:
+    classes = _counted(tensor, in_order=tensor.dim() == 1, ignored=ignored)
+    if not classes.total:
+        return {"classes": classes}
+    return {"low": min(classes.counts), "high": max(classes.counts), "classes": classes} | _ends(tensor, classes)
+
+
+def _ends(tensor: Tensor, classes: ClassFact) -> dict[str, Any]:
+    """The range of labels so many that not all of them were kept."""
+    if classes.distinct <= _MOST_CLASSES or classes.total < tensor.numel():
+        return {}
+    low, high = torch.aminmax(tensor)
+    return {"low": int(low), "high": int(high)}
+
+
+def _counted(labels: Tensor, *, in_order: bool = False, ignored: int | None = None) -> ClassFact:
+    flat = labels.reshape(-1)
+    if flat.numel() <= _FEW_LABELS:
+        values = flat.tolist()
+        counts = dict(Counter(values))
+    else:
+        values = flat[:_FEW_LABELS].tolist()
+        ids, often = torch.unique(flat, return_counts=True)
+        counts = dict(zip(ids.tolist(), often.tolist(), strict=True))
+    counts.pop(ignored, None)
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    changes = sum(map(operator.ne, values, values[1:])) / (len(values) - 1) if in_order and len(values) > 1 else None
+    return ClassFact(
+        counts={int(label): count for label, count in ranked[:_MOST_CLASSES]},
+        distinct=len(ranked),
+        total=sum(counts.values()),
+        changes=changes,
     )

@@ -44,6 +44,7 @@ class Output(NamedTuple):
     norm: Tensor | None
     tensor: weakref.ref[Tensor]
     version: int = -1
+    size: int = 0
     inputs: tuple[_Passed, ...] | None = None
     """What went into the module; None if that is not known."""
 
@@ -91,9 +92,17 @@ class Trail:
         for tensor in outputs:
             # No weak reference may stay on a parameter: torch refuses to swap such tensors.
             if not isinstance(tensor, nn.Parameter):
-                found = Output(reference, place, norm(tensor), weakref.ref(tensor), _version(tensor), inputs)
+                known = self._known(tensor)
+                size = known.norm if known is not None else norm(tensor)
+                found = Output(reference, place, size, weakref.ref(tensor), _version(tensor), tensor.numel(), inputs)
                 self.outputs.append(found)
                 self._by_tensor[id(tensor)] = found
+
+    def _known(self, tensor: Tensor) -> Output | None:
+        """The same tensor as a module inside returned it, not measured again."""
+        known = self._by_tensor.get(id(tensor))
+        same = known is not None and known.tensor() is tensor and known.version == _version(tensor)
+        return known if same else None
 
     def all_finite(self) -> bool:
         """Were the outputs of all modules measured, and finite?"""
@@ -117,10 +126,8 @@ class Trail:
             return None
         found = []
         for tensor in tensors:
-            version = _version(tensor)
-            known = self._by_tensor.get(id(tensor))
-            same = known is not None and known.tensor() is tensor and known.version == version
-            found.append(_Passed(weakref.ref(tensor), version, known.norm if known is not None and same else None))
+            known = self._known(tensor)
+            found.append(_Passed(weakref.ref(tensor), _version(tensor), known.norm if known is not None else None))
         return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from unstuck.capture.frozen import FrozenStatistics
 from unstuck.capture.objects import Model, parameter_fact, parameters_of
 from unstuck.capture.tensors import is_plain, may_measure, norm, norms
 from unstuck.capture.watch import Watch
@@ -20,9 +21,12 @@ class Untrained:
         self._still: dict[int, tuple[int, float]] = {}
         """Version and norm of each candidate when first seen; updates by `.data` leave the version alone."""
         self._told: set[tuple[Place | None, frozenset[str]]] = set()
+        self._statistics = FrozenStatistics(watch)
 
     def check(self) -> None:
         """An optimizer is about to step; from the second step on, what has not moved is told."""
+        self._announce_changes()
+        self._statistics.check()
         if not may_measure():
             return
         held = {id(p) for optimizer, _ in self._watch.objects.optimizers() for p in parameters_of(optimizer)}
@@ -37,6 +41,11 @@ class Untrained:
         for model in self._watch.objects.models():
             for place, facts in model.rebuilt.items():
                 self._tell(facts, place, ())
+
+    def _announce_changes(self) -> None:
+        for optimizer, _ in self._watch.objects.optimizers():
+            if self._watch.objects.has_news(optimizer):
+                self._watch.announce_optimizer(optimizer)
 
     def _tell(self, facts: tuple[ParameterFact, ...], place: Place | None, sizes: tuple[float, ...]) -> None:
         matter = (place, frozenset(fact.name for fact in facts))

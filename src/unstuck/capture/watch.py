@@ -10,11 +10,15 @@ from unstuck.capture.clock import Clock
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
 from unstuck.capture.scalars import Scalars, Slot, filled, slots_of
+from unstuck.capture.timings import Timings
 from unstuck.events import Event, Note
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
+
+    from unstuck.capture.batches import Batches
+    from unstuck.capture.evaluations import Evaluations
 
 from unstuck.capture.carried import Carried
 from unstuck.capture.objects import Model, Objects
@@ -23,13 +27,26 @@ from unstuck.capture.objects import Model, Objects
 class Watch:
     """The state of one watched process. Events go to `sink` in the order they happened."""
 
-    def __init__(self, sink: Callable[[Event], None], guard: Guard, places: Places) -> None:
+    def __init__(self, sink: Callable[[Event], None], guard: Guard, places: Places, clock: Clock | None = None) -> None:
         self.guard = guard
         self.places = places
-        self.clock = Clock()
+        self.clock = clock or Clock()
+        self.when_sampling_changes: Callable[[bool], None] = lambda sampled: None
+        self.after_window: Callable[[], None] = lambda: None
+        """Called between two steps, when everything about the window has been told."""
+        self._was_sampled = True
         self.objects = Objects()
         self.scalars = Scalars()
+        self.timings = Timings()
+        self.order: dict[int, int] = {}
+        """Modules by identity, numbered in the order in which they first ran in training."""
         self.in_backward = False
+        self.attentive = False
+        """Is an evaluation being looked at, in a window that need not be sampled?"""
+        self.batches: Batches | None = None
+        self.evaluations: Evaluations | None = None
+        self.synced: bool | None = None
+        """Under DistributedDataParallel: will the next backward reduce the gradients over the ranks?"""
         self.carried = Carried()
         self.losses: list[float | Slot] = []
         """Of the backwards of this window since gradients were last cleared."""
@@ -78,7 +95,11 @@ class Watch:
 
     def turn(self) -> None:
         """A window ended."""
-        self.scalars.turn()
+        sampled = self.clock.sampled
+        if sampled is not self._was_sampled:
+            self._was_sampled = sampled
+            self.when_sampling_changes(sampled)
+        self.scalars.turn(self.clock.sampled)
         self._write_arrived()
 
     def finish(self) -> None:
@@ -101,7 +122,8 @@ class Watch:
 
     def announce_optimizer(self, optimizer: Optimizer) -> None:
         """Tell of an optimizer as it is now."""
-        self.tell(self.objects.optimizer_seen(optimizer, self.clock.steps, self.places.here()))
+        if self.objects.may_tell(optimizer):
+            self.tell(self.objects.optimizer_seen(optimizer, self.clock.steps, self.places.here()))
 
     def model_around(self, part: nn.Module) -> Model:
         """The known model that a module is a part of; else the module itself."""

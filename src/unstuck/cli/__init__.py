@@ -14,11 +14,13 @@ from unstuck.cli.common import BAD_INPUT, INTERNAL, HelpFormatter, Stop, apology
 VERBS = {
     "lint": "find mistakes in scripts without running them",
     "run": "run a training script and say why it does not learn",
+    "check": "look at a model, its loss, optimizer and one batch before training",
     "surface": "show a loss on its own and say what is wrong with its shape",
     "report": "judge the record of an earlier run again",
     "lsp": "serve an editor: findings while you type, pages, quick fixes",
     "explain": "read about one pitfall",
     "rules": "list every pitfall that is recognised",
+    "doctor": "try on this machine what is promised",
 }
 INTERRUPTED = 130
 PIPE_CLOSED = 141

@@ -26,6 +26,7 @@ EXIT_CODES = """exit codes:
   2   wrong usage, or input that cannot be read
   3   an optional dependency is missing
 """
+STOPPED_CODE = "  4   --stop-on ended the script early\n"
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -8,23 +8,29 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
-from unstuck.cli.runs import new_run_folder, report_on
+from unstuck.cli.runs import new_run_folder, report_on, runs_by_age
+
+if TYPE_CHECKING:
+    from unstuck.findings import Diagnosis
+    from unstuck.live.monitor import Monitor
 
 DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and say why it does not learn.
 
-Everything after SCRIPT belongs to the script. Its output is untouched; the report goes to stderr."""
+Everything after SCRIPT belongs to the script. Its output is untouched; the report goes to stderr, and errors that
+are certain while the script still runs are announced there at once."""
 EPILOG = (
     common.EXIT_CODES
+    + common.STOPPED_CODE
     + """
 When the script itself ends with another code than 0, that code is passed on.
 """
 )
-WITH_VALUE = ("--format", "--output", "--fail-on", "--loss")
+WITH_VALUE = ("--format", "--output", "--fail-on", "--loss", "--every", "--stop-on")
 
 
 class Split(NamedTuple):
@@ -51,9 +57,12 @@ def main(arguments: Sequence[str]) -> int:
     home, stream = os.getcwd(), sys.stderr
     if options.output:
         options.output = os.path.abspath(options.output)
-    code, folder = _launch(split.target, split.theirs, split.as_module, options.loss)
-    with _back_in(home):
-        return _report(folder, options, stream, code)
+    from unstuck.capture.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        code, folder = _launch(split, options, stream, interrupts.program_ended)
+        with _back_in(home):
+            return _report(folder, options, stream, code)
 
 
 @contextlib.contextmanager
@@ -97,21 +106,94 @@ def _parser() -> argparse.ArgumentParser:
         help="record what a loss of yours is given, for `unstuck surface LOSS --around latest`: MODULE:NAME, "
         "FILE.py:NAME, or NAME if the script defines it; may be repeated",
     )
+    parser.add_argument(
+        "--every",
+        metavar="N",
+        type=_whole,
+        help="record each N-th step, from the first, whatever it costs (default: all at first, then as many as cost "
+        "next to nothing)",
+    )
+    parser.add_argument(
+        "--stop-on",
+        choices=("error", "warning"),
+        help="end the script at the first such finding that is certain while it runs, as sys.exit would, with code 4",
+    )
+    parser.add_argument(
+        "--replay-nonfinite",
+        action="store_true",
+        help="look at every module around the step in which the last run of this script met its first NaN or infinity; "
+        "needs a script that repeats itself, so fix its seeds",
+    )
     parser.add_argument("--quiet", action="store_true", help="print no report; the record and the exit code remain")
     return parser
 
 
-def _launch(target: str, theirs: list[str], as_module: bool, losses: list[str]) -> tuple[int, Path]:
+def _whole(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 on")
+    return int(word)
+
+
+def _launch(
+    split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]
+) -> tuple[int, Path]:
     from unstuck.capture import LaunchError, launch
 
-    folder, moved = new_run_folder(target)
+    assert split.target is not None
+    closely = _broken_step(split.target) if options.replay_nonfinite else None
+    folder, moved = new_run_folder(split.target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
     try:
-        return launch(target, theirs, as_module=as_module, record_path=folder, losses=losses), folder
+        code = launch(
+            split.target,
+            split.theirs,
+            as_module=split.as_module,
+            record_path=folder,
+            losses=options.loss,
+            every=options.every,
+            closely=closely,
+            listener=_monitor(folder, options, stream),
+            when_ended=when_ended,
+        )
+        return code, folder
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise common.Stop(str(error)) from None
+
+
+def _broken_step(target: str) -> int:
+    """The step in which the last run of this script met its first non-finite value."""
+    from unstuck.events import NonFinite
+    from unstuck.record import RecordError, read
+
+    for folder in runs_by_age():
+        try:
+            record = read(folder)
+        except RecordError:
+            continue
+        if record.started.script == target:
+            broken = next(record.of(NonFinite), None)
+            if broken is not None:
+                return broken.step
+            raise common.Stop(f"the last run of {target} met no NaN or infinity, so there is nothing to replay.")
+    raise common.Stop(f"there is no run of {target} on record here; run it once without --replay-nonfinite.")
+
+
+def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monitor:
+    from unstuck.live.monitor import Monitor
+    from unstuck.record.store import record_file
+
+    # A report for programs that goes to the same stream must stay alone there.
+    is_silent = options.quiet or (options.format != "text" and not options.output)
+
+    def tell(diagnosis: Diagnosis) -> None:
+        from unstuck.live.announce import announce
+
+        if not is_silent:
+            announce(diagnosis, stream)
+
+    return Monitor(record_file(folder), tell, options.stop_on)
 
 
 def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int) -> int:
@@ -121,7 +203,8 @@ def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
     except common.Stop as stop:
-        print(f"unstuck: {stop}", file=stream)
+        if _has_begun(folder):  # if not, the launcher has said why
+            print(f"unstuck: {stop}", file=stream)
         ours = stop.code
     except Exception as error:
         if not code or os.environ.get("UNSTUCK_RAISE"):
@@ -129,3 +212,14 @@ def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int
         print(common.apology(error), file=stream)
         return code
     return code or ours
+
+
+def _has_begun(folder: Path) -> bool:
+    """Was anything recorded? Not on a disk that is full or cannot be written."""
+    from unstuck.record.store import record_file
+
+    try:
+        with record_file(folder).open("rb") as record:
+            return record.readline().endswith(b"\n")
+    except OSError:
+        return False

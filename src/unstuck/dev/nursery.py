@@ -22,7 +22,8 @@ class Nursery:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "unstuck.dev.nursery"]
-        environment = {**os.environ, "UNSTUCK_RAISE": "1"}
+        # Two threads on small tensors only wait for each other on a busy machine.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "UNSTUCK_RAISE": "1"}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         atexit.register(self.close)

@@ -12,7 +12,7 @@ import msgspec
 from unstuck.findings import Severity
 from unstuck.judge import spelled
 from unstuck.linting.patterns import Patterns, relative
-from unstuck.rule import Rule, all_rules, nearest, rules_named
+from unstuck.rule import Rule, nearest, rules_named, source_rules
 
 FAIL_ON = ("error", "warning", "advice", "never")
 
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules to ask."""
-        chosen = [rule for rule in all_rules() if self.select is None or rule.code in self.select]
+        chosen = [rule for rule in source_rules() if self.select is None or rule.code in self.select]
         return tuple(rule for rule in chosen if rule.code not in self.ignore)
 
     def ignored_in(self, path: str) -> frozenset[str]:

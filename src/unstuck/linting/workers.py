@@ -10,7 +10,7 @@ from typing import IO, Any
 import msgspec
 
 from unstuck.linting.outcome import Outcome, outcomes_of
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, source_rules
 from unstuck.source.project import Modules
 
 WORTH_A_WORKER = 300_000
@@ -137,7 +137,7 @@ def serve() -> None:
     answers = sys.stdout.buffer
     while (raw := _receive(sys.stdin.buffer)) is not None:
         task = msgspec.msgpack.decode(raw, type=_Task)
-        rules = [rule for rule in all_rules() if rule.code in task.codes]
+        rules = [rule for rule in source_rules() if rule.code in task.codes]
         _send(answers, msgspec.msgpack.encode(list(outcomes_of(map(Path, task.names), rules, modules))))
 
 

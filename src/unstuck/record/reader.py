@@ -17,6 +17,7 @@ from unstuck.events import (
     Event,
     Gauges,
     LossCall,
+    LossesBetween,
     ModelSeen,
     Note,
     OptimizerSeen,
@@ -77,12 +78,11 @@ class Record(NamedTuple):
     def losses(self) -> list[tuple[int, float]]:
         """The loss by step; by backward in a run that never steps. Non-finite values are absent."""
         gauges = list(self.of(Gauges))
-        never_stepped = all(gauge.step == 0 for gauge in gauges)
-        return [
-            (index if never_stepped else gauge.step, gauge.loss)
-            for index, gauge in enumerate(gauges)
-            if gauge.loss is not None
-        ]
+        if all(gauge.step == 0 for gauge in gauges):
+            return [(index, gauge.loss) for index, gauge in enumerate(gauges) if gauge.loss is not None]
+        between = [pair for told in self.of(LossesBetween) for pair in zip(told.steps, told.values, strict=True)]
+        known = [*((gauge.step, gauge.loss) for gauge in gauges), *between]
+        return sorted(((step, loss) for step, loss in known if loss is not None), key=lambda pair: pair[0])
 
     def setup(self) -> Setup:
         """The live objects as this run last showed them, each loss and backward once per call site."""

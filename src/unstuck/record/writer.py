@@ -11,12 +11,24 @@ from unstuck.events import Crash, Event, NonFinite, Note, RunEnded
 from unstuck.record.store import RecordError, record_file
 
 DISK_BUDGET = 64 * 2**20
+_RESERVE = 64 * 2**10
+"""Kept free for the outcome, and half of it for the very last line."""
 _SUMMARIES = (RunEnded, NonFinite, Crash, Note)
-_encoder = msgspec.json.Encoder()
+
+
+def _without_number(value: object) -> int:
+    """The size of a ragged dimension is a symbol of torch's: -1."""
+    if type(value).__name__ != "SymInt":
+        raise TypeError(f"{type(value).__name__} is nothing a record holds")
+    return -1
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_without_number)
 
 
 class Writer:
-    """Writes events to a new file. A full or read-only disk stops the recording, never the program.
+    """Writes events to a new file of at most `budget` bytes. A full or read-only disk stops the recording, never the
+    program.
 
     `path` is the run directory (made if missing) or a `.jsonl` file; an existing record is not overwritten.
     """
@@ -36,11 +48,11 @@ class Writer:
         if self._descriptor is None or (self._only_summaries and not isinstance(event, _SUMMARIES)):
             return
         line = _encoder.encode(event) + b"\n"
-        if not self._only_summaries and self._written + len(line) > self._budget:
+        if self._written + len(line) <= self._limit_for(event):
+            self._append(line)
+        elif not self._only_summaries:
             self._enter_summary_mode(event.step)
             self(event)
-            return
-        self._append(line)
 
     def close(self) -> None:
         """Close the file. Later events are ignored."""
@@ -62,6 +74,12 @@ class Writer:
             ) from error
         except OSError as error:
             self._stop(error)
+
+    def _limit_for(self, event: Event) -> int:
+        reserve = min(_RESERVE, self._budget // 2)
+        if not self._only_summaries:
+            return self._budget - reserve
+        return self._budget if isinstance(event, RunEnded) else self._budget - reserve // 2
 
     def _append(self, line: bytes) -> None:
         assert self._descriptor is not None

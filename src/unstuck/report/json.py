@@ -89,6 +89,7 @@ def _run(run: RunSummary | None) -> Json | None:
         "script": run.script,
         "arguments": run.arguments,
         "status": run.status,
+        "reason": run.reason,
         "exit_code": run.exit_code,
         "steps": run.steps,
         "seconds": run.seconds,
@@ -158,7 +159,7 @@ def _fix(fix: Fix) -> Json:
 def _trend(trend: Trend | None) -> Json | None:
     if trend is None:
         return None
-    return {"word": trend.word, "steps": trend.steps, "first": trend.first, "last": trend.last}
+    return {name: getattr(trend, name) for name in trend.__struct_fields__}
 
 
 def _problem(problem: Problem) -> Json:

@@ -8,6 +8,7 @@ import msgspec
 
 from unstuck.events import Crash, Place
 from unstuck.judge import Verdict
+from unstuck.report.received import received
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -26,13 +27,17 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     arguments: tuple[str, ...] = ()
     status: str = "unfinished"
-    """`finished`, `exited`, `interrupted`, `crashed`, or `unfinished` when the record has no end."""
+    """`finished`, `exited`, `interrupted`, `crashed`, `stopped`, `running`, or `unfinished`: the record has no end."""
+    reason: str = ""
+    """Why it was stopped."""
     exit_code: int | None = None
     steps: int = 0
     seconds: float | None = None
     crash: Crash | None = None
     record: str = ""
     """Where the record lies."""
+    received: tuple[str, ...] = ()
+    """What the models received, a sentence for each input."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +68,11 @@ def run_summary(record: Record, path: str) -> RunSummary:
         script=started.script,
         arguments=started.arguments,
         status=ended.status if ended else "unfinished",
+        reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
         steps=ended.steps if ended else max((event.step for event in record.events), default=0),
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,
+        received=received(record),
     )

@@ -28,6 +28,8 @@ ENDED = {
     "exited": "exited",
     "interrupted": "was interrupted",
     "crashed": "crashed",
+    "stopped": "was stopped early,",
+    "running": "is still running",
     "unfinished": "left no end on record",
 }
 
@@ -62,6 +64,8 @@ def _heading(result: Result, prose: int) -> list[Line]:
     lines: list[Line] = [[], [(rule, "quiet")], *_wrapped(_run_sentence(run), prose)]
     if result.verdict.trend and result.verdict.trend.steps:
         lines += _wrapped(trend_sentence(result.verdict.trend), prose)
+    for sentence in run.received:
+        lines += _wrapped(sentence, prose, "quiet")
     if run.crash and not result.verdict.diagnoses:
         where = f" at {run.crash.place}" if run.crash.place else ""
         lines += _wrapped(f"No rule explains the {run.crash.kind}{where}.", prose)
@@ -72,12 +76,13 @@ def _run_sentence(run: RunSummary) -> str:
     words = shlex.join([run.script, *run.arguments])
     after = f"after {count(run.steps, 'optimizer step')}"
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
-    return f"{words} {ENDED.get(run.status, run.status)} {after}{took}."
+    because = f", because of {run.reason}" if run.reason else ""
+    return f"{words} {ENDED.get(run.status, run.status)} {after}{took}{because}."
 
 
 def trend_sentence(trend: Trend) -> str:
     """Where the loss went, in its own numbers."""
-    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'sampled step')}"
+    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
     if trend.word == "non-finite":
         began = "" if trend.first is None else f" (it began at {number(trend.first)})"
         return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
@@ -85,6 +90,9 @@ def trend_sentence(trend: Trend) -> str:
         return f"One loss was seen: {number(trend.last)}."
     if trend.word == "too short":
         return f"The loss went {values}: too short to tell a direction from the noise."
+    if trend.runs_to_go is not None:
+        pace = f"at this pace it would take {trend.runs_to_go:.0f} more runs as long to reach 0"
+        return f"The loss is {trend.word}: {values}; {pace}."
     return f"The loss is {trend.word}: {values}."
 
 

@@ -1,4 +1,4 @@
-"""Reads a model and its optimizer and, given a batch, tries one forward and backward that leaves no trace."""
+"""Reads a model and its optimizer and, given a batch, tries out a step and a few passes that leave no trace."""
 
 from __future__ import annotations
 
@@ -7,11 +7,35 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from unstuck.capture import Session, TorchMissing
-from unstuck.events import Backward, Event, LossCall, ModelSeen, OptimizerSeen, Setup
+from unstuck.events import (
+    Backward,
+    BatchSeen,
+    Event,
+    LayersRan,
+    LossCall,
+    ModelSeen,
+    OptimizerSeen,
+    ParameterFact,
+    Setup,
+    Trial,
+)
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
+
+    from unstuck.setup.strays import Ran
+
+UNTRIED = {
+    "batch-mixing": ("examples", "the examples of this batch could not be exchanged one by one"),
+    "future-leak": ("future", "the targets are not the inputs, shifted or not"),
+}
+"""By the name of a rule: the part of the trial it rests on, and why that may not have been possible."""
+
+WHO_CALLED = (
+    "unstuck.check called your model on the batch you gave; a tuple or list of inputs is given as "
+    "model(*inputs), a dict as model(**inputs), and the loss as loss_fn(output, target)."
+)
 
 
 def probe(
@@ -20,12 +44,13 @@ def probe(
     optimizer: Optimizer | Iterable[Optimizer] | None = None,
     batch: Any = None,
 ) -> Setup:
-    """What `check` looks at; given `loss_fn` and `batch` it runs one forward, loss and backward.
+    """What `check` looks at; given `loss_fn` and `batch` it runs forward, loss, backward and step once, and a few
+    passes in evaluation mode with a part of the batch changed.
 
     `batch` is `(inputs, target)`, where a tuple or list of inputs is given as `model(*inputs)` and a dict as
     `model(**inputs)`; or one dict or tensor, given as `model(**batch)` or `model(batch)` and, in place of a target,
     to `loss_fn`.
-    Afterwards weights, buffers, gradients, modes and random generators are as they were. What the user's code
+    Afterwards weights, buffers, gradients, modes, states and random generators are as they were. What the user's code
     raises passes on, with a note of who called it.
     """
     try:
@@ -34,64 +59,127 @@ def probe(
         raise TorchMissing(
             "Looking at a live model needs torch, which is not installed here: pip install torch"
         ) from None
-    from unstuck.capture.objects import Objects, parameter_fact
+    from unstuck.capture.objects import Objects
+    from unstuck.setup.groups import with_small_steps
 
     _must_be_module(model)
     objects = Objects()
     known = objects.model(model)
     objects.learn_names(known)
-    optimizers = [objects.optimizer_seen(item, 0, None) for item in _as_list(optimizer)]
+    given = _as_list(optimizer)
+    optimizers = [with_small_steps(item, objects.optimizer_seen(item, 0, None)) for item in given]
     events: list[Event] = []
-    missing: list[Any] = []
+    missing: tuple[ParameterFact, ...] = ()
+    trial: Trial | None = None
     if loss_fn is not None and batch is not None:
-        missing = _try_out(model, loss_fn, batch, events)
+        missing, trial = _try_out(model, loss_fn, given, batch, events)
     return Setup(
-        models=tuple(event for event in events if isinstance(event, ModelSeen)) or (known.seen(0),),
+        models=_seen_of(events, model, loss_fn) or (known.seen(0),),
         optimizers=tuple(optimizers) or tuple(event for event in events if isinstance(event, OptimizerSeen)),
         losses=tuple(event for event in events if isinstance(event, LossCall)),
         backwards=tuple(event for event in events if isinstance(event, Backward)),
-        missing_gradients=tuple(parameter_fact(name, parameter) for name, parameter in missing),
+        batches=tuple(event for event in events if isinstance(event, BatchSeen)),
+        layers=tuple(event for event in events if isinstance(event, LayersRan)),
+        missing_gradients=missing,
+        trial=trial,
+        untried=_untried(trial),
     )
 
 
-def _try_out(
-    model: nn.Module, loss_fn: Callable[[Any, Any], Any], batch: Any, events: list[Event]
-) -> list[tuple[str, nn.Parameter]]:
-    """Run the batch once under watch; the trainable parameters that got no gradient."""
-    import torch
+def _seen_of(events: list[Event], *given: Any) -> tuple[ModelSeen, ...]:
+    """The models that were given; a loss may call others, such as the opponent in a GAN."""
+    from torch import nn
 
+    keys = {id(parameter) for each in given if isinstance(each, nn.Module) for parameter in each.parameters()}
+    seen = (event for event in events if isinstance(event, ModelSeen))
+    return tuple(event for event in seen if keys.issuperset(fact.key for fact in event.parameters))
+
+
+def _untried(trial: Trial | None) -> dict[str, str]:
+    if trial is None:
+        return dict.fromkeys(UNTRIED, "no batch and loss were given to try")
+    return {name: why for name, (part, why) in UNTRIED.items() if part not in trial.done}
+
+
+def _try_out(
+    model: nn.Module, loss_fn: Callable[[Any, Any], Any], optimizers: list[Optimizer], batch: Any, events: list[Event]
+) -> tuple[tuple[ParameterFact, ...], Trial]:
+    """Run the batch once under watch, then on the side; the trainable parameters that got no gradient."""
+    from torch import nn
+
+    from unstuck.capture.objects import parameter_fact, parameters_of, unwrap
+    from unstuck.setup import strays, trial
+    from unstuck.setup.inputs import split
     from unstuck.setup.restore import untouched
 
-    models = [model, loss_fn] if isinstance(loss_fn, torch.nn.Module) else [model]
-    session = Session(events.append)
+    _must_have_shapes(model)
+    inputs, target = split(batch)
+    models = [model, loss_fn] if isinstance(loss_fn, nn.Module) else [model]
+    ran = strays.Ran(models, (tensor for optimizer in optimizers for tensor in parameters_of(optimizer)))
+    with untouched(*models, optimizers=optimizers), ran.watching():
+        _forget_gradients(models)
+        _step_under_watch(model, loss_fn, inputs, target, events, ran)
+        inner = unwrap(model)
+        missing = [(n, p) for n, p in inner.named_parameters() if p.requires_grad and p.grad is None]
+        unregistered, cut_off, norms = ran.strays(), ran.cut_off(inner), strays.gradient_norms(inner)
+        step = trial.one_step(inner, optimizers)
     with untouched(*models):
-        for parameter in (parameter for each in models for parameter in each.parameters()):
-            parameter.grad = None
-        session.install()
-        try:
-            with torch.enable_grad():
-                inputs, target = _split(batch)
+        seen = trial.in_evaluation(model, loss_fn, inputs, target)
+    return tuple(parameter_fact(name, parameter) for name, parameter in missing), Trial(
+        done=(*seen.done, "step") if step.taken else tuple(seen.done),
+        between_examples=seen.between_examples,
+        from_future=seen.from_future,
+        copies_input=seen.copies_input,
+        dropping=seen.dropping,
+        cut_off=cut_off,
+        unregistered=unregistered,
+        unregistered_place=ran.stray_place,
+        unmoved=step.unmoved,
+        moved_frozen=step.moved_frozen,
+        gradient_norms=norms,
+    )
+
+
+def _as_watched(loss_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function such as `F.cross_entropy` under the name by which it is watched now."""
+    from torch.nn import functional
+
+    name = getattr(loss_fn, "__name__", "")
+    if getattr(loss_fn, "__module__", "") == functional.__name__ and hasattr(functional, name):
+        watched: Callable[[Any, Any], Any] = getattr(functional, name)
+        return watched
+    return loss_fn
+
+
+def _forget_gradients(models: Iterable[nn.Module]) -> None:
+    for parameter in (parameter for model in models for parameter in model.parameters()):
+        parameter.grad = None
+
+
+def _step_under_watch(
+    model: nn.Module, loss_fn: Callable[[Any, Any], Any], inputs: Any, target: Any, events: list[Event], ran: Ran
+) -> None:
+    """Forward, loss and backward, as a training loop would."""
+    import torch
+
+    from unstuck.setup.inputs import call
+
+    session = Session(events.append)
+    session.install()
+    try:
+        with torch.enable_grad():
+            with _saying_who_called():
+                with ran.inside_the_model():
+                    output = call(model, inputs)
+                loss = _as_watched(loss_fn)(output, target)
+            _must_be_tensor(loss)
+            if loss.requires_grad:
                 with _saying_who_called():
-                    loss = loss_fn(_call(model, inputs), target)
-                _must_be_tensor(loss)
-                if loss.requires_grad:
                     loss.backward()
-                else:
-                    events.append(Backward(requires_grad=False, leaf=False, failed=True))
-        finally:
-            session.remove()
-        return [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
-
-
-def _split(batch: Any) -> tuple[Any, Any]:
-    """Inputs and target; a batch that is one dict or one tensor is both."""
-    from torch import Tensor
-
-    if isinstance(batch, dict | Tensor):
-        return batch, batch
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
-    raise TypeError(f"batch must be (inputs, target), a dict or a tensor, and this is {_described(batch)}.")
+            else:
+                events.append(Backward(requires_grad=False, leaf=False, failed=True))
+    finally:
+        session.remove()
 
 
 @contextlib.contextmanager
@@ -99,36 +187,37 @@ def _saying_who_called() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(
-            "unstuck.check called your model on the batch you gave; a tuple or list of inputs is given as "
-            "model(*inputs), a dict as model(**inputs), and the loss as loss_fn(output, target)."
-        )
+        error.add_note(WHO_CALLED)
         raise
 
 
 def _must_be_module(model: Any) -> None:
     from torch import nn
 
+    from unstuck.setup.inputs import described
+
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, and this is {_described(model)}.")
+        raise TypeError(f"model must be a torch.nn.Module, and this is {described(model)}.")
 
 
 def _must_be_tensor(loss: Any) -> None:
     from torch import Tensor
 
+    from unstuck.setup.inputs import described
+
     if not isinstance(loss, Tensor):
-        raise TypeError(f"loss_fn must return a tensor to call backward() on, and it returned {_described(loss)}.")
+        raise TypeError(f"loss_fn must return a tensor to call backward() on, and it returned {described(loss)}.")
 
 
-def _described(thing: Any) -> str:
-    size = f" of {len(thing)}" if isinstance(thing, tuple | list) else ""
-    return f"a {type(thing).__name__}{size}"
+def _must_have_shapes(model: nn.Module) -> None:
+    from torch.nn.parameter import is_lazy
 
-
-def _call(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ValueError(
+            f"{lazy[0]} has no shape yet, and trying a batch would fix it for good; call the model on a batch first, "
+            "then check it."
+        )
 
 
 def _as_list(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:

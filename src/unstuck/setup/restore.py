@@ -1,23 +1,26 @@
-"""Puts a model and the random generators back to exactly where they were."""
+"""Puts models, optimizers and the random generators back to exactly where they were."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
 
 @contextlib.contextmanager
-def untouched(*models: nn.Module) -> Iterator[None]:
-    """Whatever happens inside, weights, buffers, gradients, modes and random generators stay as they were."""
-    states = [_ModelState(model) for model in models]
-    with _same_random_numbers():
+def untouched(*models: nn.Module, optimizers: Iterable[Optimizer] = ()) -> Iterator[None]:
+    """Whatever happens inside, weights, buffers, gradients, modes, attributes, the states of optimizers and the
+    random generators stay as they were."""
+    states: list[_ModelState | _OptimizerState] = [_ModelState(model) for model in models]
+    states += [_OptimizerState(optimizer) for optimizer in optimizers]
+    with same_random_numbers():
         try:
             yield
         finally:
@@ -28,43 +31,115 @@ def untouched(*models: nn.Module) -> Iterator[None]:
 class _ModelState:
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]
-        self._values = [(tensor, tensor.detach().clone()) for tensor in tensors if not is_lazy(tensor)]
+        self._values = Values(tensor for tensor in tensors if not is_lazy(tensor))
         self._gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
         self._trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-        self._modes = [(module, module.training) for module in model.modules()]
-        self._bindings: list[tuple[Any, dict[str, Any]]] = [
-            (names, dict(names)) for module in model.modules() for names in (module._parameters, module._buffers)
-        ]
+        self._attributes = [_Attributes(module) for module in model.modules()]
 
     def restore(self) -> None:
-        for names, before in self._bindings:
-            if _differ(names, before):
-                names.clear()
-                names.update(before)
-        with torch.no_grad():
-            for tensor, value in self._values:
-                if not _same_bits(tensor, value):
-                    tensor.copy_(value)
+        for attributes in self._attributes:
+            attributes.restore()
+        self._values.restore()
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         for parameter, trainable in self._trainable:
             parameter.requires_grad_(trainable)
-        for module, training in self._modes:
-            module.training = training
 
 
-def _differ(names: dict[str, Any], before: dict[str, Any]) -> bool:
-    return list(names) != list(before) or any(names[name] is not before[name] for name in before)
+class _OptimizerState:
+    """The groups and the state; what a wrapper wraps is reached through these."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._state = optimizer.state
+        self._before = {key: (kept, dict(kept)) for key, kept in optimizer.state.items() if isinstance(kept, dict)}
+        tensors = (item for kept in optimizer.state.values() if isinstance(kept, dict) for item in kept.values())
+        self._values = Values(item for item in tensors if isinstance(item, Tensor))
+        self._groups = [(group, dict(group)) for group in optimizer.param_groups]
+        self._attributes = _Attributes(optimizer)
+
+    def restore(self) -> None:
+        self._attributes.restore()
+        for key in [key for key in self._state if key not in self._before]:
+            del self._state[key]
+        for kept, before in (*self._before.values(), *self._groups):
+            _refill(kept, before)
+        self._values.restore()
+
+
+class Values:
+    """Copies of tensors, to compare with and to go back to."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._copies = {id(tensor): (tensor, tensor.detach().clone()) for tensor in tensors}
+
+    def restore(self) -> None:
+        """Give each tensor that has changed its old values."""
+        with torch.no_grad():
+            for tensor, value in self._copies.values():
+                if not _same_bits(tensor, value):
+                    # Not through the tensor itself: a graph of the user's that holds it is still good for backward().
+                    tensor.data.copy_(value)
+
+    def same(self, tensor: Tensor) -> bool:
+        """Is this one still what it was, bit by bit?"""
+        return _same_bits(tensor, self._copies[id(tensor)][1])
+
+
+class _Attributes:
+    """What an object's own dictionary holds, with the contents of containers and of tensors that are no parameters."""
+
+    def __init__(self, owner: object) -> None:
+        self._names = vars(owner)
+        self._before = dict(self._names)
+        self._containers = [
+            (value, value.copy()) for value in self._before.values() if isinstance(value, dict | list | set)
+        ]
+        self._values = Values(v for v in self._before.values() if isinstance(v, Tensor) and _can_be_copied(v))
+
+    def restore(self) -> None:
+        _refill(self._names, self._before)
+        for value, before in self._containers:
+            _refill(value, before)
+        self._values.restore()
+
+
+def _can_be_copied(tensor: Tensor) -> bool:
+    return not tensor.is_inference() and tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _refill(container: Any, before: Any) -> None:
+    if _holds_the_same(container, before):
+        return
+    container.clear()
+    container.extend(before) if isinstance(container, list) else container.update(before)
+
+
+def _holds_the_same(container: Any, before: Any) -> bool:
+    if len(container) != len(before):
+        return False
+    if isinstance(container, dict):
+        return all(key in container and container[key] is value for key, value in before.items())
+    if isinstance(container, list):
+        return all(one is other for one, other in zip(container, before, strict=True))
+    return bool(container == before)
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    if one.is_floating_point():
-        return bool(torch.allclose(one.detach(), other, rtol=0, atol=0, equal_nan=True))
-    return torch.equal(one.detach(), other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if type(one.detach()) is not Tensor or one.layout is not torch.strided:
+        return torch.equal(one.detach(), other)
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """NaN equals itself in bits, and 0 differs from -0."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 @contextlib.contextmanager
-def _same_random_numbers() -> Iterator[None]:
+def same_random_numbers() -> Iterator[None]:
+    """Afterwards torch, Python and numpy draw what they would have drawn."""
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None

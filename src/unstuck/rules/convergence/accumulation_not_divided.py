@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.accumulation import close
+from unstuck.rules.convergence import _accumulated_in_run as measured
 from unstuck.rules.windows import MICRO_STEPS, Window, windows
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
@@ -19,6 +21,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Choice, Const, Instance, Method, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -166,14 +169,9 @@ def _number(script: Script, every: str) -> int | None:
 
 def _missing(script: Script, window: Window, item: Happened) -> Finding:
     kinds = {option.last for step in window.once(OptimizerStep) for option in _optimizers(step.item.subject)}
-    adaptive = bool(kinds) and kinds <= SUMS_ARE_EQUAL
     clips = bool([*window.once(Clip), *window.every_turn(Clip)])
-    every, times = window.every, window.every
-    cause, severity = CAUSE.format(every=every, times=times), Severity.WARNING
-    if adaptive and clips:
-        cause = CLIPPED.format(every=every, times=times)
-    elif adaptive:
-        cause, severity = ADAPTIVE.format(kind=kinds.pop()), Severity.ADVICE
+    every = window.every
+    cause, severity = _harm(kinds, clips, every)
     text = f"Divide the loss by {every} before backward()."
     return rule.finding(
         Witness.SOURCE,
@@ -186,6 +184,15 @@ def _missing(script: Script, window: Window, item: Happened) -> Finding:
         severity=severity,
         confidence=Confidence.LIKELY,
     )
+
+
+def _harm(kinds: set[str], clips: bool, every: str) -> tuple[str, Severity]:
+    """What a sum of N gradients does to these optimizers, and how loud to be about it."""
+    if not kinds or not kinds <= SUMS_ARE_EQUAL:
+        return CAUSE.format(every=every, times=every), Severity.WARNING
+    if clips:
+        return CLIPPED.format(every=every, times=every), Severity.WARNING
+    return ADAPTIVE.format(kind=min(kinds)), Severity.ADVICE
 
 
 def _optimizers(value: Value | None) -> list[Instance]:
@@ -216,4 +223,68 @@ def _other_number(window: Window, item: Happened, divisor: int, number: int) -> 
         subject=Subject("loop", f"accumulation at {window.loop.place}"),
         place=item.event.place,
         related=[step.item.event.place for step in window.once(OptimizerStep)],
+    )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The loss that reached backward against the one the loss function returned, and how many were added up."""
+    found = measured.accumulated(record)
+    if found is None:
+        return
+    every, divisor, whole = found.every, found.divisor, round(found.divisor)
+    if close(divisor, 1.0):
+        cause, severity = _harm({found.kind}, found.cuts, str(every))
+        message = f"{every} mean losses are added up for each step, and none of them is divided."
+        fix = f"Divide the loss by {every} before backward()."
+        yield _in_run(found, message, cause, fix, severity)
+    elif close(divisor, float(whole)) and whole > 2 and whole % every:
+        message = f"The loss is divided by {whole}, but {every} backward passes are added up for each step."
+        cause = WRONG.format(every=every, divisor=whole, factor=every / whole)
+        yield _in_run(found, message, cause, f"Divide the loss by {every}.", Severity.WARNING)
+    elif close(divisor, float(every)) and (ends := measured.unequal(found)) is not None:
+        yield _unequal(found, *ends)
+
+
+def _in_run(found: measured.Accumulated, message: str, cause: str, fix: str, severity: Severity) -> Finding:
+    last = found.windows[-1]
+    used = getattr(last.step, "grad_norm", None)
+    return rule.finding(
+        Witness.RUN,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("loop", f"accumulation at {last.backwards[-1].place}"),
+        place=last.backwards[-1].place,
+        related=[last.step.place],
+        evidence=[
+            Evidence("backward passes for each step", found.every),
+            Evidence("loss that the loss function returned", found.loss.value or 0.0),
+            Evidence("loss that reached backward()", last.backwards[-1].value or 0.0),
+            *([Evidence("norm of the gradient at the last step", used)] if used is not None else []),
+        ],
+        severity=severity,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _unequal(found: measured.Accumulated, smallest: float, largest: float) -> Finding:
+    last = found.windows[-1]
+    return rule.finding(
+        Witness.RUN,
+        f"The micro-batches of a step hold from {smallest:.0f} to {largest:.0f} targets, and the mean of each counts "
+        "the same.",
+        cause=f"A target in the smallest weighs {largest / smallest:.1f} times as much as one in the largest; in one "
+        "big batch all would weigh the same.",
+        fix='Use reduction="sum" and divide by the number of targets of the whole window.',
+        subject=Subject("loop", f"accumulation at {last.backwards[-1].place}"),
+        place=found.loss.place,
+        related=[last.backwards[-1].place],
+        evidence=[
+            Evidence("backward passes for each step", found.every),
+            Evidence("targets in the smallest micro-batch of a usual step", smallest),
+            Evidence("targets in the largest", largest),
+        ],
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
     )

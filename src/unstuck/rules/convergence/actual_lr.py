@@ -11,19 +11,21 @@ from unstuck.events import OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.convergence import _rates_in_run as rates_in_run
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.scope import SourceFile
 from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
 rule = Rule(
     code="O23",
     name="actual-lr",
-    title="a learning rate of zero, or get_lr() printed in place of the rate in use",
+    title="a learning rate of zero, one that its schedule does not reach, or get_lr() printed in its place",
     severity=Severity.ERROR,
     explains=("O01", "O07"),
     needs=(OptimizerStep,),
@@ -104,3 +106,20 @@ def _zero(script: Script) -> Iterator[Finding]:
                 place=made.place,
                 confidence=Confidence.CERTAIN,
             )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The rates that steps really used."""
+    for trouble in rates_in_run.troubles(record):
+        yield rule.finding(
+            Witness.RUN,
+            trouble.message,
+            cause=trouble.cause,
+            fix=trouble.fix,
+            subject=Subject(*trouble.subject),
+            place=trouble.place,
+            related=trouble.related,
+            evidence=trouble.evidence,
+            severity=trouble.severity,
+        )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import LossCall
+from unstuck.events import LossCall, ModelSeen, Setup
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules.convergence import _crashed_targets
+from unstuck.rules.convergence._odd_targets import odd_targets
 from unstuck.rules.shapes import shape_of
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import argument, behind
@@ -17,6 +19,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -83,6 +86,19 @@ def in_source(script: Script) -> Iterator[Finding]:
             complaint = _complaint(call, event.loss)
             if complaint is not None:
                 yield _finding(script, event, call, complaint)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What a crash tells of it, and targets that pass without one."""
+    yield from _crashed_targets.explain(record, rule)
+    yield from odd_targets(Witness.RUN, record.of(LossCall), record.of(ModelSeen), rule)
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Targets of the probed batch that pass without an error."""
+    yield from odd_targets(Witness.SETUP, setup.losses, setup.models, rule)
 
 
 def _complaint(call: Happened, loss: str) -> Complaint | None:

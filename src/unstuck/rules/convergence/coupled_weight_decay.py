@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from unstuck.events import OptimizerSeen, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules import objects
 from unstuck.source import knowledge
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.facts import OptimizerMade
 from unstuck.source.values import Const, Group, Instance, Parameters, Value
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -20,6 +23,7 @@ rule = Rule(
     name="coupled-weight-decay",
     title="Adam's weight decay is part of the gradient; or biases and norm gains decay too",
     severity=Severity.ADVICE,
+    needs=(OptimizerSeen,),
 )
 
 COUPLED = (
@@ -38,6 +42,61 @@ SPLIT = (
 DECAY_POSITION = {"Adam": 4, "AdamW": 4}
 STRONG_DECAY = 0.01
 """The default of AdamW; less than this on a gain does no harm worth a word."""
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """What the groups of live optimizers say."""
+    yield from _in_groups(Witness.SETUP, setup)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The same, as the run showed them."""
+    yield from _in_groups(Witness.RUN, record.setup())
+
+
+def _in_groups(witness: Witness, setup: Setup) -> Iterator[Finding]:
+    for optimizer in setup.optimizers:
+        strongest = max((group.weight_decay for group in optimizer.groups), default=0.0)
+        if optimizer.kind == "Adam" and strongest > 0 and not any(group.decoupled for group in optimizer.groups):
+            yield rule.finding(
+                witness,
+                _coupled_message(strongest),
+                cause=COUPLED,
+                fix=USE_ADAMW,
+                subject=Subject("optimizer", optimizer.optimizer),
+                place=optimizer.place,
+                evidence=[Evidence("weight_decay", strongest)],
+            )
+        elif optimizer.kind == "AdamW":
+            yield from _on_gains(witness, setup, optimizer)
+
+
+def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
+    """A decay above the default, which nobody may have chosen, on normalisation layers too."""
+    owners = objects.owners(setup)
+    decayed = [(group, fact) for group, held in objects.by_group(optimizer) for fact in held if group.weight_decay]
+    gains = [
+        (group, fact, owners[fact.key].kind)
+        for group, fact in decayed
+        if fact.trainable and fact.key in owners and objects.is_norm(owners[fact.key].kind)
+    ]
+    decay = max((group.weight_decay for group, *_ in gains), default=0.0)
+    if decay > STRONG_DECAY:
+        kinds = sorted({kind for *_, kind in gains})
+        yield rule.finding(
+            witness,
+            f"AdamW decays by {decay:g} also the {len(gains)} gains and biases of {', '.join(kinds)}.",
+            cause=EVERYTHING,
+            fix=SPLIT.format(model="model"),
+            subject=Subject("optimizer", optimizer.optimizer),
+            place=optimizer.place,
+            evidence=[
+                Evidence("weight_decay", decay, "", STRONG_DECAY),
+                Evidence("for example", objects.listed([fact.name for _, fact, _ in gains])),
+            ],
+        )
 
 
 @rule.in_source
@@ -69,10 +128,14 @@ def _group_decays(params: Value | None) -> Iterator[Value]:
             yield group.items[group.keys.index("weight_decay")]
 
 
+def _coupled_message(decay: float) -> str:
+    return f"Adam is given weight_decay={decay:g}, which it adds to the gradient instead of decaying the weights."
+
+
 def _coupled(script: Script, made: OptimizerMade, decay: float) -> Finding:
     return rule.finding(
         Witness.SOURCE,
-        f"Adam is given weight_decay={decay:g}, which it adds to the gradient instead of decaying the weights.",
+        _coupled_message(decay),
         cause=COUPLED,
         fix=fix_with(USE_ADAMW, Editor(script).rename_callee(made.place, "AdamW"), "unsafe"),
         subject=Subject("optimizer", made.optimizer.label or "Adam"),

@@ -23,7 +23,7 @@ rule = Rule(
     name="double-softmax",
     title="softmax before a cross-entropy loss that applies it again",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "G09", "O22"),
+    explains=("O01", "O07", "G09", "O22", "R08"),
     needs=(LossCall,),
 )
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, OptimizerStep, ZeroGrad
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import Backward, FrozenMoved, OptimizerSeen, OptimizerStep, Setup, ZeroGrad
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import modes
+from unstuck.rules import modes, objects
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Happened, events_in
 from unstuck.source.values import Const, Instance, Parameters, Value, alternatives, members
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Frozen, OptimizerMade
 
@@ -23,6 +24,7 @@ rule = Rule(
     title="frozen parameters that the optimizer goes on moving",
     severity=Severity.WARNING,
     explains=("O19", "O22"),
+    needs=(OptimizerSeen,),
 )
 
 CAUSE = (
@@ -37,6 +39,14 @@ ALWAYS = {
     "Adamax": "the moments it has gathered",
 }
 """Optimizers that move a parameter on after its gradient has become zero."""
+LET_GO = (
+    "Set their .grad to None once (zero_grad() without set_to_none=False does), or build the optimizer without them."
+)
+HOLDS = (
+    "An optimizer passes over a parameter only if its .grad is None, whatever requires_grad says; for a gradient that "
+    "is still there, even of zeros, it applies momentum, moments and weight decay."
+)
+FEWEST_STEPS = 2
 
 
 @rule.in_source
@@ -122,3 +132,63 @@ def _without_zeros(script: Script, clears: list[Happened]) -> Edits | None:
     editor = Editor(script)
     places = [item.event.place for item in clears if item.event.place is not None]
     return both(*(editor.remove_keyword(place, "set_to_none") for place in dict.fromkeys(places)))
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Frozen parameters that were measured before and after a step, and had moved."""
+    built = {optimizer.optimizer: optimizer.place for optimizer in record.setup().optimizers}
+    moved: dict[str, list[FrozenMoved]] = {}
+    for event in record.of(FrozenMoved):
+        if event.what == "parameters" and event.change:
+            moved.setdefault(event.optimizer, []).append(event)
+    for optimizer, events in moved.items():
+        if len(events) < FEWEST_STEPS:
+            continue
+        last = events[-1]
+        share = sum(event.change or 0.0 for event in events) / len(events)
+        yield rule.finding(
+            Witness.RUN,
+            f"{objects.counted(last.count, 'frozen parameter')} ({objects.listed(last.names)}) moved by "
+            f"{share:.2g} of their norm in every step of {optimizer}.",
+            cause=HOLDS,
+            fix=LET_GO,
+            subject=Subject("optimizer", optimizer),
+            place=built.get(optimizer) or last.place,
+            related=(last.place,),
+            evidence=[
+                Evidence("frozen parameters that moved", last.count),
+                Evidence("change per step", share, "of their norm"),
+                Evidence("first seen at step", events[0].step),
+            ],
+        )
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Frozen parameters in an optimizer that a step moves, or that still hold a gradient; a loop may let go of it."""
+    moved = setup.trial.moved_frozen if setup.trial else ()
+    if moved:
+        names = objects.listed([fact.name for fact in moved])
+        yield rule.finding(
+            Witness.SETUP,
+            f"One step moved {objects.counted(len(moved), 'frozen parameter')} without a gradient ({names}).",
+            cause="This optimizer writes to every parameter it holds, with or without a gradient.",
+            fix="Give it only what trains: [p for p in model.parameters() if p.requires_grad].",
+            subject=Subject("optimizer", setup.optimizers[0].optimizer),
+            evidence=[Evidence("frozen parameters that moved", len(moved))],
+        )
+    for optimizer in setup.optimizers:
+        stale = [fact for fact in optimizer.parameters if fact.stale]
+        if stale:
+            yield rule.finding(
+                Witness.SETUP,
+                f"{objects.counted(len(stale), 'frozen parameter')} with a gradient left over "
+                f"({objects.listed([fact.name for fact in stale])}), held by {optimizer.kind}.",
+                cause=HOLDS,
+                fix=LET_GO,
+                subject=Subject("optimizer", optimizer.optimizer),
+                evidence=[Evidence("frozen parameters with a gradient", len(stale))],
+                severity=Severity.ADVICE,
+                confidence=Confidence.LIKELY,
+            )

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from unstuck.events import Backward, Crash, Event, Forward, LossCall, ModelSeen, OptimizerStep, Place, Setup, ZeroGrad
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.events import (
+    Backward,
+    Crash,
+    Event,
+    Forward,
+    LossCall,
+    ModelSeen,
+    OptimizerStep,
+    Place,
+    Setup,
+    Trial,
+    ZeroGrad,
+)
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules import objects
 from unstuck.source.flow import History, first_cut, papers_over, producers
 from unstuck.source.values import Tensor, Value, members
 
@@ -34,6 +48,17 @@ FIXES = {
 }
 FIX = "Back-propagate the loss tensor itself, and use {cut} only on the copy that is logged."
 EventType = TypeVar("EventType", bound=Event)
+
+CUT_FIX = (
+    "Between these layers and the loss, remove what cuts the graph (detach(), .data, no_grad(), argmax, round); if "
+    "that is meant, freeze them with requires_grad_(False)."
+)
+UNUSED = (
+    "No path leads from them to the loss, so they keep their initial values; DistributedDataParallel stops on them."
+)
+UNUSED_FIX = "Use them in forward(), or remove them from the model."
+BY_CHANCE = pattern(r"(?i)expert|moe|branch")
+"""Parameters that only some batches reach."""
 
 NO_GRAPH = "element 0 of tensors does not require grad"
 STEADY = 3
@@ -91,7 +116,7 @@ def _upper(sentence: str) -> str:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """The loss of the probed batch has no graph."""
+    """The loss of the probed batch has no graph, or one that leaves out layers."""
     cut = [backward for backward in setup.backwards if backward.requires_grad is False]
     if cut and any(fact.trainable for model in setup.models for fact in model.parameters):
         yield rule.finding(
@@ -102,6 +127,35 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
             subject=Subject("loss", "loss of the batch"),
             place=cut[0].place,
         )
+
+    elif setup.trial is not None:
+        yield from _without_gradient(setup, setup.trial)
+
+
+def _without_gradient(setup: Setup, trial: Trial) -> Iterator[Finding]:
+    """Parameters that an optimizer is to train and that the loss of the batch does not depend on."""
+    held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
+    missing = [fact for fact in setup.missing_gradients if not held or fact.key in held]
+    cut = [fact for fact in missing if fact.name.rpartition(".")[0] in trial.cut_off]
+    unused = [fact for fact in missing if fact not in cut and not BY_CHANCE.search(fact.name)]
+    trainable = sum(fact.trainable for model in setup.models for fact in model.parameters)
+    for facts, words, cause, fix, severity in (
+        (cut, "belong to layers that run", _upper(CAUSE), CUT_FIX, Severity.WARNING),
+        (unused, "are not used in the forward pass", UNUSED, UNUSED_FIX, Severity.ADVICE),
+    ):
+        if facts:
+            names = objects.listed([fact.name for fact in facts])
+            yield rule.finding(
+                Witness.SETUP,
+                f"{len(facts)} of {trainable} trainable parameters get no gradient from the batch; they {words} "
+                f"({names}).",
+                cause=cause,
+                fix=fix,
+                subject=Subject("parameter", names),
+                evidence=[Evidence("trainable parameters without a gradient", f"{len(facts)} of {trainable}")],
+                severity=severity,
+                confidence=Confidence.LIKELY,
+            )
 
 
 @rule.in_run

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.events import Backward, LossCall, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import predictions
+from unstuck.rules import loss_calls, predictions
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind, producers
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Group, Tensor
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -21,7 +23,8 @@ rule = Rule(
     name="nll-needs-log-probs",
     title="NLLLoss on raw scores or plain probabilities",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "M14", "G08", "G10", "R01"),
+    explains=("O01", "O07", "M14", "G08", "G10", "R01", "R08"),
+    needs=(LossCall,),
 )
 
 SCORES = frozenset(
@@ -42,6 +45,9 @@ NEGATED = (
     "nll_loss only picks the number at the target's place and negates it, without any logarithm: on probabilities it "
     "runs from 0 to -1, and an example that is confidently wrong gets almost no gradient."
 )
+SQUASHERS = {"SigmoidBackward0": "sigmoid", "TanhBackward0": "tanh", "ReluBackward0": "relu"}
+ABOVE_ZERO = 1e-3
+"""Beyond rounding."""
 SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 
 
@@ -123,3 +129,57 @@ def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | N
     if node is None or last not in SOFTMAX_NAMES or not predictions.is_function_of_torch(script, node, last):
         return None
     return editor.rename_callee(node, SOFTMAX_NAMES[last])
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The probed batch reached nll_loss as something else than log-probabilities."""
+    yield from _from_calls(Witness.SETUP, setup.losses, setup.backwards)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What nll_loss was given came straight out of a layer or a softmax, or is above 0."""
+    yield from _from_calls(Witness.RUN, record.of(LossCall), record.of(Backward))
+
+
+def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
+    groups = loss_calls.trained(calls, ("nll_loss",))
+    if not groups or any(_completes(backward) for backward in backwards):
+        return
+    for group in groups:
+        means = [call for call in group if call.reduction == "mean"]
+        makers = {loss_calls.given(call).made_by for call in means}
+        highs = [fact.high for call in loss_calls.looked_at(means) if (fact := loss_calls.given(call)).high is not None]
+        if not means or any(maker.startswith("LogSoftmax") for maker in makers):
+            continue
+        if makers == {"SoftmaxBackward0"}:
+            fix = Fix("Use log_softmax in place of softmax.")
+            yield _seen(witness, means, "plain probabilities (softmax)", NEGATED, fix)
+        elif all(maker.startswith(loss_calls.LAYERS[:4]) for maker in makers) or (highs and max(highs) > ABOVE_ZERO):
+            squashed = next((word for node, word in SQUASHERS.items() if makers == {node}), "")
+            given = f"the output of {squashed}" if squashed else f"numbers up to {max(highs, default=0):.3g}"
+            fix = Fix("Use cross_entropy (CrossEntropyLoss) on the raw scores, which applies log_softmax to them.")
+            yield _seen(witness, means, given, ALL_HIGH if squashed else NO_FLOOR, fix)
+
+
+def _completes(backward: Backward) -> bool:
+    """`nll_loss(s, y) + logsumexp(s)`: what is missing is added by hand."""
+    return backward.graph is not None and "LogsumexpBackward0" in backward.graph.names
+
+
+def _seen(witness: Witness, calls: Sequence[LossCall], given: str, cause: str, fix: Fix) -> Finding:
+    values = [call.value for call in calls if call.value is not None]
+    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(calls[0])]
+    if values:
+        evidence.append(Evidence("loss", f"{values[0]:.3g} to {values[-1]:.3g}"))
+    return rule.finding(
+        witness,
+        f"nll_loss wants log-probabilities, which are never above 0, and is given {given}.",
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"nll_loss at {calls[0].place}"),
+        place=calls[0].place,
+        evidence=evidence,
+        confidence=Confidence.CERTAIN,
+    )

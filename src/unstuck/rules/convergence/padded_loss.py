@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import LossCall
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, LossCall, ModelSeen, ModuleFact, OperationFact
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
+from unstuck.rules import loss_calls, order
 from unstuck.source import knowledge
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
@@ -19,6 +19,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Instance, Tensor, Value
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -27,6 +28,7 @@ rule = Rule(
     title="pad positions take part in the loss",
     severity=Severity.WARNING,
     explains=("R01", "O07"),
+    needs=(LossCall,),
 )
 
 MASK = pattern(r"mask|pad|valid", re.I)
@@ -38,6 +40,9 @@ LEARNED = (
     "The model is rewarded for predicting the pad id, the most frequent target and the easiest; the loss looks "
     "better than the model is."
 )
+MASKED_MEAN = Subject("loss", "masked mean")
+PER_POSITION = ("nllloss", "nllloss2d", "mseloss", "binarycrossentropy", "binarycrossentropywithlogits", "smoothl1loss")
+FEWEST_PADS = 0.05
 SEQUENCE = ("view", "reshape", "flatten")
 
 
@@ -94,7 +99,7 @@ def _diluted(script: Script, mean: Tensor) -> Finding:
         f"Masked positions count as zeros in the mean: ({left} * {right}).mean() divides by all positions.",
         cause=DILUTED,
         fix=fix_with(f"Divide by the number of positions that count: .sum() / {mask}.sum().", edits, "unsafe"),
-        subject=Subject("loss", f"masked mean at {mean.place}"),
+        subject=MASKED_MEAN,
         place=mean.place,
     )
 
@@ -133,3 +138,66 @@ def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -
         related=(embedding.place,),
         confidence=Confidence.LIKELY,
     )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """A mean over losses of which a mask made some 0, and the pad id of an embedding among the targets."""
+    for backward in record.of(Backward):
+        mean = _masked_mean(backward)
+        if mean is not None:
+            yield _diluted_in_run(backward, mean.share or 0.0)
+            break
+    vocabularies = [module for module in loss_calls.embeddings(record.of(ModelSeen)) if "padding_idx" in module.numbers]
+    for calls in loss_calls.trained(record.of(LossCall), ("cross_entropy", "nll_loss")) if vocabularies else ():
+        yield from _learned_in_run(calls, vocabularies)
+
+
+def _masked_mean(backward: Backward) -> OperationFact | None:
+    """Unless something divides it again, which may be the share of what counts."""
+    if backward.graph is None:
+        return None
+    names = backward.graph.names
+    above = names[: names.index("MeanBackward0")] if "MeanBackward0" in names else names
+    means = [fact for fact in backward.graph.operations if fact.name == "mean" and (fact.share or 0) >= FEWEST_PADS]
+    found = [fact for fact in means if fact.behind[:1] == ("mul",) and set(fact.behind[1:2]) & set(PER_POSITION)]
+    return found[0] if found and "DivBackward0" not in above else None
+
+
+def _diluted_in_run(backward: Backward, share: float) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        f"{100 * share:.3g} % of the positions are masked and count as zeros in the mean of the loss.",
+        cause=DILUTED,
+        fix="Divide by the number of positions that count: (losses * mask).sum() / mask.sum().",
+        subject=MASKED_MEAN,
+        place=backward.place,
+        evidence=[Evidence("masked positions", round(100 * share, 1), "%")],
+    )
+
+
+def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> Iterator[Finding]:
+    """The scores are for the vocabulary of an embedding, and its pad id is a target."""
+    for module in vocabularies:
+        pad = int(module.numbers["padding_idx"])
+        read = [call for call in calls if loss_calls.wanted(call).classes is not None and not call.weighted]
+        own = [call for call in read if loss_calls.classes_of(call) == module.numbers["num_embeddings"]]
+        shares = [_share(call, pad) for call in own]
+        if own and sum(shares) / len(shares) >= FEWEST_PADS and own[0].reduction != "none":
+            share = 100 * sum(shares) / len(shares)
+            yield rule.finding(
+                Witness.RUN,
+                f"{calls[0].loss} takes the pad id {pad} as a target like any other: {share:.3g} % of the targets.",
+                cause=LEARNED,
+                fix=f"Tell the loss to leave it out: ignore_index={pad}.",
+                subject=Subject("call", f"{calls[0].loss} at {calls[0].place}"),
+                place=calls[0].place,
+                evidence=[Evidence("targets that are the pad id", round(share, 1), "%")],
+                confidence=Confidence.LIKELY,
+            )
+            return
+
+
+def _share(call: LossCall, label: int) -> float:
+    classes = loss_calls.wanted(call).classes
+    return classes.counts.get(label, 0) / classes.total if classes is not None and classes.total else 0.0

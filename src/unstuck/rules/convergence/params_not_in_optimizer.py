@@ -63,8 +63,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Compare the tensors of the models with those of the optimizers."""
+    """Compare the tensors of the models with those of the optimizers, and look at what a step has done."""
     yield from _nothing_trainable(Witness.SETUP, setup)
+    trial = setup.trial
+    if trial and trial.unregistered:
+        facts, place = trial.unregistered, trial.unregistered_place
+        yield _unregistered(Witness.SETUP, UntrainedGradients(parameters=facts, place=place))
+    if trial and trial.unmoved:
+        yield _unmoved(trial.unmoved, setup)
     if not setup.optimizers:
         return
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
@@ -139,7 +145,7 @@ def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
 
 def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     if seen.place is not None:
-        yield _unregistered(seen)
+        yield _unregistered(Witness.RUN, seen)
         return
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
     missing = [fact for fact in seen.parameters if fact.key not in held]
@@ -150,12 +156,12 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     yield _not_held(Witness.RUN, missing, setup, (Evidence("largest gradient norm among them", largest),))
 
 
-def _unregistered(seen: UntrainedGradients) -> Finding:
+def _unregistered(witness: Witness, seen: UntrainedGradients) -> Finding:
     names = _listed([fact.name for fact in seen.parameters])
     count = len(seen.parameters)
     what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
-        Witness.RUN,
+        witness,
         f"{what} to layers that the model has not registered ({names}).",
         cause="Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no "
         "optimizer gets them.",
@@ -166,6 +172,21 @@ def _unregistered(seen: UntrainedGradients) -> Finding:
             Evidence("parameters not registered", count),
             Evidence("numbers never trained", _count(seen.parameters)),
         ),
+    )
+
+
+def _unmoved(parameters: Sequence[ParameterFact], setup: Setup) -> Finding:
+    names = _listed([fact.name for fact in parameters])
+    kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
+    return rule.finding(
+        Witness.SETUP,
+        f"One step of {kinds} leaves {len(parameters)} parameters with a gradient as they were, bit by bit ({names}).",
+        cause="The optimizer holds them and was given their gradients, and still its step does not write to them.",
+        fix="Look at the step() of the optimizer: it must change the parameters in place, as p.add_(...) does.",
+        subject=Subject("parameter", names),
+        evidence=(Evidence("parameters with a gradient that did not move", len(parameters)),),
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
     )
 
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from unstuck.events import OptimizerStep, Place, SchedulerStep
+from unstuck.events import OptimizerStep, Place, SchedulerSeen, SchedulerStep
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
-from unstuck.rules.convergence import _schedule_length as schedules
+from unstuck.rules.convergence import _schedule_in_run as schedule_in_run, _schedule_length as schedules
 from unstuck.rules.windows import windows
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
@@ -21,6 +21,7 @@ from unstuck.source.trace import Happened, Hidden, Located, Loop, Path, events_i
 from unstuck.source.values import Instance, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -28,12 +29,12 @@ rule = Rule(
     name="scheduler-misuse",
     title="a learning-rate scheduler stepped out of order, at the wrong pace, or never",
     severity=Severity.ERROR,
-    explains=("O07", "O23"),
-    needs=(SchedulerStep,),
+    explains=("O07", "O23", "R07"),
+    needs=(SchedulerSeen,),
 )
 
 SEEN = (OptimizerStep, SchedulerStep)
-ON_PURPOSE = pattern(r"find|range_test|plot|simulat|sweep", re.I)
+ON_PURPOSE = schedule_in_run.ON_PURPOSE
 PLAIN_NAMES = pattern(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
 OWN_SCHEDULER = pattern(r"class \w*(Sched|LR|Warm)|def step\(")
 HARMLESS_USE = r"\.(get_last_lr|get_lr|state_dict|load_state_dict|last_epoch|base_lrs|optimizer|print_lr)\b"
@@ -242,3 +243,21 @@ def _finding(
         severity=severity,
         confidence=Confidence.CERTAIN if severity is Severity.ERROR else Confidence.LIKELY,
     )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """How often schedulers were stepped, and when, against what they were built for."""
+    for trouble in schedule_in_run.troubles(record):
+        yield rule.finding(
+            Witness.RUN,
+            trouble.message,
+            cause=trouble.cause,
+            fix=trouble.fix,
+            subject=Subject("call", f"scheduler at {trouble.place}"),
+            place=trouble.place,
+            related=trouble.related,
+            evidence=trouble.evidence,
+            severity=trouble.severity,
+            confidence=Confidence.CERTAIN if trouble.severity is Severity.ERROR else Confidence.LIKELY,
+        )

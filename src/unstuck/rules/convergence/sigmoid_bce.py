@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.events import LossCall, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import predictions
+from unstuck.rules import loss_calls, predictions
+from unstuck.rules.convergence._rare_positives import rare_positives
 from unstuck.source.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -21,6 +24,7 @@ rule = Rule(
     title="sigmoid before BCEWithLogitsLoss, which applies it again, or before BCELoss, where it saturates",
     severity=Severity.ERROR,
     explains=("O01", "O07", "G09", "O22", "R08"),
+    needs=(LossCall,),
 )
 
 WITH_LOGITS, PLAIN = "binary_cross_entropy_with_logits", "binary_cross_entropy"
@@ -33,6 +37,10 @@ SATURATED = (
     "and the gradient is 0, so an example that is wrong by far teaches nothing. BCEWithLogitsLoss has no such edge."
 )
 RAW = "Give {loss} the raw scores, and apply sigmoid only where probabilities are shown."
+SQUASHERS = {"SigmoidBackward0": "sigmoid", "HardsigmoidBackward0": "hardsigmoid", "SoftmaxBackward0": "softmax"}
+STEADY_CALLS = 5
+SATURATION = 0.9
+"""A smaller share of the gradient than this gets through only when scores are wrong and saturated."""
 FUSED = "Give the raw scores to {loss}, which applies sigmoid in a stable way."
 
 
@@ -84,3 +92,59 @@ def _fused(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
         edits = both(predictions.without(editor, makers[0]), renamed)
     loss = "BCEWithLogitsLoss" if predictions.loss_object(call) is not None else WITH_LOGITS
     return fix_with(FUSED.format(loss=loss), edits, "safe")
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The probed batch went through a sigmoid on its way to the loss."""
+    yield from _from_calls(Witness.SETUP, setup.losses)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What the loss was given came out of a sigmoid; or nothing but the many negatives was learned."""
+    yield from _from_calls(Witness.RUN, record.of(LossCall))
+    yield from rare_positives(record, rule)
+
+
+def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+    for group in loss_calls.trained(calls, (WITH_LOGITS, PLAIN)):
+        plain = group[0].loss == PLAIN
+        made_by = loss_calls.all_made_by(group, ("SigmoidBackward0",) if plain else SQUASHERS)
+        if made_by:
+            yield _seen(witness, group, SQUASHERS[made_by], plain)
+        elif not plain and _is_compiled_probability(group):
+            yield _seen(witness, group, "", plain)
+
+
+def _is_compiled_probability(calls: Sequence[LossCall]) -> bool:
+    """Inside a compiled model operations have no names, but scores do not stay between 0 and 1 for long."""
+    read = loss_calls.looked_at(calls)
+    facts = [loss_calls.given(call) for call in read]
+    inside = all((fact.low or 0) > 0 and (fact.high or 1) < 1 for fact in facts)
+    compiled = all(fact.made_by.startswith("CompiledFunctionBackward") for fact in facts)
+    return len(read) >= STEADY_CALLS and inside and compiled
+
+
+def _seen(witness: Witness, calls: Sequence[LossCall], maker: str, plain: bool) -> Finding:
+    first = calls[0]
+    kept = [call.gradient_kept for call in calls if call.gradient_kept is not None]
+    share = min(kept) if plain and kept else sorted(kept)[len(kept) // 2] if kept else None
+    saturated = plain and share is not None and share < SATURATION
+    given = f"the output of {maker}" if maker else "numbers between 0 and 1 only"
+    lost = f" {100 * (1 - share):.3g} % of the gradient is lost." if share is not None and share < SATURATION else ""
+    said = "saturated scores get no gradient." if plain else "and applies a sigmoid itself."
+    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(first)]
+    if share is not None:
+        evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%"))
+    return rule.finding(
+        witness,
+        f"{first.loss} is given {given}{':' if plain else ','} {said}{lost}",
+        cause=SATURATED[0].upper() + SATURATED[1:] if plain else f"{first.loss} wants raw scores: {TWICE}",
+        fix=(FUSED if plain else RAW).format(loss=WITH_LOGITS),
+        subject=Subject("call", f"binary cross-entropy fed by {first.place}"),
+        place=first.place,
+        evidence=evidence,
+        severity=(Severity.WARNING if saturated else Severity.ADVICE) if plain else None,
+        confidence=Confidence.CERTAIN if maker else Confidence.LIKELY,
+    )

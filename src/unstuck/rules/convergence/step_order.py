@@ -298,7 +298,7 @@ def _no_step(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
     optimizers = list(record.of(OptimizerSeen))
     skipped = any(isinstance(event, StepSkipped) for event in events)
     finished = record.ended is not None and record.ended.status == "finished"
-    learns = trend_of([loss for _, loss in record.losses]).word == "falling"
+    learns = trend_of([loss for _, loss in record.losses]).falls
     if not optimizers or skipped or learns or len(backwards) < STEADY or not (len(thrown_away) >= STEADY or finished):
         return
     optimizer = optimizers[-1]

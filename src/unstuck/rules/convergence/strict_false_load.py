@@ -6,15 +6,17 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Place
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import Place, StateLoaded
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules.convergence import _crashed_loading
 from unstuck.source import knowledge
 from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.values import UNKNOWN, Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -24,12 +26,14 @@ rule = Rule(
     title="strict=False, and nobody reads which keys did not match",
     severity=Severity.ADVICE,
     explains=("O19", "R01"),
+    needs=(StateLoaded,),
 )
 
 CAUSE = (
     "With strict=False keys that do not match are passed over in silence, even if that is all of them, as with a "
     "`module.` prefix: the model then trains from random weights."
 )
+SMALL_SHARE = 0.1
 
 
 @rule.in_source
@@ -74,4 +78,53 @@ def _finding(script: Script, called: Called) -> Finding:
         ),
         subject=Subject("call", f"load_state_dict at {called.place}"),
         place=called.place,
+    )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What the last loading into each model left out, where that is nearly everything or a matter of prefixes; and
+    what a crash tells of it."""
+    yield from _crashed_loading.explain(record, rule)
+    last = {event.model: event for event in record.of(StateLoaded)}
+    for load in last.values():
+        if load.strict or load.failed or not load.unexpected_count or not load.missing_count:
+            continue
+        prefix = _prefix(load)
+        if load.matched == 0 or prefix or load.matched < SMALL_SHARE * load.tensors:
+            yield _loaded_little(load, prefix)
+
+
+def _prefix(load: StateLoaded) -> str:
+    """What the names of one side have in front and the other's lack, if that explains most of what is missing."""
+    longer, shorter = load.unexpected, set(load.missing)
+    if sum(len(name) for name in longer) < sum(len(name) for name in shorter):
+        longer, shorter = load.missing, set(load.unexpected)
+    for name in longer:
+        ends = [name[index + 1 :] for index, letter in enumerate(name) if letter == "."]
+        end = next((end for end in ends if end in shorter), "")
+        prefix = name.removesuffix(end) if end else ""
+        if prefix and 2 * sum(other.removeprefix(prefix) in shorter for other in longer) > len(longer):
+            return prefix
+    return ""
+
+
+def _loaded_little(load: StateLoaded, prefix: str) -> Finding:
+    nothing = load.matched == 0
+    what = "none" if nothing else f"only {load.matched}"
+    why = f"; the names differ by the prefix {prefix!r}" if prefix else ""
+    fix = f"Take the prefix off or put it on: {{key.removeprefix({prefix!r}): value for key, value in state.items()}}."
+    return rule.finding(
+        Witness.RUN,
+        f"load_state_dict(strict=False) filled {what} of {load.tensors} tensors of the model{why}.",
+        cause=CAUSE,
+        fix=fix if prefix else "Print what load_state_dict returns, and make the names of the two sides meet.",
+        subject=Subject("call", f"load_state_dict at {load.place}"),
+        place=load.place,
+        evidence=[
+            Evidence("tensors filled", f"{load.matched} of {load.tensors}"),
+            Evidence("missing", ", ".join(load.missing[:3])),
+            Evidence("unexpected", ", ".join(load.unexpected[:3])),
+        ],
+        severity=Severity.ERROR if nothing or prefix else Severity.WARNING,
     )

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Forward, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.convergence import _always_on_dropout as dropout
-from unstuck.rules.convergence import _mode_in_loops as loops
+from unstuck.rules import objects
+from unstuck.rules.convergence import _always_on_dropout as dropout, _mode_in_loops as loops, _mode_in_run as runs
 from unstuck.source.edit import Editor, Edits, fix_with
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -21,6 +23,8 @@ rule = Rule(
     title="training in eval mode, evaluating in train mode, or dropout that ignores the mode",
     severity=Severity.ERROR,
     explains=("O01", "O07", "M13", "R08"),
+    needs=(Forward,),
+    only_in_text=("call",),
 )
 
 
@@ -115,3 +119,86 @@ def _always_on(script: Script) -> Iterator[Finding]:
             subject=Subject("call", f"{spot.name} at {spot.place}"),
             place=spot.place,
         )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Steps taken in evaluation mode, and evaluations made in training mode."""
+    for stuck in runs.trained_in_eval(record):
+        yield _trained_in_eval(record, stuck)
+    for odd in runs.evaluated_in_train(record):
+        yield rule.finding(
+            Witness.RUN,
+            f"{odd.model} was evaluated {odd.times} times in train mode, and never in eval mode.",
+            cause=_in_train_mode(runs.layers_of(record, odd.model)),
+            fix="Call eval() on the model before the evaluation and train() before the training goes on.",
+            subject=Subject("module", f"mode of {odd.model}"),
+            place=odd.place,
+            related=(odd.loss,),
+            evidence=[Evidence("evaluations in train mode", odd.times)],
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _trained_in_eval(record: Record, stuck: runs.TrainedInEval) -> Finding:
+    certain = stuck.trained_before and stuck.evaluated
+    since = f"Since step {stuck.since}" if stuck.trained_before else "From the start"
+    return rule.finding(
+        Witness.RUN,
+        f"{since} {stuck.model} trains in eval mode: {stuck.steps} of the {stuck.of} steps looked at.",
+        cause=_in_eval_mode(runs.layers_of(record, stuck.model)),
+        fix="Call train() on the model before every turn that trains.",
+        subject=Subject("module", f"mode of {stuck.model}"),
+        place=stuck.place or stuck.forward,
+        related=(stuck.forward, stuck.step),
+        evidence=[Evidence("steps in eval mode", f"{stuck.steps} of {stuck.of}")],
+        severity=Severity.ERROR if certain else Severity.WARNING,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+    )
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """A model that is to be trained and is in evaluation mode altogether, or dropout that no mode switches off."""
+    yield from _still_dropping(setup)
+    for model in setup.models if setup.optimizers else ():
+        heeding = [module for module in model.modules if _heeds_mode(module.kind, module.numbers)]
+        trains = any(fact.trainable for fact in model.parameters)
+        if not heeding or not trains or any(module.training for module in model.modules):
+            continue
+        yield rule.finding(
+            Witness.SETUP,
+            f"{model.model} is in eval mode; trained like this, {objects.listed([m.name for m in heeding])} would "
+            "not do their part.",
+            cause=_in_eval_mode(heeding[0].kind),
+            fix="Call train() on the model before the training.",
+            subject=Subject("module", f"mode of {model.model}"),
+            place=model.place,
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _still_dropping(setup: Setup) -> Iterator[Finding]:
+    """Two passes in eval mode differed, and these calls are why."""
+    kinds = " ".join(module.kind for model in setup.models for module in model.modules)
+    for call in setup.trial.dropping if setup.trial else ():
+        if dropout.ON_PURPOSE.search(kinds):
+            continue
+        attends = call.function == "scaled_dot_product_attention"
+        yield rule.finding(
+            Witness.SETUP,
+            f"{call.function} drops {call.share:.0%} of the values in eval mode too: two passes over the same batch "
+            "differ.",
+            cause="It knows nothing of model.eval(), so predictions are random." if attends else dropout.FUNCTION_CAUSE,
+            fix=f"Pass {'dropout_p=p if self.training else 0.0' if attends else 'training=self.training'}, or keep an "
+            "nn.Dropout made in __init__.",
+            subject=Subject("call", f"{call.function} at {call.place}"),
+            place=call.place,
+            evidence=[Evidence("share dropped in eval mode", call.share)],
+        )
+
+
+def _heeds_mode(kind: str, numbers: dict[str, float]) -> bool:
+    return numbers.get("p", 0) > 0 if "Dropout" in kind else "BatchNorm" in kind and bool(numbers.get("momentum"))

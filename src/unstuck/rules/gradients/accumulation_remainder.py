@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import OptimizerStep, ZeroGrad
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, OptimizerStep, ZeroGrad
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
 from unstuck.rules.windows import Window, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -111,3 +114,90 @@ def _left_over(window: Window) -> int | None:
         return None
     count = ast.unparse(called.args[0])
     return int(count) % int(window.every) if count.isdigit() and window.every.isdigit() else None
+
+
+WORTH_SAYING = 0.05
+"""Dropping less than this share of an epoch's batches harms nobody."""
+
+
+class _Remainder(NamedTuple):
+    """A period in the windows of a run: after `period` of them with `every` backwards, `left` are left over."""
+
+    every: int
+    period: int
+    left: int
+    windows: list[StepWindow]
+    """Those that began with left-over backwards."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Windows that began with the backwards left over from an epoch, once per epoch."""
+    found = _remainder(record)
+    if found is None:
+        return
+    batches = found.period * found.every + found.left
+    clearings = [_cleared_after(window, found.left) for window in found.windows]
+    evidence = [
+        Evidence("batches per epoch", batches),
+        Evidence("backward passes for each step", found.every),
+        Evidence("left over", found.left),
+    ]
+    step = found.windows[-1].step
+    if not any(clearings):
+        yield rule.finding(
+            Witness.RUN,
+            f"{found.left} batches left over at the end of each epoch leaked into the next one: {len(found.windows)} "
+            f"steps applied {found.every + found.left} gradients in place of {found.every}.",
+            cause=CAUSE,
+            fix="Let the last batch of an epoch end the window too, or call zero_grad() at the start of each epoch.",
+            subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
+            place=step.place,
+            related=[found.windows[-1].backwards[0].place],
+            evidence=evidence,
+        )
+    elif all(clearings) and found.left >= WORTH_SAYING * batches:
+        zero = clearings[-1]
+        yield rule.finding(
+            Witness.RUN,
+            f"{found.left} of {batches} batches of each epoch were thrown away: the window they began was cleared "
+            "unfinished.",
+            cause="Their gradients were computed and never applied; without shuffling they are the same every time.",
+            fix="Let the last batch of an epoch end the window too.",
+            subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
+            place=zero.place if zero is not None else None,
+            related=[step.place],
+            evidence=evidence,
+            severity=Severity.ADVICE,
+        )
+
+
+def _remainder(record: Record) -> _Remainder | None:
+    """The period, if the windows from the first step on keep to it without exception and it is seen twice."""
+    numbered = itertools.takewhile(lambda item: item[1].step.step == item[0], enumerate(step_windows(record)))
+    windows = [window for _, window in numbered]
+    counts = [len(window.backwards) for window in windows]
+    every = usual(counts)
+    longer = [index for index, count in enumerate(counts) if count != every]
+    if every < 2 or len(counts) < STEADY or not longer or not longer[0] or not all(map(is_micro, windows)):
+        return None
+    period = longer[0]
+    left = counts[period] - every
+    kept = all(count == every + left * (index % period == 0 and index > 0) for index, count in enumerate(counts))
+    if not 0 < left < every or not kept:
+        return None
+    ends_alike = len(counts) % period == 0 and _after_last_step(record, windows[-1]) == left
+    if len(longer) < 2 and not ends_alike:
+        return None
+    return _Remainder(every, period, left, [windows[index] for index in longer])
+
+
+def _after_last_step(record: Record, last: StepWindow) -> int:
+    return sum(backward.step == last.step.step + 1 for backward in record.of(Backward))
+
+
+def _cleared_after(window: StepWindow, left: int) -> ZeroGrad | None:
+    """The clearing behind the left-over backwards."""
+    pairs = list(window.between())
+    events = pairs[left - 1][2] if len(pairs) >= left else []
+    return next((event for event in events if isinstance(event, ZeroGrad) and event.cleared), None)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from unstuck.events import Clip, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules.dynamics import known, median
 from unstuck.source.base import dotted
 from unstuck.source.facts import Called
 from unstuck.source.values import Const
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -19,6 +22,7 @@ rule = Rule(
     name="clip-by-value",
     title="gradients clipped element by element, which changes their direction",
     severity=Severity.ADVICE,
+    needs=(Clip, OptimizerStep),
 )
 
 CAUSE = (
@@ -26,6 +30,9 @@ CAUSE = (
     "elsewhere; clipping by norm shortens the whole gradient and keeps its direction."
 )
 FIX = "Use torch.nn.utils.clip_grad_norm_(parameters, max_norm), with max_norm near the usual norm of the gradient."
+STEADY = 3
+TURNED = 10.0
+"""Degrees; less than this is lost in the noise of the batches."""
 RARELY_ACTS = 10.0
 """Elements of a gradient above this are an explosion, and cutting those off is a safety net, not a habit."""
 
@@ -65,3 +72,31 @@ def _finding(call: Called, limit: float) -> Finding:
         evidence=[Evidence("limit", limit)],
         confidence=Confidence.LIKELY,
     )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Clippings by value that turned the gradient, measured."""
+    by_place: dict[object, list[Clip]] = {}
+    for event in record.of(Clip):
+        if event.kind == "value":
+            by_place.setdefault(event.place and event.place.key, []).append(event)
+    for clips in by_place.values():
+        angles = known([clip.turned for clip in clips])
+        turned = median(angles)
+        if len(angles) >= STEADY and turned is not None and turned >= TURNED:
+            limit = clips[-1].limit
+            yield rule.finding(
+                Witness.RUN,
+                f"Clipping element by element at {limit:g} turned the gradient by {turned:.0f} degrees.",
+                cause=CAUSE,
+                fix=FIX,
+                subject=Subject("call", f"clipping by value at {clips[-1].place}"),
+                place=clips[-1].place,
+                evidence=[
+                    Evidence("limit", limit or 0.0),
+                    Evidence("turned by, as a median", f"{turned:.0f} degrees"),
+                    Evidence("turned by at most", f"{max(angles):.0f} degrees"),
+                    Evidence("clippings measured", len(angles)),
+                ],
+            )

@@ -7,23 +7,26 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, OptimizerStep
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, Clip, LossCall, OptimizerStep
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
+from unstuck.rules import dynamics, order
+from unstuck.rules.gradients.clip_too_loose import worst_gradient
 from unstuck.source import knowledge
 from unstuck.source.trace import Happened, Loop, events_in, reads_all
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
     code="G07",
     name="clip-missing",
     title="recurrent, transformer or policy-gradient training without gradient clipping",
-    severity=Severity.ADVICE,
-    explains=("G08", "M14"),
+    severity=Severity.ERROR,
+    explains=("G08", "G10", "G18", "O22", "O25"),
+    needs=(OptimizerStep,),
 )
 
 CLIPS = pattern(r"clip|clamp|grad_norm|register_hook", re.I)
@@ -33,6 +36,8 @@ SPIKY = {
     "Transformer": "a transformer", "TransformerEncoder": "a transformer", "TransformerDecoder": "a transformer",
     "TransformerEncoderLayer": "a transformer", "TransformerDecoderLayer": "a transformer",
 }  # fmt: skip
+FAMILIES = ((r"lstm|gru|rnn", "a recurrent network"), (r"attention|transformer", "a transformer"))
+"""What the classes of a live model are called."""
 CAUSE = (
     "Its gradients are products over many time steps, layers or rewards, so now and then one is a hundred times the "
     "usual; a single such step can undo an hour of training."
@@ -67,6 +72,7 @@ def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[F
             fix=FIX.format(parameters=f"{label}.parameters()"),
             subject=Subject("loop", f"training loop at {loop.place}"),
             place=place,
+            severity=Severity.ADVICE,
             confidence=Confidence.LIKELY,
         )
 
@@ -84,3 +90,43 @@ def _calls_by_loop(script: Script) -> dict[int, set[str]]:
         for loop in call.loops:
             names.setdefault(id(loop), set()).add(call.name)
     return names
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Such a model, no clipping, and a spike that hurt; a run that is stable without clipping needs none."""
+    what = _trained(record)
+    if not what or any(record.of(Clip)) or dynamics.sole_optimizer(record) is None:
+        return
+    worst = worst_gradient(record)
+    if worst is None:
+        return
+    usual = dynamics.rounded(worst.usual)
+    after = (
+        "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"
+    )
+    yield rule.finding(
+        Witness.RUN,
+        f"This loop trains {what} without clipping: at step {worst.step + 1} the gradient norm was {worst.norm:.3g}, "
+        f"{worst.norm / worst.usual:,.0f} times the usual, and {after}.",
+        cause=CAUSE,
+        fix=f"Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={usual}) between backward() and step(); "
+        f"{usual} is what a quiet step of this run has.",
+        subject=Subject("loop", "training loop"),
+        place=next((backward.place for backward in record.of(Backward) if backward.place), None),
+        evidence=[
+            Evidence("gradient norm of the spike", worst.norm),
+            Evidence("usual norm until then", worst.usual),
+            Evidence("loss before", worst.before),
+        ],
+        severity=Severity.ERROR if worst.after is None else Severity.WARNING,
+    )
+
+
+def _trained(record: Record) -> str:
+    """What kind of spiky training it is, if it is one."""
+    kinds = " ".join(module.kind for model in record.setup().models for module in model.modules)
+    named = next((what for words, what in FAMILIES if re.search(words, kinds, re.I)), "")
+    signs = {value > 0 for _, value in dynamics.losses(record) if value == value and value}
+    # The loss of a policy gradient is none of torch's, and it changes its sign with the advantage.
+    return named or ("a policy" if len(signs) == 2 and not any(record.of(LossCall)) else "")

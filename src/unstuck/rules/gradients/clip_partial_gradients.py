@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place, Unscale
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.accumulation import STEADY, StepWindow, micro_windows, usual
 from unstuck.rules.windows import Window, windows
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -84,3 +86,35 @@ def _moved(
     if text is None or "\n" in text or any(branch.condition not in around for branch, _ in clip.branches):
         return None
     return both(editor.delete(place), editor.insert_before(step, text))
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Clips that cut between two backwards of one window."""
+    windows = micro_windows(record)
+    cut = [clips for window in windows if (clips := _partial_cuts(window))]
+    if len(cut) < STEADY or len(cut) < len(windows) / 2:
+        return
+    last, every = cut[-1][-1], usual([len(window.backwards) for window in windows])
+    evidence = [
+        Evidence("backward passes for each step", every),
+        Evidence("steps whose unfinished gradient was cut", f"{len(cut)} of {len(windows)}"),
+    ]
+    if last.norm is not None and last.limit is not None:
+        evidence.append(Evidence("norm of the last unfinished sum that was cut", last.norm, "", last.limit))
+    yield rule.finding(
+        Witness.RUN,
+        f"The gradients are clipped after each of {every} backward passes, and step() runs once.",
+        cause=CAUSE,
+        fix="Clip once per window, right before step().",
+        subject=Subject("loop", f"clipping at {last.place}"),
+        place=last.place,
+        related=[windows[-1].step.place],
+        evidence=evidence,
+    )
+
+
+def _partial_cuts(window: StepWindow) -> list[Clip]:
+    """Clips before the last backward that really made the gradient shorter."""
+    clips = [event for _, _, events in window.between() for event in events if isinstance(event, Clip)]
+    return [clip for clip in clips if clip.norm is not None and clip.limit is not None and clip.norm > clip.limit]

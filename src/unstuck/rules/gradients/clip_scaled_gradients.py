@@ -14,6 +14,7 @@ from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witnes
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.rules.gradients import _scaled_in_run as scaled_in_run
 from unstuck.rules.windows import windows
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
@@ -22,6 +23,7 @@ from unstuck.source.trace import Happened, Hidden, Path, events_in, located, pat
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -30,7 +32,7 @@ rule = Rule(
     title="gradients clipped or applied while GradScaler still has them multiplied",
     severity=Severity.ERROR,
     explains=("G05", "G08", "G10", "M14", "O22"),
-    needs=(Clip,),
+    needs=(Backward,),
 )
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
@@ -347,6 +349,22 @@ def _never_updated(script: Script) -> Iterator[Finding]:
                     Fix(f"Call {name}.update() once behind {name}.step()."),
                     step.event.place,
                 )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Clips and plain steps that met scaled gradients, and what GradScaler raised."""
+    for trouble in scaled_in_run.troubles(record, RAISES):
+        yield rule.finding(
+            Witness.RUN,
+            trouble.message,
+            cause=trouble.cause,
+            fix=trouble.fix,
+            subject=Subject("call", f"scaled gradients at {trouble.place}"),
+            place=trouble.place,
+            related=trouble.related,
+            evidence=trouble.evidence,
+        )
 
 
 def _first_of_each(steps: Iterable[Happened]) -> list[Happened]:

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, GradientsReduced
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.rules.accumulation import STEADY, micro_windows, usual
 from unstuck.rules.windows import windows
 from unstuck.source.values import Instance, root
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -28,6 +30,12 @@ rule = Rule(
 )
 
 HANDLED = pattern(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
+TWICE = (
+    "The hooks of DDP exchange the gradients during backward(): a second sum multiplies them by the number of ranks "
+    "unless it is divided, and takes its time in any case."
+)
+ONCE = "Remove the all_reduce, or leave the model without DistributedDataParallel."
+UNDER_NO_SYNC = "Run the turns that do not step under `with model.no_sync():`, forward pass included."
 
 
 @rule.in_source
@@ -46,7 +54,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             Witness.SOURCE,
             f"DistributedDataParallel exchanges the gradients on every turn, but step() runs {window.when}.",
             cause=f"Each backward() waits for an all-reduce over all ranks; all but one in {window.every} are wasted.",
-            fix="Run the turns that do not step under `with model.no_sync():`, forward pass included.",
+            fix=UNDER_NO_SYNC,
             subject=Subject("loop", f"accumulation at {window.loop.place}"),
             place=backward,
             related=[wraps[0].place],
@@ -63,9 +71,8 @@ def _reduced_by_hand(script: Script, wraps: Sequence[Called]) -> Iterator[Findin
             yield rule.finding(
                 Witness.SOURCE,
                 f"all_reduce({given}) averages gradients that DistributedDataParallel has averaged already.",
-                cause="The hooks of DDP exchange the gradients during backward(): a second sum multiplies them by the "
-                "number of ranks unless it is divided, and takes its time in any case.",
-                fix="Remove the all_reduce, or leave the model without DistributedDataParallel.",
+                cause=TWICE,
+                fix=ONCE,
                 subject=Subject("call", f"all_reduce at {call.place}"),
                 place=call.place,
                 related=[wraps[0].place],
@@ -82,3 +89,40 @@ def _of_another_model(script: Script, reduction: Called, wraps: Sequence[Called]
     wrapped = [value for wrap in wraps for value in (wrap.result, *wrap.args, *wrap.kwargs.values())]
     around = {id(root(value)) for value in wrapped if isinstance(value, Instance)}
     return bool(models) and bool(around) and all(id(model) not in around for model in models)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Backwards that exchanged gradients although others of the same window followed; gradients reduced by hand."""
+    for event in record.of(GradientsReduced):
+        if event.wrapped:
+            yield rule.finding(
+                Witness.RUN,
+                "The program reduced gradients that DistributedDataParallel had reduced already.",
+                cause=TWICE,
+                fix=ONCE,
+                subject=Subject("call", f"all_reduce at {event.place}"),
+                place=event.place,
+                confidence=Confidence.LIKELY,
+            )
+    windows = micro_windows(record)
+    early = [backward for window in windows for backward in window.backwards[:-1]]
+    wasted = [backward for backward in early if backward.synced]
+    if len(windows) < STEADY or len(wasted) < len(early) / 2:
+        return
+    every = usual([len(window.backwards) for window in windows])
+    total = sum(len(window.backwards) for window in windows)
+    yield rule.finding(
+        Witness.RUN,
+        f"DistributedDataParallel exchanged the gradients in each of {every} backward passes for one step.",
+        cause=f"An all-reduce over all ranks waits for the slowest; {len(wasted)} of {total} watched were not needed.",
+        fix=UNDER_NO_SYNC,
+        subject=Subject("loop", f"accumulation at {wasted[-1].place}"),
+        place=wasted[-1].place,
+        related=[windows[-1].step.place],
+        evidence=[
+            Evidence("backward passes for each step", every),
+            Evidence("all-reduces watched", total),
+            Evidence("of these not needed", len(wasted)),
+        ],
+    )

@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerStep, ZeroGrad
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
 from unstuck.rules.windows import Window, windows
 from unstuck.source.scope import SourceFile
 from unstuck.source.trace import condition_key
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -91,3 +93,37 @@ def _divides_by(node: ast.AugAssign | ast.Call, every: str) -> bool:
     return (divides and text == every) or (
         multiplies and re.fullmatch(rf"1(\.0*)? / {re.escape(every)}", text) is not None
     )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Gradients smaller at the start of a backward than at the end of the one before, always by one factor."""
+    windows = micro_windows(record)
+    shares = [share for window in windows for share in _left_between(window)]
+    divisor = round(1 / shares[0]) if shares and shares[0] > 0 else 0
+    if len(shares) < STEADY or divisor < 2 or not all(close(share, 1 / divisor) for share in shares):
+        return
+    every, backward = usual([len(window.backwards) for window in windows]), windows[-1].backwards[0]
+    yield rule.finding(
+        Witness.RUN,
+        f"After each of {every} backward passes the gradients so far are divided by {divisor}, before the next adds to "
+        "them.",
+        cause=CAUSE.format(every=every),
+        fix=f"Divide the loss instead: (loss / {every}).backward(); or divide the gradients once, right before step().",
+        subject=Subject("loop", f"accumulation at {backward.place}"),
+        place=backward.place,
+        related=[windows[-1].step.place],
+        evidence=[
+            Evidence("backward passes for each step", every),
+            Evidence("times the gradient was measured between two of them", len(shares)),
+            Evidence("share of the first micro-batch's gradient that a step uses", divisor ** -float(every)),
+        ],
+    )
+
+
+def _left_between(window: StepWindow) -> Iterator[float]:
+    """What was left of the gradients' norm from one backward to the next, unless we know who changed it."""
+    for one, other, events in window.between():
+        known = any(isinstance(event, Clip | ZeroGrad | Unscale) for event in events)
+        if one.grad_norm and other.grad_norm_before is not None and not known:
+            yield other.grad_norm_before / one.grad_norm

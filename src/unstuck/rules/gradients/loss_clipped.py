@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, OperationFact
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.source import knowledge
 from unstuck.source.flow import argument, behind, producers
 from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -19,13 +22,17 @@ rule = Rule(
     name="loss-clipped",
     title="the loss clipped instead of the gradients, so that examples beyond the limit teach nothing",
     severity=Severity.WARNING,
-    explains=("O01", "O07", "G09"),
+    explains=("O01", "O07", "G09", "R08"),
+    needs=(Backward,),
 )
 
 CLAMPS = frozenset({"clamp", "clip", "clamp_", "clip_", "clamp_max", "clamp_max_"})
 SMALLEST = frozenset({"min", "minimum", "fmin"})
 SCALES = frozenset({"add", "mult", "div", "sum", "mean", "neg", "scale"})
 """Operations that make a loss out of a loss."""
+LIMITED = Subject("loss", "limit")
+LOSS_NODES = ("mseloss", "nllloss", "nllloss2d", "smoothl1loss", "huberloss", "binarycrossentropy")
+REDUCED = frozenset({"mean", "sum", "mul", "div", "add", "neg"})
 FLAT = "Beyond the limit the loss is a constant with a slope of 0: just the examples that are worst get no gradient."
 FLAT_ERROR = (
     "Where the error is beyond the limits its square is a constant with a slope of 0: large errors teach nothing."
@@ -101,7 +108,56 @@ def _finding(value: Tensor, what: str, cause: str, fix: str) -> Finding:
         f"{what} ({value.op}) on the way to backward().",
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"limit at {value.place}"),
+        # A graph knows that there is a limit but not where it stands.
+        subject=LIMITED,
         place=value.place,
         confidence=Confidence.LIKELY,
     )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """A limit in the graph behind a loss, with losses or errors beyond it; told where it held back the most."""
+    worst: tuple[float, Finding] | None = None
+    for backward in record.of(Backward):
+        for fact in backward.graph.operations if backward.graph is not None else ():
+            found = _limit_in_run(backward, fact)
+            if found is not None and (worst is None or (fact.share or 0) > worst[0]):
+                worst = (fact.share or 0.0, found)
+    if worst is not None:
+        yield worst[1]
+
+
+def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
+    if fact.limit is None or not fact.share:
+        return None
+    error = fact.low is not None and fact.behind[:1] == ("sub",) and _is_squared(backward)
+    if not error and not _limits_a_loss_in(fact.behind):
+        return None
+    whole = fact.shape in ((), (1,))
+    beyond = (
+        "the whole loss lies" if whole else f"{100 * fact.share:.3g} % of the {'errors' if error else 'losses'} lie"
+    )
+    what = "The error is clipped before it is squared" if error else "The loss has an upper limit"
+    return rule.finding(
+        Witness.RUN,
+        f"{what}, {fact.limit:g}, and at step {backward.step} {beyond} beyond it.",
+        cause=FLAT_ERROR if error else FLAT,
+        fix=FIX_ERROR if error else FIX,
+        subject=LIMITED,
+        place=backward.place,
+        evidence=[Evidence("limit", fact.limit), Evidence("beyond it", round(100 * fact.share, 1), "%")],
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _limits_a_loss_in(chain: tuple[str, ...]) -> bool:
+    """Was a loss of torch limited, reduced or weighted in between?"""
+    inner = next((name for name in chain if name not in REDUCED), "")
+    return inner.startswith(LOSS_NODES)
+
+
+def _is_squared(backward: Backward) -> bool:
+    names = backward.graph.names if backward.graph is not None else ()
+    pairs = itertools.pairwise(names)
+    return any(one.startswith("PowBackward") and other.startswith("ClampBackward") for one, other in pairs)

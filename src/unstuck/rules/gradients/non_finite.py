@@ -75,6 +75,8 @@ def _message(event: NonFinite) -> str:
     match event.what:
         case "input":
             return f"The input of {name} was already {word} {when}: the data is the origin, not the model."
+        case "activation" if event.until:
+            return f"A value between {name} and {event.until} became {word} {when}."
         case "activation":
             return f"The output of {name} became {word} {when}{_while_inputs(event)}."
         case "gradient":
@@ -95,6 +97,9 @@ def _while_inputs(event: NonFinite) -> str:
 
 
 def _fix(event: NonFinite) -> str:
+    if event.until:
+        closer = "To see which module it was, run again with --replay-nonfinite (fix the seeds first)."
+        return f"{FIXES[event.what]} {closer}"
     if event.suspects and event.what in ("activation", "loss", "gradient"):
         operations = " or ".join(_operation(name) for name in event.suspects[:3])
         return f"Look at {operations}, which can produce it. {FIXES[event.what]}"

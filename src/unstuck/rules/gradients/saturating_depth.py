@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Place
+from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules import objects
 from unstuck.source.base import dotted
 from unstuck.source.knowledge import is_module_class
 from unstuck.source.scope import SourceFile
@@ -173,9 +174,9 @@ def _has_skips(stack: ast.AST) -> bool:
     )
 
 
-def _finding(kind: str, count: int, name: str, place: Place) -> Finding:
+def _finding(kind: str, count: int, name: str, place: Place | None, witness: Witness = Witness.SOURCE) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
+        witness,
         f"{name} stacks {count} {WORDS[kind]} without normalisation or skip connections.",
         cause=CAUSE[kind],
         fix=FIX,
@@ -184,3 +185,44 @@ def _finding(kind: str, count: int, name: str, place: Place) -> Finding:
         evidence=[Evidence(WORDS[kind], count, "", LIMITS[kind] - 1)],
         confidence=Confidence.LIKELY,
     )
+
+
+PLAIN = frozenset(
+    "Linear Conv1d Conv2d Conv3d Sigmoid Tanh ReLU LeakyReLU ELU GELU SiLU Softplus Flatten Identity Dropout MaxPool1d "
+    "MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Softmax LogSoftmax".split()
+)
+"""Layers of torch that neither normalise nor lead around others."""
+COUNTED = {"Sigmoid": "sigmoid", "Tanh": "tanh"}
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Counted in chains of nn.Sequential, in which nothing normalises and nothing leads around."""
+    for model in setup.models:
+        for name in _outermost_chains(model):
+            kinds = _chain(model, name) or []
+            counts = Counter(COUNTED[kind] for kind in kinds if kind in COUNTED)
+            counts["layers"] = sum(LAYERS.search(kind) is not None for kind in kinds)
+            guilty = next((kind for kind, limit in LIMITS.items() if counts[kind] >= limit), "")
+            if guilty:
+                yield _finding(guilty, counts[guilty], name or model.model, None, Witness.SETUP)
+
+
+def _outermost_chains(model: ModelSeen) -> list[str]:
+    chains = [module.name for module in model.modules if module.kind == "Sequential" and _chain(model, module.name)]
+    return [name for name in chains if not any(_is_inside(name, other) for other in chains)]
+
+
+def _is_inside(name: str, other: str) -> bool:
+    return name != other and (not other or name.startswith(f"{other}."))
+
+
+def _chain(model: ModelSeen, name: str) -> list[str] | None:
+    """The classes of the layers in a Sequential and in those within it; None if one of them is not plain."""
+    found: list[str] = []
+    for child in objects.children(model, name):
+        inner = _chain(model, child.name) if child.kind == "Sequential" else None
+        if inner is None and child.kind not in PLAIN:
+            return None
+        found += [child.kind] if inner is None else inner
+    return found

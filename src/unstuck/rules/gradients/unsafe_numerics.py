@@ -7,17 +7,27 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, NonFinite, OperationFact, Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients._stable_forms import stable
-from unstuck.rules.gradients._unsafe_forms import Unsafe, operand, unsafe
+from unstuck.rules.gradients._unsafe_forms import (
+    LOG_ONE_MINUS,
+    LOG_SIGMOID,
+    LOG_SOFTMAX,
+    LOG_SUM_EXP,
+    Unsafe,
+    operand,
+    unsafe,
+)
 from unstuck.source import knowledge
 from unstuck.source.edit import fix_with
 from unstuck.source.flow import behind
 from unstuck.source.values import Const, Group, Instance, Symbol, Tensor, Value, members
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -27,9 +37,28 @@ rule = Rule(
     title="log, sqrt, exp, division or acos on the loss path that can reach an edge where it is not finite",
     severity=Severity.WARNING,
     explains=("G10", "G08", "O24"),
+    needs=(Backward,),
+    only_in_text=("call",),
 )
 
 LOSS_FUNCTION = pattern(r"forward$|loss|criterion|objective|training_step", re.I)
+SAME = {"rsqrt": "sqrt", "reciprocal": "div", "arccos": "acos", "arcsin": "asin", "log2": "log", "log10": "log"}
+"""Operations with one edge under several names."""
+FORMULAS = {
+    ("log", "softmax"): (LOG_SOFTMAX.form, LOG_SOFTMAX.fix),
+    ("log", "sigmoid"): (LOG_SIGMOID.form, LOG_SIGMOID.fix),
+    ("log", "rsub", "sigmoid"): (LOG_ONE_MINUS.form, LOG_ONE_MINUS.fix),
+    ("log", "sum", "exp"): (LOG_SUM_EXP.form, LOG_SUM_EXP.fix),
+    ("log",): ("log", "Keep its argument above 0: clamp(min=1e-8), or a form that never leaves log-space."),
+    ("sqrt",): ("sqrt", "Add a small number under the root: sqrt(... + 1e-8)."),
+    ("div",): ("a division", "Keep the denominator away from 0: clamp(min=1e-8), or add a small number."),
+    ("exp",): ("exp", "Limit its argument (clamp(max=50)), or compute in log-space (logsumexp, softplus)."),
+    ("acos",): ("acos", "Keep its argument inside: clamp(-1 + 1e-6, 1 - 1e-6), or use atan2."),
+    ("asin",): ("asin", "Keep its argument inside: clamp(-1 + 1e-6, 1 - 1e-6), or use atan2."),
+    ("pow",): ("a power below 1", "Add a small number to its base."),
+}
+"""By an operation and what made its input: what it is called and how to make it safe."""
+EDGES = {"acos": "1 or -1", "asin": "1 or -1", "exp": "the largest number of its type"}
 PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace rebuilt".split())
 """Operations that make data: nothing behind them is trained, whatever sizes they were given."""
 
@@ -107,8 +136,45 @@ def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
         f"{found.form} on the way to the loss is not finite at an edge it can reach.",
         cause=found.cause,
         fix=fix_with(found.fix, edits, safety),
-        subject=Subject("call", f"{tensor.op} at {tensor.place}"),
+        # A graph knows the operation but not where it stands.
+        subject=Subject("call", SAME.get(tensor.op, tensor.op)),
         place=tensor.place,
         severity=Severity.ADVICE if found.rare else None,
         confidence=Confidence.LIKELY,
+    )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Operations behind a loss that were given numbers at their edge, and one that made the first NaN."""
+    told: set[str] = set()
+    for backward in record.of(Backward):
+        for fact in backward.graph.operations if backward.graph is not None else ():
+            name = SAME.get(fact.name, fact.name)
+            if (name,) in FORMULAS and name not in told:
+                told.add(name)
+                yield _reached(name, fact, backward.place, backward.step)
+    for event in record.of(NonFinite):
+        name = event.suspects[0].partition("Backward")[0].lower() if len(event.suspects) == 1 else ""
+        name = SAME.get(name, name)
+        if (name,) in FORMULAS and name not in told and event.low is not None:
+            fact = OperationFact(name, low=event.low, high=event.high)
+            yield _reached(name, fact, event.place, event.step, broke=True)
+
+
+def _reached(name: str, fact: OperationFact, place: Place | None, step: int, *, broke: bool = False) -> Finding:
+    chains = [chain for chain in FORMULAS if (name, *fact.behind)[: len(chain)] == chain]
+    form, fix = FORMULAS[max(chains, key=len)]
+    low, high = ("infinity" if end is None else f"{end:.3g}" for end in (fact.low, fact.high))
+    span = f"{low} to {high}"
+    what = {"div": "denominators", "exp": "results"}.get(name, "numbers")
+    then = "made a NaN or infinity" if broke else f"came to its edge, {EDGES.get(name, '0')}"
+    return rule.finding(
+        Witness.RUN,
+        f"{form} on the way to the loss {then} at step {step}: it had {what} from {span}.",
+        cause="There its value or its slope is not finite, and one such number makes every gradient behind it NaN.",
+        fix=fix,
+        subject=Subject("call", name),
+        place=place,
+        evidence=[Evidence(what, span), Evidence("step", step)],
     )

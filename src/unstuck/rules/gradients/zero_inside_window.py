@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, Place, ZeroGrad
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
 from unstuck.rules.windows import Window, windows
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -78,3 +80,42 @@ def _moved(script: Script, window: Window, zero: Place | None, steps: list[Place
         return None
     target = editor.insert_after(step, text) if window.guard else editor.insert_before(window.loop.place, text)
     return both(editor.delete(zero), target)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Windows in which each backward was followed by a clearing, and the step used what the last one left."""
+    windows = micro_windows(record)
+    emptied = [window for window in windows if _cleared_between(window)]
+    kept = [share for window in emptied if (share := window.kept) is not None]
+    # Gradients that were put aside and brought back, as for privacy or per task, are not those of the last backward.
+    used_last = all(close(share, 1.0) for share in kept) if kept else any(w.backwards[-1].scaled for w in emptied)
+    if len(emptied) < STEADY or len(emptied) < 0.8 * len(windows) or not used_last:
+        return
+    every = usual([len(window.backwards) for window in emptied])
+    zero = _cleared_between(emptied[-1])[-1]
+    yield rule.finding(
+        Witness.RUN,
+        f"Of every {every} backward passes before a step, {every - 1} were cleared away by zero_grad().",
+        cause=CAUSE.format(others=every - 1),
+        fix="Move zero_grad() behind step().",
+        subject=Subject("call", f"zero_grad at {zero.place}"),
+        place=zero.place,
+        related=[emptied[-1].step.place],
+        evidence=[
+            Evidence("backward passes for each step", every),
+            Evidence("backward passes that a step uses", 1),
+            Evidence("steps watched", len(windows)),
+        ],
+    )
+
+
+def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
+    """The clearing behind each backward but the last; nothing if one of them has none."""
+    found: list[ZeroGrad] = []
+    for _, _, events in window.between():
+        zeros = [event for event in events if isinstance(event, ZeroGrad) and event.cleared]
+        if not zeros:
+            return []
+        found.append(zeros[-1])
+    return found

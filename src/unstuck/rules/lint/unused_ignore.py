@@ -36,7 +36,9 @@ def seen_in_source(script: Script) -> Iterator[Finding]:
 
 
 def _is_needed(word: str, codes: set[str], script: Script) -> bool:
-    return any(not _is_idle(meant, codes, script) for meant in rules_named(word))
+    meant = rules_named(word)
+    visible = [other for other in meant if other.source] or meant
+    return any(not _is_idle(other, codes, script) for other in visible)
 
 
 def _is_idle(meant: Rule, codes: set[str], script: Script) -> bool:

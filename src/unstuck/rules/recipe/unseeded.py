@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, OptimizerStep, Place
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import Backward, LoaderSeen, ModelSeen, OptimizerSeen, OptimizerStep, Place, Seeded
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.trace import Loop, events_in, loops_in, reads_all
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -19,12 +20,14 @@ rule = Rule(
     name="unseeded",
     title="no seed is fixed, so no two runs are alike",
     severity=Severity.ADVICE,
+    needs=(OptimizerStep,),
 )
 
 CAUSE = (
     "Initial weights, the order of the data and dropout are drawn anew in every run, so a change of the result may "
     "come from a change of the code or from chance."
 )
+FIX = "Call torch.manual_seed(0) before the model is built (it also decides the order of a DataLoader)."
 COMMENT = pattern(r"#.*")
 NOT_TORCH = frozenset({"random.seed", "numpy.random.seed"})
 """Seeds that torch does not read."""
@@ -42,6 +45,41 @@ def in_source(script: Script) -> Iterator[Finding]:
         yield _finding(f"Nothing seeds torch: {names} does not reach it.", script, loop)
     elif not seeding and "seed" not in COMMENT.sub("", script.text).lower():
         yield _finding("This script trains without fixing a seed.", script, loop)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Numbers were drawn from torch's generator, nobody seeded it, and the program trained."""
+    seeded = list(record.of(Seeded))
+    if not any(event.generator == "torch" and event.seed is None for event in seeded):
+        return
+    if not any(record.of(OptimizerStep)):
+        return
+    others = sorted({f"{event.generator}.seed" for event in seeded if event.seed is not None})
+    reach = f": {' and '.join(others)} does not reach it" if others else ", though the run drew random numbers"
+    optimizer = next(record.of(OptimizerSeen), None)
+    yield rule.finding(
+        Witness.RUN,
+        f"Nothing seeded torch{reach}.",
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loop", f"seed of {record.started.script}"),
+        place=optimizer.place if optimizer else None,
+        evidence=[Evidence("what differs from run to run", _random_parts(record))],
+    )
+
+
+def _random_parts(record: Record) -> list[str]:
+    models = {event.model: event for event in record.of(ModelSeen)}
+    loaders = {event.loader: event for event in record.of(LoaderSeen)}
+    drops = [module for model in models.values() for module in model.modules if "Dropout" in module.kind]
+    parts = {
+        "initial weights": bool(models),
+        "order of the data": any("Random" in loader.sampler for loader in loaders.values()),
+        "dropout": bool(drops),
+        "workers": any(loader.workers for loader in loaders.values()),
+    }
+    return [name for name, present in parts.items() if present]
 
 
 def _training(script: Script) -> Loop | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.events import LossCall, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import predictions
+from unstuck.rules import loss_calls, predictions
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -22,6 +24,7 @@ rule = Rule(
     title="ReLU, sigmoid or tanh on an output that must be free to take any value",
     severity=Severity.ERROR,
     explains=("O01", "O07", "O25", "G09", "R08"),
+    needs=(LossCall,),
 )
 
 BOUNDED = {
@@ -36,6 +39,19 @@ NORMAL = frozenset({"randn", "randn_like"})
 """Operations whose results certainly go below 0, and beyond 1 and -1."""
 ONE_OF_MANY = frozenset({"gather", "max", "amax"})
 """How the value of one action is picked from those of all."""
+
+REACH = {
+    "SigmoidBackward0": ("sigmoid", 0.0, 1.0),
+    "HardsigmoidBackward0": ("hardsigmoid", 0.0, 1.0),
+    "SoftmaxBackward0": ("softmax", 0.0, 1.0),
+    "TanhBackward0": ("tanh", -1.0, 1.0),
+    "HardtanhBackward0": ("hardtanh", -1.0, 1.0),
+    "ReluBackward0": ("relu", 0.0, None),
+    "SoftplusBackward0": ("softplus", 0.0, None),
+}
+"""What the graph calls them, and the range of their results."""
+MARGIN = 0.1
+"""Of the targets' spread: so far beyond the range is not a matter of rounding."""
 
 NARROW = (
     "Scores that cannot differ by more than {most} cannot make one class certain: with ten classes the loss stays "
@@ -126,6 +142,85 @@ def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, 
         subject=Subject("call", f"loss fed by {maker.place}"),
         place=maker.place,
         related=(call.event.place,),
+        severity=severity,
+        confidence=Confidence.CERTAIN if severity is Severity.ERROR else Confidence.LIKELY,
+    )
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """What the losses of the probed batch were given."""
+    yield from _from_calls(Witness.SETUP, setup.losses)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What losses were given came out of an activation, and the targets lie beyond its range."""
+    yield from _from_calls(Witness.RUN, record.of(LossCall))
+
+
+def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+    for group in loss_calls.trained(calls, ("cross_entropy", *REGRESSIONS)):
+        made_by = loss_calls.all_made_by(group, REACH)
+        if made_by and group[0].loss == "cross_entropy":
+            yield from _scores_seen(witness, group, REACH[made_by][0])
+        elif made_by:
+            yield from _values_seen(witness, group, *REACH[made_by])
+
+
+def _scores_seen(witness: Witness, calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
+    first = calls[0]
+    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(first)]
+    if name in BOUNDED:
+        most, floor = ("1", "1.46") if "sigmoid" in name else ("2", "0.80")
+        cause, severity = NARROW.format(most=most, floor=floor), Severity.ERROR
+    elif name == "relu":
+        cause, severity = CUT_OFF, Severity.WARNING
+    else:
+        return
+    message = f"cross_entropy is given the output of {name}."
+    yield _seen(
+        witness, first, message, cause, f"Give cross_entropy the raw scores, without {name}.", severity, evidence
+    )
+
+
+def _values_seen(
+    witness: Witness, calls: Sequence[LossCall], name: str, low: float, high: float | None
+) -> Iterator[Finding]:
+    read = [call for call in calls if loss_calls.wanted(call).spread is not None]
+    if not read or not all(_is_out_of_reach(call, low, high, MARGIN) for call in read):
+        return
+    first, target = read[0], loss_calls.wanted(read[0])
+    reach = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+    span = f"{target.low:.3g} to {target.high:.3g}"
+    message = f"The prediction is the output of {name}, {reach}, and the targets run from {span}."
+    most = all(_is_out_of_reach(call, low, high, 0.0, typical=True) for call in read)
+    evidence = [Evidence("calls seen", len(calls)), Evidence("targets", span)]
+    fix = f"Let the last layer's output go to the loss without {name}, or scale the targets into its range."
+    yield _seen(witness, first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
+
+
+def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: float, typical: bool = False) -> bool:
+    """Do targets, or even those one spread from their mean, lie beyond the range?"""
+    target = loss_calls.wanted(call)
+    if target.low is None or target.high is None or target.mean is None or target.spread is None:
+        return False
+    slack = margin * target.spread
+    least, most = (target.mean - target.spread, target.mean + target.spread) if typical else (target.low, target.high)
+    return least < low - slack or (high is not None and most > high + slack)
+
+
+def _seen(
+    witness: Witness, call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]
+) -> Finding:
+    return rule.finding(
+        witness,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"loss fed by {call.place}"),
+        place=call.place,
+        evidence=evidence,
         severity=severity,
         confidence=Confidence.CERTAIN if severity is Severity.ERROR else Confidence.LIKELY,
     )

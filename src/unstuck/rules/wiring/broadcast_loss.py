@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import LossCall, Place
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import Backward, LossCall, Place, Setup
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules import loss_calls
 from unstuck.rules.shapes import Shape, shape_of
+from unstuck.rules.wiring import _crashed_columns
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -51,6 +54,54 @@ def in_source(script: Script) -> Iterator[Finding]:
             if isinstance(value, Tensor) and value.op == "sub" and value.place not in seen and _by_hand(value):
                 seen.add(value.place)
                 yield _finding("The difference", CAUSE, value.place, "prediction" if _is_model(value) else "column")
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What a crash tells of it, the shapes that losses were given, and differences that grew in the graph."""
+    yield from _crashed_columns.explain(record, rule)
+    yield from _from_calls(Witness.RUN, record.of(LossCall), record.of(Backward))
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The shapes of the probed batch."""
+    yield from _from_calls(Witness.SETUP, setup.losses, setup.backwards)
+
+
+def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
+    for group in loss_calls.trained(calls, BROADCASTS):
+        shapes = [(loss_calls.given(call).shape, loss_calls.wanted(call).shape) for call in group]
+        guilty = [pair for pair in shapes if _column_of(*pair)]
+        first = group[0]
+        if guilty and len(guilty) == sum(one != other for one, other in shapes):
+            one, other = guilty[0]
+            column = _column_of(one, other)
+            evidence = [Evidence("prediction", str(list(one))), Evidence("target", str(list(other)))]
+            yield _finding(first.loss, CAUSE, first.place, column, witness=witness, evidence=evidence)
+    seen: set[Place | None] = set()
+    for backward in backwards:
+        for fact in backward.graph.operations if backward.graph is not None else ():
+            if fact.name == "sub" and backward.place not in seen:
+                seen.add(backward.place)
+                column = "prediction" if len(fact.given) == 2 else "target"
+                evidence = [
+                    Evidence("prediction", str(list(fact.given))),
+                    Evidence("difference", str(list(fact.shape))),
+                ]
+                yield _finding("The difference", CAUSE, backward.place, column, witness=witness, evidence=evidence)
+
+
+def _column_of(prediction: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """Which of two real shapes has an axis of size 1 at its end that the other has not."""
+    if prediction == (*target, 1) and _grows(target):
+        return "prediction"
+    return "target" if target == (*prediction, 1) and _grows(prediction) else ""
+
+
+def _grows(flat: tuple[int, ...]) -> bool:
+    """Does (N, 1) against (N,) broadcast to more than either? Not for a batch of one."""
+    return bool(flat) and flat[0] > 1 and len(set(flat)) == 1
 
 
 def _column(prediction: Value | None, target: Value | None) -> str:
@@ -103,13 +154,24 @@ def _squeezed(script: Script, call: Happened, column: str) -> Edits | None:
     return editor.wrap(node.args[position], "{}.squeeze(-1)")
 
 
-def _finding(what: str, cause: str, place: Place | None, column: str, edits: Edits | None = None) -> Finding:
+def _finding(
+    what: str,
+    cause: str,
+    place: Place | None,
+    column: str,
+    edits: Edits | None = None,
+    witness: Witness = Witness.SOURCE,
+    evidence: Sequence[Evidence] = (),
+) -> Finding:
     other = "target" if column == "prediction" else "prediction"
+    by_hand = what == "The difference"
     return rule.finding(
-        Witness.SOURCE,
+        witness,
         f"{what} is given a {column} of shape (N, 1) and a {other} of shape (N,).",
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),
-        subject=Subject("call", f"{what} at {place}"),
+        # The graph does not know where a difference stands.
+        subject=Subject("call", what if by_hand else f"{what} at {place}"),
         place=place,
+        evidence=evidence,
     )

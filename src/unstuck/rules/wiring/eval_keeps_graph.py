@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, Forward, ModeChange, Place
-from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.events import Backward, Evaluated, Forward, ModeChange, Place
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import modes
 from unstuck.source import knowledge
@@ -18,6 +18,7 @@ from unstuck.source.trace import Happened, Located, Loop, events_in, located
 from unstuck.source.values import Const, Instance, Value, alternatives, root
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -26,6 +27,7 @@ rule = Rule(
     name="eval-keeps-graph",
     title="evaluation without no_grad() or inference_mode()",
     severity=Severity.WARNING,
+    needs=(Forward,),
 )
 
 CAUSE = (
@@ -59,6 +61,32 @@ def in_source(script: Script) -> Iterator[Finding]:
         if matter not in told and _evaluates(switches, item) and not _wants_gradients(script, item):
             told.add(matter)
             yield _finding(script, event, item.loops[-1])
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Calls one after the other whose graphs were dropped unused, of a model that was being evaluated."""
+    by_place: dict[Place, list[Evaluated]] = {}
+    for event in record.of(Evaluated):
+        if event.unused > 1 and event.place is not None and _is_evaluation(event):
+            by_place.setdefault(event.place, []).append(event)
+    for place, events in by_place.items():
+        unused = sum(event.unused for event in events)
+        yield rule.finding(
+            Witness.RUN,
+            f"{events[0].model} was evaluated while gradients were recorded: the graphs of {unused} calls were "
+            "built and dropped unused.",
+            cause=CAUSE,
+            fix="Evaluate under torch.no_grad() or torch.inference_mode().",
+            subject=Subject("call", f"evaluation at {place}"),
+            place=place,
+            evidence=[Evidence("graphs nobody used", unused)],
+        )
+
+
+def _is_evaluation(event: Evaluated) -> bool:
+    named = event.place is not None and event.place.function and modes.says_evaluation(event.place.function)
+    return not event.training_mode or bool(named)
 
 
 def _evaluates(switches: list[Happened], item: Located) -> bool:

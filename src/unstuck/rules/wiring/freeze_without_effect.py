@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Place
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.events import ModelSeen, Place, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
+from unstuck.rules.wiring import _freeze_in_objects as live
 from unstuck.source import knowledge
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.scope import SourceFile
 from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import AttributeSet
 
@@ -29,6 +31,7 @@ rule = Rule(
     title="a freeze or a resize that changes nothing",
     severity=Severity.ERROR,
     explains=("O17", "O19"),
+    needs=(ModelSeen,),
 )
 
 MISSPELT = pattern(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
@@ -72,11 +75,7 @@ class _Mistake(msgspec.Struct, eq=False):
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Assignments to attributes that nobody reads, and comparisons where an assignment was meant."""
-    told: set[Place] = set()
-    for mistake in (*_assigned(script), *_set_on_children(script), *_only_compared(script)):
-        if mistake.place in told:
-            continue
-        told.add(mistake.place)
+    for mistake in _mistakes(script):
         yield rule.finding(
             Witness.SOURCE,
             f"{mistake.what} has no effect.",
@@ -85,6 +84,80 @@ def in_source(script: Script) -> Iterator[Finding]:
             subject=Subject("module", mistake.what),
             place=mistake.place,
             severity=Severity.ERROR if mistake.trained and script.facts.optimizers else Severity.WARNING,
+        )
+
+
+def _mistakes(script: Script) -> list[_Mistake]:
+    found = (*_assigned(script), *_set_on_children(script), *_only_compared(script))
+    return list({mistake.place: mistake for mistake in reversed(found)}.values())[::-1]
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Attributes of modules that say one thing while their parameters say another."""
+    yield from _in_objects(Witness.SETUP, setup)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The same in a run; where its text names the line, at that line, and with what became of the parameters."""
+    from unstuck.judge import script_of
+
+    setup = record.setup()
+    script = script_of(record)
+    confirmed = [mistake for mistake in _mistakes(script) if _is_confirmed(mistake, setup)] if script else []
+    if not confirmed:
+        yield from _in_objects(Witness.RUN, setup)
+    trainable = [fact.trainable for model in setup.models for fact in model.parameters]
+    for mistake in confirmed:
+        share = f"{sum(trainable)} of {len(trainable)}"
+        resized = mistake.cause is NOT_RESIZED
+        tail = "" if resized else f": {share} parameters of the run are trainable"
+        yield rule.finding(
+            Witness.RUN,
+            f"{mistake.what} has no effect{tail}.",
+            cause=mistake.cause,
+            fix=mistake.fix,
+            subject=Subject("module", mistake.what),
+            place=mistake.place,
+            evidence=[] if resized else [Evidence("trainable parameters", share)],
+        )
+
+
+def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
+    """Did the run go as the text says: the layer kept its size, or nothing was frozen?"""
+    if mistake.cause is NOT_RESIZED:
+        return any(live.unresized(setup))
+    frozen = any(not fact.trainable for model in setup.models for fact in model.parameters)
+    return bool(setup.models) and (any(live.unfrozen(setup)) or not frozen)
+
+
+def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
+    place = next((optimizer.place for optimizer in setup.optimizers), None)
+    for freeze in live.unfrozen(setup):
+        yield rule.finding(
+            witness,
+            f"{freeze.module} has {freeze.switch} = False as an attribute, and all {freeze.parameters} parameters in "
+            "it are trainable.",
+            cause=ON_MODULE,
+            fix="Call requires_grad_(False) on the module, with underscore and parentheses.",
+            subject=Subject("module", freeze.module),
+            place=place,
+            evidence=[Evidence("trainable parameters in it", freeze.parameters)],
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+    for layer in live.unresized(setup):
+        yield rule.finding(
+            witness,
+            f"{layer.module} says {layer.attribute} = {layer.says}, and its weight has {layer.has}.",
+            cause=NOT_RESIZED,
+            fix="Put a new layer of the size you want in its place.",
+            subject=Subject("module", layer.module),
+            place=place,
+            evidence=[Evidence(layer.attribute, layer.says), Evidence("side of the weight", layer.has)],
+            confidence=Confidence.LIKELY,
+            severity=Severity.WARNING,
         )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Backward, Place
-from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.events import Backward, Gauges, GraphsKept, Place
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source import knowledge
@@ -21,6 +21,7 @@ from unstuck.source.trace import Happened, Loop, events_in
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -28,6 +29,7 @@ rule = Rule(
     name="graph-kept-alive",
     title="a running sum or list that keeps the graph of every step",
     severity=Severity.WARNING,
+    needs=(Backward,),
 )
 
 CAUSE = (
@@ -63,6 +65,29 @@ def in_source(script: Script) -> Iterator[Finding]:
         if backward is not None and _outlives(keeper) and not _is_reset(keeper):
             told.add(keeper.place)
             yield _finding(script, keeper, backward.event.place)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The graphs of many steps in a row were in memory at once."""
+    most = max(record.of(GraphsKept), key=lambda event: event.alive, default=None)
+    if most is None:
+        return
+    memory = [gauge.memory for gauge in record.of(Gauges) if gauge.memory]
+    grown = (memory[-1] - memory[len(memory) // 10]) / 2**20 if memory else 0.0
+    yield rule.finding(
+        Witness.RUN,
+        f"The graphs of {most.alive} recorded steps in a row were still in memory at step {most.step}.",
+        cause=CAUSE,
+        fix="Find what collects or adds up the loss (or what it was computed from), and keep loss.item() or "
+        "loss.detach() there.",
+        subject=Subject("call", f"graphs of {most.place}"),
+        place=most.place,
+        evidence=[
+            Evidence("graphs alive at once", most.alive),
+            *([Evidence("memory gained", round(grown, 1), "MB")] if grown >= 1 else []),
+        ],
+    )
 
 
 def _keepers(script: Script) -> Iterator[_Keeper]:

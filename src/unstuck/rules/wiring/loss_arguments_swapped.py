@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import LossCall
-from unstuck.findings import Finding, Fix, Severity, Subject, Witness
+from unstuck.events import LossCall, Setup
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import predictions
+from unstuck.rules import loss_calls, predictions
 from unstuck.source import knowledge
 from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
@@ -16,6 +16,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -23,7 +24,8 @@ rule = Rule(
     name="loss-arguments-swapped",
     title="loss(target, prediction) in place of loss(prediction, target)",
     severity=Severity.ERROR,
-    explains=("O01", "O14", "G08", "G10"),
+    explains=("O01", "O14", "O16", "G08", "G10", "R01", "R08"),
+    needs=(LossCall,),
 )
 
 CAUSES = {
@@ -125,3 +127,41 @@ def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
     place = call.event.place
     subject = Subject("call", f"loss at {place}")
     return rule.finding(Witness.SOURCE, message, cause=cause, fix=fix, subject=subject, place=place)
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Which of the two arguments of the probed loss has a history."""
+    yield from _from_calls(Witness.SETUP, setup.losses)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Gradients flow into the second argument only; or kl_div is given probabilities first."""
+    yield from _from_calls(Witness.RUN, record.of(LossCall))
+
+
+def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+    for group in loss_calls.trained(calls, (*CAUSES, "kl_div")):
+        first = group[0]
+        if first.loss == "kl_div":
+            read = loss_calls.looked_at(group)
+            probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
+            if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
+                fix = "Give it log_softmax of the scores first, and the target's probabilities second."
+                yield _seen(witness, first, "kl_div is given plain probabilities first.", NO_LOG, fix)
+        elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
+            message = f"{first.loss} is given the target first and the prediction second."
+            yield _seen(
+                witness, first, message, CAUSES[first.loss], "Give it the prediction first and the target second."
+            )
+
+
+def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) -> Finding:
+    sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
+    evidence = [
+        Evidence(name, f"{list(fact.shape)}, {'with' if fact.requires_grad else 'without'} gradient")
+        for name, fact in sides
+    ]
+    subject = Subject("call", f"loss at {call.place}")
+    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)

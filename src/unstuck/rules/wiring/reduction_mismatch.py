@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import Backward, LossCall, TermFact
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules import loss_calls
 from unstuck.source import knowledge
 from unstuck.source.flow import behind, producers
 from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:
     from unstuck.events import Place
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -23,6 +26,7 @@ rule = Rule(
     title="loss terms added under different reductions, a mean and a sum over the batch",
     severity=Severity.WARNING,
     explains=("R01", "G08", "R08"),
+    needs=(Backward,),
 )
 
 CAUSE = (
@@ -32,6 +36,8 @@ CAUSE = (
 FIX = "Reduce both alike: both as sums, or each summed over an example's elements and averaged over the batch."
 SMALL_WEIGHT = 0.1
 """A sum with a smaller weight than this may have been balanced by hand."""
+OUTWEIGHS = 10.0
+"""So many times the other term, at the start of the run."""
 LARGE_WEIGHT = 10.0
 """So may a mean with a larger one."""
 
@@ -131,5 +137,52 @@ def _finding(value: Tensor, mean: Tensor, whole: Tensor) -> Finding:
         subject=Subject("loss", f"terms at {value.place}"),
         place=value.place,
         related=(mean.place, whole.place),
+        confidence=Confidence.LIKELY,
+    )
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """At its first backward a loss is a mean plus a sum over the same batch, and the sum is many times larger."""
+    seen: set[Place | None] = set()
+    calls = list(record.of(LossCall))
+    for backward in record.of(Backward):
+        if backward.graph is None or backward.place in seen or backward.value is None:
+            continue
+        seen.add(backward.place)
+        yield from _outweighed(backward, backward.graph.terms, calls)
+
+
+def _outweighed(backward: Backward, terms: tuple[TermFact, ...], calls: list[LossCall]) -> Iterator[Finding]:
+    means = [term for term in terms if term.reduction == "mean" and term.shape]
+    sums = [term for term in terms if term.reduction == "sum" and term.shape]
+    if len(means) != 1 or len(sums) != 1 or means[0].shape[0] != sums[0].shape[0] or means[0].shape[0] < 2:
+        return
+    mean, whole = means[0], sums[0]
+    call = next((c for c in calls if c.step == backward.step and _is_term(c, mean)), None)
+    if call is None or not call.value or whole.weight < SMALL_WEIGHT * mean.weight:
+        return
+    share = abs(backward.value or 0.0) / (abs(call.value) * mean.weight)
+    if share > OUTWEIGHS + 1:
+        yield _seen(backward, call, whole, share - 1)
+
+
+def _is_term(call: LossCall, term: TermFact) -> bool:
+    same = call.loss == term.name or {call.loss, term.name} == {"nll_loss", "cross_entropy"}
+    return same and call.reduction in ("mean", "batchmean") and loss_calls.given(call).shape[:1] == term.shape[:1]
+
+
+def _seen(backward: Backward, call: LossCall, whole: TermFact, times: float) -> Finding:
+    summed = "a sum" if whole.name == "sum" else f"{whole.name}, a sum"
+    return rule.finding(
+        Witness.RUN,
+        f"{call.loss}, a mean over the batch, is added to {summed} over {list(whole.shape)} that is {times:.3g} times "
+        "as large.",
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loss", f"terms at {backward.place}"),
+        place=backward.place,
+        related=(call.place,),
+        evidence=[Evidence("the mean", call.value or 0.0), Evidence("the whole loss", backward.value or 0.0)],
         confidence=Confidence.LIKELY,
     )

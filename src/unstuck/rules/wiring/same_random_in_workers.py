@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Place
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import LoaderSeen, Place, Seeded
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.modes import says_evaluation
@@ -17,6 +18,7 @@ from unstuck.source.scope import SourceFile
 from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, UserFunction
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -25,6 +27,7 @@ rule = Rule(
     name="same-random-in-workers",
     title="the same random numbers in every worker, epoch or example",
     severity=Severity.WARNING,
+    needs=(LoaderSeen,),
 )
 
 GENERATORS = pattern(r"^(numpy\.random\.(RandomState|default_rng|Generator)|random\.Random|torch\.Generator)$")
@@ -35,6 +38,15 @@ COPIED = (
     "persistent_workers=True keeps them alive, new copies draw the same numbers again every epoch."
 )
 WORKERS = "Every worker is seeded with the same number, so all of them draw the same augmentations."
+MANY = 10
+EPOCHS = "The generator is in the same state whenever a pass begins, so every epoch shows the same order."
+STEPS = "The generator is set back before every step, so each one draws the same noise and drops the same units."
+WITH_TORCH = (
+    "Draw with torch.rand (seeded per worker and epoch), or make the generator in worker_init_fn from "
+    "torch.initial_seed()."
+)
+DIFFERENTLY = "Seed with torch.initial_seed() % 2**32, which differs between workers, or leave worker_init_fn out."
+BY_INDEX = "Seed once, before the training; for repeatable examples seed with the index."
 EXAMPLES = "The generator is set back before every example, so each one gets the same 'random' augmentation."
 
 
@@ -49,6 +61,79 @@ def in_source(script: Script) -> Iterator[Finding]:
         if finding.place is not None and finding.place not in told:
             told.add(finding.place)
             yield finding
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Generators copied into workers, shuffled passes that began alike, and examples or steps that seed again."""
+    loaders = {event.loader: event for event in record.of(LoaderSeen) if event.place is not None}
+    again = list(_reseeded(record))
+    yield from again
+    told = {finding.place.key for finding in again if finding.place is not None}
+    for loader in (loader for loader in loaders.values() if loader.trained):
+        yield from _seeded_by_loader(loader, told)
+        if loader.generators:
+            yield _run_finding(
+                f"{loader.dataset} draws from self.{loader.generators[0]}, of which each of {loader.workers} workers "
+                "has a copy.",
+                COPIED,
+                WITH_TORCH,
+                loader.place,
+                [Evidence("generators", list(loader.generators)), Evidence("workers", loader.workers)],
+            )
+        elif "Random" in loader.sampler and loader.same_start >= 2 and not again:
+            yield _run_finding(
+                f"{loader.same_start + 1} passes over the shuffled {loader.loader} began with exactly the same batch.",
+                EPOCHS,
+                "Seed once, before the first epoch, and give the loader no generator that is made anew.",
+                loader.place,
+                [Evidence("passes that began alike", loader.same_start + 1), Evidence("passes", loader.passes)],
+            )
+
+
+def _seeded_by_loader(loader: LoaderSeen, told: set[tuple[str, int]]) -> Iterator[Finding]:
+    """What the code of the data set and of worker_init_fn shows; workers themselves are not watched."""
+    alike, again = loader.seeded_alike, loader.seeded_again
+    if alike is not None:
+        yield _run_finding(
+            f"worker_init_fn gives each of {loader.workers} workers the same seed.", WORKERS, DIFFERENTLY, alike, []
+        )
+    if again is not None and again.key not in told and not says_evaluation(loader.dataset):
+        yield _run_finding(
+            f"{loader.dataset}.__getitem__ seeds with one number for every example.", EXAMPLES, BY_INDEX, again, []
+        )
+
+
+def _reseeded(record: Record) -> Iterator[Finding]:
+    """One line that seeds with one number for every example, or at every step in a row."""
+    by_line: dict[tuple[Place, str, int], list[int]] = {}
+    for event in record.of(Seeded):
+        if event.place is not None and event.seed is not None:
+            by_line.setdefault((event.place, event.generator, event.seed), []).append(event.step)
+    for (place, generator, seed), steps in by_line.items():
+        for_example = place.function.endswith("__getitem__") and not says_evaluation(place.function)
+        in_a_row = len([1 for before, after in itertools.pairwise(steps) if after - before == 1])
+        if len(steps) >= MANY and (for_example or in_a_row >= MANY):
+            what = "example" if for_example else "step"
+            yield _run_finding(
+                f"{generator} is seeded with {seed} anew for every {what}.",
+                EXAMPLES if for_example else STEPS,
+                BY_INDEX,
+                place,
+                [Evidence("times seen", len(steps)), Evidence("seed", seed)],
+            )
+
+
+def _run_finding(message: str, cause: str, fix: str, place: Place | None, evidence: list[Evidence]) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"random numbers at {place}"),
+        place=place,
+        evidence=evidence,
+    )
 
 
 def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
@@ -66,8 +151,7 @@ def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
                 yield _finding(
                     f"self.{name} of {dataset.last} draws the same numbers in every worker.",
                     COPIED,
-                    "Draw with torch.rand (seeded per worker and epoch), or make the generator in worker_init_fn "
-                    "from torch.initial_seed().",
+                    WITH_TORCH,
                     called.place if other else place,
                     called.place,
                 )
@@ -115,7 +199,7 @@ def _seeded_alike(script: Script, loaders: list[Called]) -> Iterator[Finding]:
             yield _finding(
                 "worker_init_fn gives every worker the same seed.",
                 WORKERS,
-                "Seed with torch.initial_seed() % 2**32, which differs between workers, or leave worker_init_fn out.",
+                DIFFERENTLY,
                 SourceFile(script.path, script.lines).place(seeds[0]),
                 called.place,
             )
@@ -135,7 +219,7 @@ def _seeded_again(script: Script) -> Iterator[Finding]:
                 yield _finding(
                     f"{node.name}.__getitem__ seeds with {ast.unparse(call.args[0])} for every example.",
                     EXAMPLES,
-                    "Seed once, before the training; for repeatable examples seed with the index.",
+                    BY_INDEX,
                     SourceFile(script.path, script.lines).place(call),
                 )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import AxisGuessed, Forward, LossCall
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import predictions
+from unstuck.rules import loss_calls, predictions
 from unstuck.source.edit import Editor, fix_with
 from unstuck.source.facts import Called
 from unstuck.source.flow import argument, behind, producers
@@ -15,6 +16,7 @@ from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.events import Place
+    from unstuck.record import Record
     from unstuck.source import Script
 
 rule = Rule(
@@ -23,6 +25,7 @@ rule = Rule(
     title="softmax over the batch axis, or over an axis that is not named",
     severity=Severity.ERROR,
     explains=("O01", "R04", "R08"),
+    needs=(Forward,),
 )
 
 FUNCTIONS = frozenset({"softmax", "log_softmax", "softmin"})
@@ -144,6 +147,7 @@ def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
         fix=fix_with("Name the axis: dim=-1 for classes in the last axis, dim=1 for images.", edits, "unsafe"),
         subject=Subject("call", f"softmax at {called.place}"),
         place=called.place,
+        related=_losses_of(script, called) if module else (),
         severity=Severity.ERROR if over_bmm else Severity.ADVICE,
         confidence=Confidence.CERTAIN if over_bmm else Confidence.LIKELY,
     )
@@ -154,3 +158,63 @@ def _is_bmm(value: Value) -> bool:
     while isinstance(value, Tensor) and value.op in ("div", "mult", "add", "dropout", "masked_fill") and value.inputs:
         value = value.inputs[0]
     return isinstance(value, Tensor) and value.op in ("bmm", "baddbmm")
+
+
+def _losses_of(script: Script, called: Called) -> list[Place | None]:
+    """The losses that are given what the module made here returns."""
+    found = []
+    for call in script.facts.losses:
+        makers = predictions.makers(call.value) if call.value is not None else []
+        made = [maker.module for maker in makers if isinstance(maker, Tensor)]
+        if any(module is not None and module.place == called.place for module in made):
+            found.append(call.event.place)
+    return found
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """A prediction that came out of a softmax over axis 0, and softmaxes whose axis torch had to choose."""
+    for calls in loss_calls.trained(record.of(LossCall), LOSSES):
+        if all(_is_over_examples(call) for call in calls):
+            yield _over_examples(calls[0])
+    sizes = {loss_calls.wanted(call).shape[0] for call in record.of(LossCall) if loss_calls.wanted(call).shape}
+    for guessed in record.of(AxisGuessed):
+        # Heads of an attention may be folded into the batch.
+        first = guessed.shape[0] if len(guessed.shape) == 3 else 1
+        yield _guessed(guessed, over_batch=first > 1 and any(first % size == 0 for size in sizes if size > 1))
+
+
+def _is_over_examples(call: LossCall) -> bool:
+    """Are rows of (batch, classes) normalised over the batch, while the target is not?"""
+    given, target = loss_calls.given(call), loss_calls.wanted(call)
+    two_axes = len(given.shape) == 2 and min(given.shape) > 1
+    in_rows = call.loss in ("nll_loss", "cross_entropy") and "int" in target.dtype
+    return given.axis == 0 and two_axes and (in_rows or (target.sums_to_one and not given.sums_to_one))
+
+
+def _over_examples(call: LossCall) -> Finding:
+    name = "log_softmax" if loss_calls.given(call).made_by.startswith("Log") else "softmax"
+    return rule.finding(
+        Witness.RUN,
+        f"{name} runs over dim=0, the batch of {loss_calls.given(call).shape[0]}.",
+        cause=OVER_BATCH,
+        fix="Use dim=1 (or -1), the axis of the classes.",
+        subject=Subject("call", f"softmax fed to {call.place}"),
+        place=call.place,
+        evidence=[Evidence("shape", str(list(loss_calls.given(call).shape)))],
+    )
+
+
+def _guessed(event: AxisGuessed, *, over_batch: bool) -> Finding:
+    took = f", and takes axis 0 of {list(event.shape)}, the batch" if over_batch else ""
+    return rule.finding(
+        Witness.RUN,
+        f"{event.function} is given no dim{took}.",
+        cause=IMPLICIT,
+        fix="Name the axis: dim=-1 for classes in the last axis, dim=1 for images.",
+        subject=Subject("call", f"softmax at {event.place}"),
+        place=event.place,
+        evidence=[Evidence("shape", str(list(event.shape))), Evidence("axis taken", event.axis)],
+        severity=Severity.ERROR if over_batch else Severity.ADVICE,
+        confidence=Confidence.LIKELY,
+    )

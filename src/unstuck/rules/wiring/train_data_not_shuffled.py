@@ -6,15 +6,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.events import LoaderSeen, LossCall, Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
+from unstuck.rules.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 from unstuck.source import flow
 from unstuck.source.base import dotted
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
 
@@ -24,6 +27,7 @@ rule = Rule(
     title="training batches come in the order of the dataset",
     severity=Severity.WARNING,
     explains=("R08", "M13"),
+    needs=(LossCall,),
 )
 
 SORTED_CAUSE = (
@@ -37,6 +41,9 @@ SORTED = frozenset({"ImageFolder", "DatasetFolder"})
 ORDERED_OPS = frozenset("cat concat concatenate hstack repeat_interleave arange linspace sort sorted".split())
 """What labels in order are made with."""
 RANDOM_OPS = pattern(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
+SMALLEST_BATCH = 8
+"""In smaller batches one class may be chance."""
+FEWEST_BATCHES = 8
 IN_SEQUENCE = pattern(r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm")
 
 
@@ -49,6 +56,66 @@ def in_source(script: Script) -> Iterator[Finding]:
         called = suspects.pop(id(loader), None)
         if called is not None:
             yield from _judge(script, called, loader)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Training batches of a single class each, while the labels as a whole are of several."""
+    by_line: dict[Place, list[LossCall]] = {}
+    for call in training_losses(record, *CLASS_LOSSES):
+        classes = call.target.classes if call.target is not None else None
+        if call.place is not None and classes is not None and classes.total >= SMALLEST_BATCH:
+            by_line.setdefault(call.place, []).append(call)
+    for place, calls in by_line.items():
+        yield from _sorted_batches(record, place, calls)
+
+
+def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iterator[Finding]:
+    counted = [call.target.classes for call in calls if call.target is not None and call.target.classes is not None]
+    single = [classes for classes in counted if classes.distinct == 1]
+    seen = {next(iter(classes.counts)) for classes in single}
+    if len(counted) < FEWEST_BATCHES or len(single) < 0.8 * len(counted):
+        return
+    loader = _in_order_loader(record, single[0].total)
+    if loader is None and trained_on(record):
+        return
+    if len(seen) < 2 and (loader is None or not ended_in_first_pass(record, loader)):
+        return
+    whose = f"{loader.loader} over {loader.dataset} " if loader is not None else ""
+    yield rule.finding(
+        Witness.RUN,
+        f"{len(single)} of {len(counted)} training batches looked at held one class only.",
+        cause="The data come class by class, so every step unlearns the one before.",
+        fix="Pass shuffle=True to the loader." if loader is not None else "Draw the batches in random order.",
+        subject=Subject("loop", f"{whose}at {loader.place if loader is not None else place}"),
+        place=loader.place if loader is not None else place,
+        related=(place,),
+        evidence=[
+            Evidence("batches of one class", len(single)),
+            Evidence("batches looked at", len(counted)),
+            Evidence("examples in a batch", single[0].total),
+            Evidence("classes seen", len(seen)),
+            *([Evidence("sampler", loader.sampler)] if loader is not None else []),
+        ],
+    )
+
+
+def _has_more_to_come(record: Record, loader: LoaderSeen | None) -> bool:
+    """Did the run end before the first pass did, so that other classes may have been waiting?"""
+    steps = record.ended.steps if record.ended is not None else None
+    if loader is None or loader.passes > 1 or steps is None or not loader.length or not loader.batch_size:
+        return False
+    return steps * loader.batch_size < 0.9 * loader.length
+
+
+def _in_order_loader(record: Record, size: int) -> LoaderSeen | None:
+    """The loader without shuffling that was trained on and gives batches of this size."""
+    found = [loader for loader in trained_on(record) if loader.sampler == "SequentialSampler"]
+    return next((loader for loader in found if loader.batch_size == size), found[0] if found else None)
+
+
+def _has_trained_loader(record: Record) -> bool:
+    return any(loader.trained for loader in record.of(LoaderSeen))
 
 
 def _in_order(called: Called) -> bool:

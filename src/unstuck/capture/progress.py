@@ -1,0 +1,64 @@
+"""Puts the observers of data, seeds and evaluations in place, and tells them when training goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unstuck.capture.batches import Batches
+from unstuck.capture.data import Loaders
+from unstuck.capture.evaluations import Evaluations
+from unstuck.capture.kept import KeptGraphs
+from unstuck.capture.patches import Before, Patches
+from unstuck.capture.seeds import Seeds
+from unstuck.capture.watch import Watch
+
+
+class Progress:
+    """What happens around the steps of a training, and what a backward means to it."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._evaluations = watch.evaluations = Evaluations(watch)
+        watch.batches = Batches(watch)
+        self._loaders = Loaders(watch)
+        self._seeds = Seeds(watch)
+        self._kept = KeptGraphs(watch)
+
+    def attach(self, patches: Patches) -> None:
+        """Watch loaders and seeds, and gradients that are asked for without a backward."""
+        self._loaders.attach(patches)
+        self._seeds.attach(patches)
+        patches.around(torch.autograd, "grad", self._grad, lambda *_: None)
+
+    def before_backward(self, before: Before) -> Before:
+        """What to do when a backward begins, followed by `before`."""
+
+        def began(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if self._watch.is_listening():
+                self._backward(args, kwargs)
+            return before(args, kwargs)
+
+        return began
+
+    def finish(self) -> None:
+        """The run ended."""
+        self._evaluations.finish()
+        self._loaders.finish()
+        self._seeds.finish()
+
+    def _grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._evaluations.gradients_asked()
+
+    def _backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._evaluations.gradients_asked()
+        self._evaluations.training_goes_on()
+        if not self._watch.clock.sampled:
+            return
+        self._loaders.backward()
+        loss = args[0] if args else kwargs.get("tensors")
+        if isinstance(loss, Tensor):
+            retained = any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph")
+            self._kept.backward(loss, bool(retained))

@@ -1,0 +1,85 @@
+"""A small, fair part of a large tensor: enough to estimate norms, shares and histograms at a tenth of the cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unstuck.capture.tensors import is_plain
+
+BLOCKS, WIDTH = 256, 16
+"""Contiguous blocks spread over the tensor. Single elements at a stride would beat with the length of its rows."""
+LOWEST = -40
+BINS = 82
+"""Zeros, then one bin for each power of two from 2^-40 to 2^40; the ends take what lies beyond."""
+
+
+def readable(tensor: Any) -> Tensor | None:
+    """The tensor itself or what stands for its values: the real parts of a complex one, the filled part of a sparse
+    one, this rank's shard of a distributed one. None if nothing can be read."""
+    if is_plain(tensor):
+        return tensor if isinstance(tensor, Tensor) else None
+    if not isinstance(tensor, Tensor) or tensor.is_meta:
+        return None
+    local = getattr(tensor, "_local_tensor", None)
+    if local is not None:
+        return readable(local)
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        return None
+    if tensor.layout is torch.sparse_coo:
+        return readable(tensor.detach()._values())
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.detach().resolve_conj())
+    return None
+
+
+def sample(tensor: Tensor) -> Tensor:
+    """A view of the whole of a small tensor, or of blocks of a large one that lies densely in memory."""
+    whole = tensor.detach()
+    size = whole.numel()
+    if size <= 2 * BLOCKS * WIDTH:
+        return whole
+    if not _is_dense(whole):
+        return whole.narrow(0, 0, max(1, -(-BLOCKS * WIDTH * whole.shape[0] // size)))
+    return whole.as_strided((BLOCKS, WIDTH), (size // BLOCKS, 1), whole.storage_offset())
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Does it fill its stretch of memory, in whatever order?"""
+    return (
+        tensor.is_contiguous()
+        or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+        or (tensor.dim() == 2 and tensor.T.is_contiguous())
+    )
+
+
+def histograms(samples: Sequence[Tensor]) -> Tensor:
+    """Counts of |x| by powers of two, `BINS` for each sample, one after the other."""
+    values = joined(samples)
+    exponents = torch.frexp(values)[1].clamp_(LOWEST, LOWEST + BINS - 2) - LOWEST + 1
+    bins = torch.where(values == 0, 0, exponents)
+    sizes = torch.tensor([part.numel() for part in samples])
+    owners = torch.repeat_interleave(torch.arange(len(samples)), sizes).to(bins.device)
+    return torch.bincount((owners * BINS + bins).long(), minlength=len(samples) * BINS)
+
+
+def rows_of(counts: Sequence[float]) -> tuple[tuple[int, ...], ...]:
+    """The counts of `histograms`, sample by sample."""
+    whole = [int(count) for count in counts]
+    return tuple(tuple(whole[start : start + BINS]) for start in range(0, len(whole), BINS))
+
+
+def joined(samples: Sequence[Tensor]) -> Tensor:
+    """The samples one after the other, in the widest of their kinds."""
+    wide = torch.float64 if any(part.dtype is torch.float64 for part in samples) else torch.float32
+    device = samples[0].device
+    return torch.cat([part.reshape(-1).to(device, wide) for part in samples])
+
+
+def short(values: Sequence[float]) -> tuple[float | None, ...]:
+    """To four significant digits, so that a record need not keep sixteen; None for what is not finite."""
+    return tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values)

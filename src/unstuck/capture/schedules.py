@@ -1,0 +1,167 @@
+"""Watches learning-rate schedulers."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer, lr_scheduler
+
+from unstuck.capture.objects import rates
+from unstuck.capture.watch import Watch
+from unstuck.events import RateAsked, ScheduleEnded, SchedulerSeen, SchedulerStep
+
+_TOLD = 3
+"""The first steps of a scheduler, and the first wrong answers it gives, are told whatever the window."""
+_MOST = 100
+"""A program that builds more schedulers than this is followed no further."""
+_NUMBERS = (
+    "T_max T_0 T_mult eta_min total_steps step_size gamma total_iters power start_factor end_factor factor patience "
+    "last_epoch"
+).split()
+
+
+class _Schedule:
+    """What is known of one scheduler; nothing keeps it alive."""
+
+    def __init__(self, scheduler: Any, label: str, steps: int) -> None:
+        self.scheduler = weakref.ref(scheduler)
+        self.label = label
+        self.built_at = steps
+        self.count = 0
+        self.asked = 0
+        self.driven = False
+        """Another scheduler steps it."""
+
+
+class Schedulers:
+    """Follows learning-rate schedulers; the step a scheduler takes while it is built does not count."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._running: list[Any] = []
+        self._known: dict[int, _Schedule] = {}
+        self._all: list[_Schedule] = []
+        self._labels: dict[str, int] = {}
+
+    def built(self, scheduler: Any, result: Any, error: BaseException | None) -> None:
+        """Its `__init__` returned."""
+        if error is not None or not self._watch.is_listening():
+            return
+        for part in getattr(scheduler, "_schedulers", ()):
+            if (known := self._find(part)) is not None:
+                known.driven = True
+        if self._find(scheduler) is None and len(self._all) < _MOST:
+            self._announce(scheduler)
+
+    def _announce(self, scheduler: Any) -> None:
+        watch, kind = self._watch, type(scheduler).__name__
+        number = self._labels[kind] = self._labels.get(kind, 0) + 1
+        known = _Schedule(scheduler, kind if number == 1 else f"{kind}#{number}", watch.clock.steps)
+        self._known[id(scheduler)] = known
+        self._all.append(known)
+        found = getattr(scheduler, "optimizer", None)
+        optimizer = found if isinstance(found, Optimizer) else None
+        watch.tell(
+            SchedulerSeen(
+                step=watch.clock.steps,
+                place=watch.places.here(),
+                kind=kind,
+                scheduler=known.label,
+                optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
+                numbers=_numbers(scheduler),
+                rates=rates(optimizer) if optimizer is not None else (),
+            )
+        )
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+        """`scheduler.step` is called; chained schedulers call the steps of others, overrides that of their parent."""
+        scheduler = args[0]
+        told = bool(args[1:] or kwargs) and not isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+        self._running.append(scheduler)
+        return scheduler, told
+
+    def after(self, call: tuple[Any, bool], result: Any, error: BaseException | None) -> None:
+        """It returned."""
+        scheduler, told = call
+        self._running.pop()
+        if error is not None or getattr(scheduler, "_is_initial", False) or not self._watch.is_listening():
+            return
+        known = self._find(scheduler)
+        if any(other is scheduler for other in self._running):
+            return
+        if known is not None:
+            known.count += 1
+            known.driven = known.driven or bool(self._running)
+        if not self._running:
+            self._stepped(scheduler, known, told)
+
+    def _stepped(self, scheduler: Any, known: _Schedule | None, told: bool) -> None:
+        watch, count = self._watch, known.count if known is not None else 0
+        # Powers of two keep the count in the record of a scheduler that steps between sampled windows.
+        milestone = 0 < count <= _TOLD or count & (count - 1) == 0 < count
+        if not milestone and not watch.clock.sampled:
+            return
+        optimizer = getattr(scheduler, "optimizer", None)
+        event = SchedulerStep(
+            step=watch.clock.steps,
+            place=watch.places.here(),
+            kind=type(scheduler).__name__,
+            rates=rates(optimizer) if isinstance(optimizer, Optimizer) else (),
+            scheduler=known.label if known is not None else "",
+            count=count,
+            told=told,
+        )
+        (watch.tell if milestone else watch.emit)(event)
+
+    def rate_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Schedule | None:
+        """`get_lr` is called; only a call from outside of any step matters."""
+        if self._running or getattr(args[0], "_get_lr_called_within_step", False) or not self._watch.is_listening():
+            return None
+        known = self._find(args[0])
+        return known if known is not None and known.asked < _TOLD else None
+
+    def rate_after(self, known: _Schedule, result: Any, error: BaseException | None) -> None:
+        """It returned."""
+        scheduler = known.scheduler()
+        optimizer = getattr(scheduler, "optimizer", None)
+        if error is not None or not isinstance(result, list) or not isinstance(optimizer, Optimizer):
+            return
+        answer = tuple(float(rate) for rate in result if not isinstance(rate, Tensor))
+        if answer == rates(optimizer):
+            return
+        known.asked += 1
+        watch = self._watch
+        watch.tell(
+            RateAsked(
+                step=watch.clock.steps,
+                place=watch.places.here(),
+                kind=type(scheduler).__name__,
+                scheduler=known.label,
+                answer=answer,
+                rates=rates(optimizer),
+            )
+        )
+
+    def finish(self) -> None:
+        """The run ended: tell how far each came."""
+        steps = self._watch.clock.steps
+        for known in self._all:
+            if not known.driven:
+                event = ScheduleEnded(
+                    step=steps, scheduler=known.label, count=known.count, steps=steps - known.built_at
+                )
+                self._watch.tell(event)
+
+    def _find(self, scheduler: Any) -> _Schedule | None:
+        known = self._known.get(id(scheduler))
+        return known if known is not None and known.scheduler() is scheduler else None
+
+
+def _numbers(scheduler: Any) -> dict[str, float]:
+    found = {name: value for name in _NUMBERS if isinstance(value := getattr(scheduler, name, None), int | float)}
+    milestones = getattr(scheduler, "milestones", None) or getattr(scheduler, "_milestones", None)
+    if milestones and all(isinstance(milestone, int | float) for milestone in milestones):
+        found |= {"milestones": len(milestones), "last_milestone": max(milestones)}
+    return found

@@ -1,0 +1,71 @@
+"""Watches weights being loaded into models: how much of them found its place."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from unstuck.capture.watch import Watch
+from unstuck.events import Place, StateLoaded
+
+_MOST_TOLD = 100
+_NAMES = 20
+
+
+class _Load(NamedTuple):
+    module: nn.Module
+    offered: int
+    strict: bool
+    place: Place | None
+
+
+class Loads:
+    """Follows `load_state_dict` of modules."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._labels: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self._told = 0
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Load | None:
+        """It is called."""
+        watch = self._watch
+        given = args[1] if len(args) > 1 else kwargs.get("state_dict")
+        if not watch.is_listening() or self._told >= _MOST_TOLD or not isinstance(given, Mapping):
+            return None
+        strict = args[2] if len(args) > 2 else kwargs.get("strict", True)
+        return _Load(args[0], len(given), bool(strict), watch.places.here())
+
+    def after(self, load: _Load, result: Any, error: BaseException | None) -> None:
+        """It returned, with the keys that found no partner, or raised."""
+        self._told += 1
+        missing = list(getattr(result, "missing_keys", ()))
+        unexpected = list(getattr(result, "unexpected_keys", ()))
+        matched = 0 if error is not None else max(load.offered - len(unexpected), 0)
+        if matched and self._watch.clock.steps == 0:
+            left_out = set(missing)
+            named = load.module.named_parameters()
+            self._watch.objects.note_loaded(parameter for name, parameter in named if name not in left_out)
+        self._watch.tell(
+            StateLoaded(
+                step=self._watch.clock.steps,
+                place=load.place,
+                model=self._label(load.module),
+                strict=load.strict,
+                matched=matched,
+                tensors=matched + len(missing),
+                missing=tuple(missing[:_NAMES]),
+                unexpected=tuple(unexpected[:_NAMES]),
+                missing_count=len(missing),
+                unexpected_count=len(unexpected),
+                failed=error is not None,
+            )
+        )
+
+    def _label(self, module: nn.Module) -> str:
+        """Each module its own; those of a run's models are given out when they are called, which is later."""
+        kind = type(module).__name__
+        return self._labels.setdefault(module, f"{kind} loaded {len(self._labels) + 1}")

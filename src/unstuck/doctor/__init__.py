@@ -1,0 +1,1 @@
+"""Quick versions of the promises, tried on the user's own machine (`unstuck doctor`)."""

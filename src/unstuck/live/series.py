@@ -1,0 +1,135 @@
+"""The numbers of a run as rows: which step, which gauge, of which layer, how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import (
+    Activations,
+    Gauges,
+    LayersRan,
+    LossesBetween,
+    OptimizerSeen,
+    ScalerUpdate,
+    TensorGauges,
+    TensorsNamed,
+)
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+OF_STEP = ("loss", "grad_norm", "seconds", "forward_seconds", "backward_seconds", "step_seconds", "memory")
+OF_TENSOR = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
+OF_ACTIVATION = ("zero", "dead", "saturated")
+NAMES = (*OF_STEP, "lr", "loss_scale", *OF_TENSOR[1:], *OF_ACTIVATION, "rms")
+"""Every gauge that `series` knows. `grad_norm` is measured both in all and by layer."""
+_SHOWN = 8
+
+
+class Row(NamedTuple):
+    """One number. `layer` is empty for what concerns the whole step."""
+
+    step: int
+    gauge: str
+    layer: str
+    value: float
+    optimizer: str = ""
+
+
+def rows(record: Record, optimizers: frozenset[str] | None = None) -> Iterator[Row]:
+    """Every number on record, as it was told; of these optimizers only, if they are named."""
+    names: dict[str, TensorsNamed] = {}
+    for event in record.events:
+        label = getattr(event, "optimizer", "")
+        if optimizers is not None and label and label not in optimizers:
+            continue
+        if isinstance(event, Gauges):
+            yield from _of_step(event)
+        elif isinstance(event, LossesBetween):
+            yield from _losses(event)
+        elif isinstance(event, TensorsNamed):
+            names[label] = event
+        elif isinstance(event, TensorGauges) and label in names:
+            yield from _columns(event, OF_TENSOR, names[label].names, label)
+        elif isinstance(event, Activations):
+            yield from _columns(event, OF_ACTIVATION, event.names)
+        elif isinstance(event, LayersRan):
+            yield from _columns(event, ("rms",), event.names)
+        elif isinstance(event, ScalerUpdate) and event.scale is not None:
+            yield Row(event.step, "loss_scale", "", event.scale)
+
+
+def _of_step(event: Gauges) -> Iterator[Row]:
+    for gauge in OF_STEP:
+        value = getattr(event, gauge)
+        if value is not None:
+            yield Row(event.step, gauge, "", value, event.optimizer)
+    for number, rate in enumerate(event.rates):
+        layer = f"group {number}" if len(event.rates) > 1 else ""
+        yield Row(event.step, "lr", layer, rate, event.optimizer)
+
+
+def _losses(event: LossesBetween) -> Iterator[Row]:
+    for step, value in zip(event.steps, event.values, strict=True):
+        if value is not None:
+            yield Row(step, "loss", "", value, event.optimizer)
+
+
+def _columns(
+    event: TensorGauges | Activations | LayersRan, gauges: Sequence[str], names: Sequence[str], optimizer: str = ""
+) -> Iterator[Row]:
+    for gauge in gauges:
+        for layer, value in zip(names, getattr(event, gauge), strict=False):
+            if value is not None:
+                yield Row(event.step, gauge, layer, value, optimizer)
+
+
+def series(numbers: Iterable[Row], name: str, layer: str | None, optimizer: str | None) -> list[tuple[int, float]]:
+    """One gauge over the steps. What cannot be answered is a ValueError of one sentence that names the choices."""
+    if name not in NAMES:
+        raise ValueError(f"there is no gauge {name!r}; the gauges are {', '.join(sorted(NAMES))}.")
+    found = [row for row in numbers if row.gauge == name]
+    found = _of_layer(found, name, layer)
+    found = _of_optimizer(found, name, optimizer)
+    return sorted(((row.step, row.value) for row in found), key=lambda pair: pair[0])
+
+
+def _of_layer(found: list[Row], name: str, layer: str | None) -> list[Row]:
+    layers = list(dict.fromkeys(row.layer for row in found))
+    if layer is None:
+        if not layers or "" in layers:
+            return [row for row in found if not row.layer]
+        if name == "lr":
+            raise ValueError(f"there are several learning rates; say which with layer=: {_listed(layers)}.")
+        raise ValueError(f"{name} is measured layer by layer; name one with layer=: {_listed(layers)}.")
+    known = [one for one in layers if one]
+    fitting = [one for one in known if one == layer] or [
+        one for one in known if one.endswith(f".{layer}") or one.startswith(f"{layer}.")
+    ]
+    if not known:
+        return []
+    if len(fitting) != 1:
+        trouble = f"{layer!r} is more than one layer" if fitting else f"{name} was not measured of any layer {layer!r}"
+        raise ValueError(f"{trouble}; name one of {_listed(fitting or known)}.")
+    return [row for row in found if row.layer == fitting[0]]
+
+
+def _of_optimizer(found: list[Row], name: str, optimizer: str | None) -> list[Row]:
+    labels = list(dict.fromkeys(row.optimizer for row in found if row.optimizer))
+    if optimizer is None and len(labels) > 1:
+        raise ValueError(f"{name} belongs to several optimizers; say which with optimizer=: {_listed(labels)}.")
+    if optimizer is not None and labels and optimizer not in labels:
+        raise ValueError(f"there is no {name} of an optimizer {optimizer!r}; name one of {_listed(labels)}.")
+    return [row for row in found if optimizer is None or row.optimizer in ("", optimizer)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def optimizers_of(record: Record, parameters: frozenset[int]) -> frozenset[str]:
+    """The labels of the optimizers that hold any of these parameters."""
+    seen = record.of(OptimizerSeen)
+    return frozenset(event.optimizer for event in seen if any(fact.key in parameters for fact in event.parameters))

@@ -1,0 +1,69 @@
+"""Rare positives that a binary loss never learned: the model says no to everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import LossCall
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rules import dynamics, loss_calls
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.rule import Rule
+
+LOSS = "binary_cross_entropy_with_logits"
+RARE = 0.1
+FEWEST_READS = 6
+FEWEST_STEPS = 30
+NOTHING_LEARNED = 0.9
+"""Of the loss of always predicting the share of positives."""
+
+
+def rare_positives(record: Record, rule: Rule) -> Iterator[Finding]:
+    """Few positives, no `pos_weight`, and in the second half of the run none is predicted and nothing is learned."""
+    if dynamics.trend(record).steps < FEWEST_STEPS or dynamics.alternating(record):
+        return
+    for calls in loss_calls.trained(record.of(LossCall), (LOSS,)):
+        read = loss_calls.looked_at(calls)
+        late = read[len(read) // 2 :]
+        if len(read) >= FEWEST_READS and all(_is_ignored(call) for call in late):
+            share = sum(loss_calls.wanted(call).mean or 0 for call in read) / len(read)
+            if 0 < share < RARE and _learned_nothing(late, share):
+                yield _finding(rule, late, share)
+
+
+def _is_ignored(call: LossCall) -> bool:
+    """Are there only zeros and ones, no weights, and no score above 0?"""
+    target, scores = loss_calls.wanted(call), loss_calls.given(call)
+    binary = loss_calls.is_binary(target) or (target.low == 0 and target.high == 0)
+    return binary and not call.weighted and call.reduction == "mean" and (scores.high or 0) < 0
+
+
+def _learned_nothing(calls: Sequence[LossCall], share: float) -> bool:
+    losses = dynamics.known([call.value for call in calls])
+    level = dynamics.median(losses)
+    return level is not None and level > NOTHING_LEARNED * loss_calls.entropy((share, 1 - share))
+
+
+def _finding(rule: Rule, calls: Sequence[LossCall], share: float) -> Finding:
+    weight = (1 - share) / share
+    return rule.finding(
+        Witness.RUN,
+        f"{100 * share:.2g} % of the targets are positive, and the model predicts none: its scores stay below "
+        f"{max(loss_calls.given(call).high or 0 for call in calls):.3g}.",
+        cause="Without pos_weight the few positives weigh so little that predicting their share for every example is "
+        "the quickest way to a low loss, and the loss has stopped there.",
+        fix=f"Give the loss pos_weight=torch.tensor({weight:.3g}), the number of negatives per positive.",
+        subject=Subject("call", f"rare positives at {calls[0].place}"),
+        place=calls[0].place,
+        evidence=[
+            Evidence("positive targets", round(100 * share, 2), "%"),
+            Evidence("negatives per positive", round(weight, 1)),
+            Evidence("loss", round(calls[-1].value or 0, 4)),
+            Evidence("loss of predicting the share", round(loss_calls.entropy((share, 1 - share)), 4)),
+        ],
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+    )

@@ -1,0 +1,116 @@
+"""O23 as a run shows it: rates of zero, schedules without effect, and get_lr() that says something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import OptimizerStep, Place, RateAsked
+from unstuck.findings import Evidence, Severity
+from unstuck.rules.rates import Rates, Schedule, rates_in_use, schedules
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+FEWEST = 5
+LONG = 10
+ZERO = "Every update is multiplied by the rate, so step() changes nothing, and a schedule of 0 is 0."
+OTHER = "A scheduler changes the rates of the optimizer it was built with, and of no other."
+OVERWRITTEN = "Something sets the rate again after the scheduler has, so the schedule has no effect."
+
+
+class Trouble(NamedTuple):
+    """What a finding needs; the rule that owns it makes it one."""
+
+    message: str
+    cause: str
+    fix: str
+    subject: tuple[str, str]
+    place: Place | None
+    related: Sequence[Place | None] = ()
+    evidence: Sequence[Evidence] = ()
+    severity: Severity = Severity.ERROR
+
+
+def troubles(record: Record) -> Iterator[Trouble]:
+    """Everything a run shows of rates that are not what they seem."""
+    used = rates_in_use(record)
+    places = {seen.optimizer: seen.place for seen in record.setup().optimizers}
+    for optimizer, rates in used.items():
+        yield from _zero(optimizer, rates, places.get(optimizer))
+    for schedule in schedules(record):
+        yield from _without_effect(record, schedule, used)
+    yield from _asked(record)
+
+
+def _zero(optimizer: str, rates: Rates, place: Place | None) -> Iterator[Trouble]:
+    highest = [max(group) for group in zip(*(now for _, now in rates), strict=False)]
+    if len(rates) < FEWEST or not highest or all(highest):
+        return
+    watched = Evidence("steps watched", len(rates))
+    if not any(highest):
+        yield Trouble(
+            f"{optimizer} has a learning rate of 0 in all of {len(rates)} watched steps.",
+            ZERO,
+            "Give it a positive learning rate.",
+            ("optimizer", optimizer),
+            place,
+            evidence=[watched, Evidence("learning rate", 0.0)],
+        )
+    elif len(rates) >= LONG:
+        idle = [index for index, rate in enumerate(highest) if not rate]
+        names = ", ".join(map(str, idle))
+        yield Trouble(
+            f"Parameter group {names} of {optimizer} has a learning rate of 0 in all of {len(rates)} watched steps.",
+            "Its gradients are computed and nothing comes of them.",
+            "Give it a rate, or freeze its parameters with requires_grad_(False), which saves the work.",
+            ("optimizer", optimizer),
+            place,
+            evidence=[watched, Evidence("groups", len(highest))],
+            severity=Severity.ADVICE,
+        )
+
+
+def _without_effect(record: Record, schedule: Schedule, used: dict[str, Rates]) -> Iterator[Trouble]:
+    """The schedule moved, and the rates at the steps did not."""
+    seen, moved = schedule.seen, {step.rates for step in schedule.steps}
+    flat = {name: {now for _, now in rates} for name, rates in used.items() if len(rates) >= LONG}
+    if len(moved) < 3 or not flat or any(len(values) > 1 for values in flat.values()):
+        return
+    stepping = list(dict.fromkeys(step.optimizer for step in record.of(OptimizerStep)))
+    elsewhere = seen.optimizer not in stepping
+    rates = sorted(now[0] for now in moved if now)
+    evidence = [
+        Evidence("rates the schedule went through", f"{rates[-1]:.3g} to {rates[0]:.3g}"),
+        Evidence("rate in use at every step", next(iter(next(iter(flat.values()))))[0]),
+    ]
+    message = f"The rate of {stepping[0]} stayed the same, although {schedule.name} was stepped."
+    if elsewhere:
+        message = f"{schedule.name} drives {seen.optimizer}, which never steps; the one that does is {stepping[0]}."
+    yield Trouble(
+        message,
+        OTHER if elsewhere else OVERWRITTEN,
+        "Build the scheduler with the optimizer that is stepped." if elsewhere else "Leave the rate to the scheduler.",
+        ("scheduler", seen.scheduler),
+        seen.place,
+        schedule.lines,
+        evidence,
+        Severity.ERROR if elsewhere else Severity.WARNING,
+    )
+
+
+def _asked(record: Record) -> Iterator[Trouble]:
+    by_place: dict[object, list[RateAsked]] = {}
+    for event in record.of(RateAsked):
+        by_place.setdefault(event.place, []).append(event)
+    for events in by_place.values():
+        event = events[0]
+        if event.answer and event.rates:
+            yield Trouble(
+                f"get_lr() of {event.kind} said {event.answer[0]:.3g} while the rate in use was {event.rates[0]:.3g}.",
+                f"{event.kind} derives the next rate from the present one there, so outside step() it is another one.",
+                "Call get_last_lr() instead.",
+                ("call", f"get_lr at {event.place}"),
+                event.place,
+                severity=Severity.WARNING,
+            )

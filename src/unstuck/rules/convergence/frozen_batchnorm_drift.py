@@ -1,0 +1,81 @@
+"""O18: a frozen backbone whose BatchNorm statistics go on changing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import FrozenMoved, ModelSeen, ModuleFact, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import objects
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="O18",
+    name="frozen-batchnorm-drift",
+    title="frozen layers whose BatchNorm statistics go on changing",
+    severity=Severity.WARNING,
+    explains=("M13",),
+    needs=(ModelSeen,),
+)
+
+CAUSE = (
+    "requires_grad=False stops the gain and the bias of a BatchNorm, not its running mean and variance: those are "
+    "written by every forward pass in train mode, so the frozen part computes something else from step to step."
+)
+FIX = "Call eval() on the frozen part after every model.train(), since that switches all parts back to train mode."
+NOTICEABLE = 0.01
+"""Less than this share of their norm is the same statistics, seen on other data."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Statistics that were measured twice, in layers that stayed frozen in between."""
+    last = {event.model: event for event in record.of(FrozenMoved) if event.what == "statistics"}
+    for event in last.values():
+        if (event.change or 0.0) < NOTICEABLE:
+            continue
+        yield rule.finding(
+            Witness.RUN,
+            f"The running statistics of {objects.counted(event.count, 'frozen BatchNorm layer')} "
+            f"({objects.listed(event.names)}) changed by {event.change:.0%} from step {event.since} to {event.step}.",
+            cause=CAUSE,
+            fix=FIX,
+            subject=Subject("module", event.model),
+            place=event.place,
+            evidence=[
+                Evidence("frozen BatchNorm layers in train mode", event.count),
+                Evidence("change of their statistics", event.change or 0.0, "of their norm", NOTICEABLE),
+            ],
+            confidence=Confidence.LIKELY,
+        )
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Frozen BatchNorm layers that are in train mode; the loop may still switch them."""
+    for model in setup.models:
+        frozen = [module for module in model.modules if _is_frozen(model, module)]
+        trains = any(fact.trainable for fact in model.parameters)
+        if not frozen or not trains:
+            continue
+        yield rule.finding(
+            Witness.SETUP,
+            f"{model.model} has {objects.counted(len(frozen), 'frozen BatchNorm layer')} in train mode "
+            f"({objects.listed([module.name for module in frozen])}).",
+            cause=CAUSE,
+            fix=FIX,
+            subject=Subject("module", model.model),
+            evidence=[Evidence("frozen BatchNorm layers in train mode", len(frozen))],
+            severity=Severity.ADVICE,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _is_frozen(model: ModelSeen, module: ModuleFact) -> bool:
+    own = objects.parameters_in(model, module.name)
+    keeps = module.training and bool(module.numbers.get("track_running_stats"))
+    return keeps and "BatchNorm" in module.kind and bool(own) and not any(fact.trainable for fact in own)

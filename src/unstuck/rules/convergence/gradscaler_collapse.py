@@ -1,0 +1,97 @@
+"""O24: the loss scale of mixed precision falls and falls, and steps are left out long after the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import OptimizerStep, ScalerUpdate, StepSkipped
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="O24",
+    name="gradscaler-collapse",
+    title="the scale of GradScaler falls toward 1 and steps are left out",
+    severity=Severity.ERROR,
+    explains=("O07", "O22"),
+    needs=(ScalerUpdate,),
+)
+
+FEWEST = 20
+"""From 65,536 to 1 is 16 halvings: a scaler that is looking for its scale is done after these attempts."""
+ALL = 0.9
+MANY = 0.1
+"""A scaler tries a larger scale after 2,000 steps, so a healthy run leaves out one step in 2,000."""
+COLLAPSED = 1.0
+STUCK = (
+    "GradScaler leaves out a step whose gradients are infinite or NaN and halves its scale; here that no longer helps, "
+    "so they are so without any scaling, and no weight changes."
+)
+LOSING = (
+    "GradScaler leaves out a step whose gradients are infinite or NaN and halves its scale. At the start that is how "
+    "it finds its scale; this late it means that values overflow float16 again and again."
+)
+
+
+class _Tally(NamedTuple):
+    attempts: int
+    skipped: int
+    late: int
+    """Attempts in the second half, and how many of those were left out."""
+    late_skipped: int
+    first: float
+    last: float
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Attempts and steps left out, early and late."""
+    tally = _tally(record, list(record.of(ScalerUpdate)))
+    if tally is None or tally.attempts < FEWEST:
+        return
+    share = tally.late_skipped / max(tally.late, 1)
+    if share >= ALL:
+        message = f"{tally.late_skipped} of the last {tally.late} steps were left out"
+        yield _finding(record, tally, message, STUCK, Severity.ERROR)
+    elif share >= MANY and tally.late_skipped >= 5:
+        message = f"In the second half of the run {tally.late_skipped} of {tally.late} steps were left out"
+        yield _finding(record, tally, message, LOSING, Severity.WARNING)
+    elif tally.last <= COLLAPSED < tally.first and tally.skipped >= FEWEST / 2:
+        message = f"{tally.skipped} of {tally.attempts} steps were left out"
+        yield _finding(record, tally, message, LOSING, Severity.WARNING)
+
+
+def _tally(record: Record, updates: Sequence[ScalerUpdate]) -> _Tally | None:
+    scales = [update.scale for update in updates if update.scale is not None]
+    if not scales:
+        return None
+    last = updates[-1]
+    attempts = last.step + last.skipped
+    middle = next((update for update in updates if update.step + update.skipped >= attempts / 2), last)
+    late = attempts - (middle.step + middle.skipped)
+    return _Tally(attempts, last.skipped, late, last.skipped - middle.skipped, scales[0], scales[-1])
+
+
+def _finding(record: Record, tally: _Tally, message: str, cause: str, severity: Severity) -> Finding:
+    skipped = [event.place for event in record.of(StepSkipped)]
+    steps = [event.place for event in record.of(OptimizerStep) if event.through_scaler]
+    return rule.finding(
+        Witness.RUN,
+        f"{message}; the scale went from {tally.first:g} to {tally.last:g}.",
+        cause=cause,
+        fix="Find what overflows: unnormalised inputs, a sum or a large product in float16, too high a learning rate. "
+        "bfloat16 has the range of float32 and needs no scaler.",
+        subject=Subject("call", "GradScaler"),
+        place=(skipped or steps or [None])[-1],
+        evidence=[
+            Evidence("steps left out", f"{tally.skipped} of {tally.attempts}"),
+            Evidence("of these in the second half", f"{tally.late_skipped} of {tally.late}"),
+            Evidence("scale at first", tally.first),
+            Evidence("scale at last", tally.last),
+        ],
+        severity=severity,
+    )

@@ -1,0 +1,132 @@
+"""G03 as a run shows it: clips and steps that met scaled gradients, and what GradScaler raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import Clip, OptimizerStep, Place, ScalerUpdate, StepSkipped, Unscale
+from unstuck.findings import Evidence
+from unstuck.rules.accumulation import STEADY, StepWindow, close, step_windows
+from unstuck.rules.crashes import crash_of
+from unstuck.source.knowledge import LARGEST_LIMIT
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+RAISED = {
+    "unscale_() has already been called": ("unscale_()", "Call scaler.unscale_() once, right before the clipping."),
+    "unscale_() is being called after step()": ("unscale_()", "Call scaler.unscale_() before scaler.step()."),
+    "step() has already been called since": ("step()", "Call scaler.update() behind scaler.step()."),
+}
+CLIPPED = (
+    "scale() multiplies the loss{times}, and the gradients with it. Clipping cuts those to the limit, and step() then "
+    "divides them again: the update is next to nothing."
+)
+APPLIED = (
+    "scale() multiplies the loss{times}, and only scaler.step() divides the gradients again and leaves out those that "
+    "overflowed."
+)
+
+
+class Trouble(NamedTuple):
+    """What a finding needs; the rule that owns it makes it one."""
+
+    message: str
+    cause: str
+    fix: str
+    place: Place | None
+    related: Sequence[Place | None] = ()
+    evidence: Sequence[Evidence] = ()
+
+
+def troubles(record: Record, raises: str) -> Iterator[Trouble]:
+    """Everything a run shows of scaled gradients that were taken for true ones."""
+    every = step_windows(record, alone=False)
+    windows = [window for window in every if any(backward.scaled for backward in window.backwards)]
+    yield from _clipped(record, windows)
+    yield from _applied(record, windows)
+    yield from _crashed(record, raises)
+
+
+def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]:
+    through = [window for window in windows if isinstance(window.step, StepSkipped) or window.step.through_scaler]
+    cut = [clip for window in through if (clip := _scaled_clip(window)) is not None]
+    if len(cut) < STEADY or len(cut) < len(through) / 2:
+        return
+    last, scale = cut[-1], _scale(record)
+    used = [window.step.grad_norm for window in through if isinstance(window.step, OptimizerStep)]
+    evidence = [Evidence("clip calls watched", len(cut))]
+    if last.norm is not None and last.limit is not None:
+        evidence.append(Evidence("norm that was clipped", last.norm, "", last.limit))
+    if scale is not None:
+        evidence.append(Evidence("scale", scale))
+    if used and used[-1] is not None:
+        evidence.append(Evidence("norm that step() then applied", used[-1]))
+    yield Trouble(
+        f"{len(cut)} of {len(through)} watched steps were clipped while their gradients were still scaled.",
+        CLIPPED.format(times=_times(scale)),
+        "Call scaler.unscale_(optimizer) right before the clipping.",
+        last.place,
+        [through[-1].step.place],
+        evidence,
+    )
+
+
+def _scaled_clip(window: StepWindow) -> Clip | None:
+    """The clip that cut gradients which nobody had unscaled."""
+    for event in window.behind():
+        if isinstance(event, Unscale):
+            return None
+        if isinstance(event, Clip) and event.kind == "norm" and event.limit is not None:
+            cuts = event.limit < LARGEST_LIMIT and (event.norm is None or event.norm > event.limit)
+            return event if cuts else None
+    return None
+
+
+def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]:
+    plain = [window for window in windows if isinstance(window.step, OptimizerStep) and not window.step.through_scaler]
+    raw = [window for window in plain if _is_applied_raw(window)]
+    if len(raw) < STEADY:
+        return
+    scale, step = _scale(record), raw[-1].step
+    assert isinstance(step, OptimizerStep)
+    norms = [Evidence("norm that step() applied", step.grad_norm)] if step.grad_norm is not None else []
+    yield Trouble(
+        f"{step.optimizer}.step() applied gradients that the scaler had multiplied, in {len(raw)} measured steps.",
+        APPLIED.format(times=_times(scale)),
+        "Call scaler.step(optimizer) and then scaler.update().",
+        step.place,
+        [raw[-1].backwards[-1].place],
+        norms,
+    )
+
+
+def _is_applied_raw(window: StepWindow) -> bool:
+    """Did the step use the norm that the scaled backward left, so that nobody divided by hand?"""
+    made, used = window.backwards[-1].grad_norm, getattr(window.step, "grad_norm", None)
+    touched = any(isinstance(event, Unscale | Clip) for event in window.behind())
+    return bool(made and used) and not touched and close(made or 0.0, used or 0.0)
+
+
+def _crashed(record: Record, raises: str) -> Iterator[Trouble]:
+    crash = crash_of(record, *RAISED)
+    if crash is None:
+        return
+    method, fix = next(value for sign, value in RAISED.items() if sign in crash.message)
+    updates = sum(1 for _ in record.of(ScalerUpdate))
+    evidence = [Evidence("steps before it", crash.step), Evidence("update() calls watched", updates)]
+    message = f"GradScaler met a second {method} since its last update()."
+    if method == "step()":
+        message = "scaler.step() was called again without scaler.update() in between."
+    elif "after step()" in crash.message:
+        message = "scaler.unscale_() was called after scaler.step()."
+    yield Trouble(message, raises.format(method=method), fix, crash.place, (), evidence)
+
+
+def _scale(record: Record) -> float | None:
+    return next((update.scale for update in record.of(ScalerUpdate) if update.scale is not None), None)
+
+
+def _times(scale: float | None) -> str:
+    return f" by {scale:,.0f}" if scale is not None else ""

@@ -1,0 +1,89 @@
+"""G04: every step is clipped to a threshold far below the usual norm, and the loss hardly moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Clip, OptimizerStep, Place
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics
+from unstuck.source.knowledge import LARGEST_LIMIT
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G04",
+    name="clip-always-on",
+    title="every step is clipped to a threshold far below the usual gradient norm",
+    severity=Severity.WARNING,
+    explains=("O07", "O22", "R08"),
+    needs=(OptimizerStep, Clip),
+)
+
+FEWEST = 20
+ALWAYS = 0.95
+FAR = 10.0
+"""Times the threshold, in the typical step."""
+CAUSE = (
+    "Clipping is meant for the rare spike. When every gradient is cut to the same small norm, each step has the length "
+    "lr * max_norm whatever the slope is, and that is too short to get anywhere."
+)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The lines that clip so, each with a threshold that the norms of this run suggest."""
+    for place in judged(record):
+        clips = clips_by_place(record)[place]
+        cut = sum(norm > bound for norm, bound in clips)
+        yield _finding(record, place, [norm for norm, _ in clips], clips[-1][1], cut)
+
+
+@dynamics.remembered
+def judged(record: Record) -> list[Place | None]:
+    """Which lines cap every step. Optimizers that divide by the size of past gradients do not mind."""
+    optimizer = dynamics.sole_optimizer(record)
+    if optimizer is None or dynamics.is_adaptive(optimizer) or dynamics.trend(record).word not in dynamics.STUCK:
+        return []
+    found = []
+    for place, clips in clips_by_place(record).items():
+        cut = sum(norm > bound for norm, bound in clips)
+        usual = dynamics.median([norm for norm, _ in clips]) or 0.0
+        if len(clips) >= FEWEST and cut >= ALWAYS * len(clips) and usual >= FAR * clips[-1][1]:
+            found.append(place)
+    return found
+
+
+def _finding(record: Record, place: Place | None, norms: list[float], limit: float, cut: int) -> Finding:
+    trend = dynamics.trend(record)
+    usual, high = dynamics.median(norms) or 0.0, dynamics.quantile(norms, 0.9) or 0.0
+    moves = "crawls" if trend.word == "crawling" else "is flat"
+    return rule.finding(
+        Witness.RUN,
+        f"{cut} of {len(norms)} steps were clipped to {limit:.3g}, while the typical norm is {usual:.3g}, "
+        f"{usual / limit:,.0f} times that; and the loss {moves}.",
+        cause=CAUSE,
+        fix=f"Set max_norm to about {dynamics.rounded(high)}: nine in ten of the norms seen lie below {high:.3g}, so "
+        "only spikes would be cut.",
+        subject=Subject("call", f"gradient clipping at {place}"),
+        place=place,
+        evidence=[
+            Evidence("max_norm", limit),
+            Evidence("norm before clipping, median", usual),
+            Evidence("norm before clipping, 90 % below", high),
+            Evidence("steps clipped", f"{cut} of {len(norms)}"),
+        ],
+    )
+
+
+@dynamics.remembered
+def clips_by_place(record: Record) -> dict[Place | None, list[tuple[float, float]]]:
+    """By the line that clips: norm and threshold of every call that did more than measure."""
+    found: dict[Place | None, list[tuple[float, float]]] = {}
+    for clip in record.of(Clip):
+        if clip.kind == "norm" and clip.norm is not None and clip.limit is not None and 0 < clip.limit < LARGEST_LIMIT:
+            found.setdefault(clip.place, []).append((clip.norm, clip.limit))
+    return found

@@ -1,0 +1,77 @@
+"""G05: clipping that never acts, while gradients spike and the loss with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Clip, OptimizerStep, Place
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics, harm
+from unstuck.rules.gradients.clip_always_on import clips_by_place
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G05",
+    name="clip-too-loose",
+    title="clipping never acts while gradients spike and the loss is hurt by it",
+    severity=Severity.ERROR,
+    explains=("G08", "G10", "G18", "O22", "O25"),
+    needs=(OptimizerStep, Clip),
+)
+
+FEWEST = 10
+CAUSE = "The threshold lies above even the spikes, so they reach step() at full size, as if nothing clipped them."
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """No call of this line changed a gradient, and a spike hurt the loss, or gradients grew until it broke."""
+    if dynamics.sole_optimizer(record) is None:
+        return
+    worst = worst_gradient(record)
+    if worst is None:
+        return
+    for place, clips in clips_by_place(record).items():
+        if len(clips) >= FEWEST and all(norm <= limit for norm, limit in clips):
+            yield _finding(record, place, clips[-1][1], worst)
+
+
+def worst_gradient(record: Record) -> harm.Spike | None:
+    """The largest spike that hurt the loss; or the largest gradient of those that grew until it broke."""
+    if hurting := harm.spikes_that_hurt(record):
+        return max(hurting, key=lambda spike: spike.norm)
+    hurt, norms = harm.harm(record), dynamics.grad_norms(record)
+    if hurt is None or len(norms) < FEWEST:
+        return None
+    usual = dynamics.median([norm for _, norm in norms[: len(norms) // 2]]) or 0.0
+    step, norm = max(norms, key=lambda item: item[1])
+    return harm.Spike(step, norm, usual, hurt.before, hurt.after) if norm > harm.SPIKE * usual > 0 else None
+
+
+def _finding(record: Record, place: Place | None, limit: float, worst: harm.Spike) -> Finding:
+    quiet = [norm for _, norm in dynamics.grad_norms(record) if norm < harm.SPIKE * worst.usual]
+    better = dynamics.quantile(quiet, 0.9) or worst.usual
+    after = (
+        "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"
+    )
+    return rule.finding(
+        Witness.RUN,
+        f"max_norm={limit:.3g} never cut a gradient: the largest norm, {worst.norm:.3g}, is "
+        f"{worst.norm / worst.usual:,.0f} times the usual, and {after}.",
+        cause=CAUSE,
+        fix=f"Set max_norm to about {dynamics.rounded(better)}: nine in ten of the quiet steps lie below it.",
+        subject=Subject("call", f"gradient clipping at {place}"),
+        place=place,
+        evidence=[
+            Evidence("max_norm", limit),
+            Evidence("largest gradient norm", worst.norm),
+            Evidence("usual norm until then", worst.usual),
+            Evidence("at step", worst.step + 1),
+            Evidence("loss before", worst.before),
+        ],
+        severity=Severity.ERROR if worst.after is None else Severity.WARNING,
+    )

@@ -1,0 +1,115 @@
+"""G08: gradients explode, and the loss with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Clip, OptimizerStep, TensorGauges
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics, harm
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G08",
+    name="exploding-gradients",
+    title="gradients explode: huge, in spikes or growing, and the loss is hurt by it",
+    severity=Severity.ERROR,
+    explains=("G10", "G18", "O22", "O25", "R08"),
+    needs=(OptimizerStep, TensorGauges),
+)
+
+HUGE = 100.0
+GROWN = 10.0
+"""Times the norm of the first quarter of the run."""
+FEWEST = 8
+CAUSE = (
+    "step() applies such a gradient like any other; the weights land far from where they were, where the gradients are "
+    "larger still."
+)
+CLIP = (
+    "Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={limit}) between backward() and step(); and look "
+    "at the layers named: initialise them (He, Xavier), normalise their inputs."
+)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Huge, spiking or growing norms, and a loss that jumped, rose or broke."""
+    norms = dynamics.grad_norms(record)
+    what = _explosion(record) if len(norms) >= 3 and dynamics.sole_optimizer(record) else None
+    if what is None:
+        return
+    (step, norm), words, consequence = what
+    usual = dynamics.median([value for at, value in norms if at < step][-50:]) or norms[0][1]
+    clips = next((clip.place for clip in record.of(Clip)), None)
+    broken = dynamics.trend(record).word == "non-finite"
+    yield rule.finding(
+        Witness.RUN,
+        f"{words}, and {consequence}.",
+        cause=CAUSE,
+        fix=CLIP.format(limit=_limit([value for at, value in norms if at < step] or [usual])),
+        subject=Subject("loop", "training loop"),
+        place=dynamics.step_place(record),
+        related=(clips,),
+        evidence=[
+            Evidence("gradient norm", norm, "", HUGE),
+            Evidence("usual norm before", usual),
+            Evidence("at step", step + 1),
+            Evidence("largest gradients", top_layers(record, step)),
+        ],
+        severity=Severity.ERROR if broken else Severity.WARNING,
+        confidence=Confidence.CERTAIN if broken else Confidence.LIKELY,
+    )
+
+
+def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
+    """The worst step, what is true of the gradients, and what came of it."""
+    norms = dynamics.grad_norms(record)
+    hurting = harm.spikes_that_hurt(record)
+    if hurting:
+        worst = max(hurting, key=lambda spike: spike.norm)
+        after = "the loss was not finite after it" if worst.after is None else _rose(worst.before, worst.after)
+        times = f"{worst.norm / worst.usual:,.0f} times the usual {worst.usual:.3g}"
+        return (
+            (worst.step, worst.norm),
+            f"At step {worst.step + 1} the gradient norm was {worst.norm:.3g}, {times}",
+            after,
+        )
+    hurt = harm.harm(record)
+    if hurt is None:
+        return None
+    worst_step = max(norms, key=lambda item: item[1])
+    early = dynamics.median([norm for _, norm in norms[: max(3, len(norms) // 4)]]) or 0.0
+    late = dynamics.median([norm for _, norm in norms[-max(3, len(norms) // 4) :]]) or 0.0
+    if len(norms) >= FEWEST and late > GROWN * early > 0:
+        return worst_step, f"The gradient norm grew from {early:.3g} to {late:.3g}", f"the loss {hurt.word}"
+    if (dynamics.median([norm for _, norm in norms]) or 0.0) > HUGE:
+        return worst_step, f"The gradient norm is {late:.3g}, where 0.1 to 10 is usual", f"the loss {hurt.word}"
+    return None
+
+
+def _rose(before: float, after: float) -> str:
+    return f"the loss went from {before:.4g} to {after:.4g} after it"
+
+
+def _limit(norms: list[float]) -> str:
+    """A threshold that leaves quiet steps alone: what nine in ten of them stayed under, at most 1 if all are huge."""
+    quiet = dynamics.quantile(norms, 0.9) or 1.0
+    return dynamics.rounded(quiet if math.isfinite(quiet) and quiet < HUGE else 1.0)
+
+
+def top_layers(record: Record, step: int) -> list[str]:
+    """The parameters with the largest gradients in this step, or in the last one measured before."""
+    found = []
+    for series in dynamics.tensors(record):
+        measured = [
+            norm for at, norm in zip(series.steps, series.grad_norm, strict=True) if norm is not None and at <= step
+        ]
+        if measured:
+            found.append((measured[-1], series.name))
+    return [f"{name} {norm:.3g}" for norm, name in sorted(found, reverse=True)[:3]]

@@ -1,0 +1,125 @@
+"""G18: gradients out of proportion to the weights, or gone in one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerStep, TensorGauges
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics, harm
+from unstuck.rules.wiring import lr_too_high
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G18",
+    name="grad-weight-ratio",
+    title="gradients above a tenth of their weights while the loss is hurt, or gone in one layer while it is stuck",
+    severity=Severity.WARNING,
+    explains=("O22",),
+    needs=(OptimizerStep, TensorGauges),
+)
+
+LARGE = 0.1
+FEWEST_STEPS = 5
+FELT = 0.01
+"""Times the learning rate, it must change a weight by this share of itself to matter."""
+GONE = 1e-6
+"""Of what its gradient was."""
+TOO_LARGE = (
+    "Plain gradient descent moves a weight in proportion to its gradient; one that is as large as the weight itself "
+    "throws away what it holds, unless the learning rate is small enough to make up for it."
+)
+LOST = "A layer without gradient does not learn; what stands before it in the model learns only on other ways."
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Gradients that are gone in a stuck run; gradients too large in one that was hurt."""
+    if dynamics.sole_optimizer(record) is None:
+        return
+    measured = [series for series in dynamics.weights(record) if len(dynamics.known(series.grad_norm)) >= FEWEST_STEPS]
+    if harm.ailment(record):
+        yield from _gone(record, measured)
+    yield from _large(record, measured)
+
+
+def _gone(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator[Finding]:
+    """Layers whose gradient was there at first and is exactly or nearly 0 for the rest, while others have theirs."""
+    lost = [series for series in measured if _is_lost(series)]
+    if not lost or len(lost) == len(measured):
+        return
+    first = lost[0]
+    norms = dynamics.known(first.grad_norm)
+    names = [series.name for series in lost]
+    after = next(step for step, norm in _tail_of_nothing(first))
+    yield rule.finding(
+        Witness.RUN,
+        f"From step {after + 1} on {_counted(names)} no gradient any more, and the loss {harm.ailment(record)}.",
+        cause=LOST,
+        fix=f"Look at what stands between {first.name} and the loss: a ReLU, clamp or saturated gate that is 0 for "
+        "every input, or a branch that is multiplied by 0.",
+        subject=Subject("parameter", first.name),
+        place=dynamics.model_place(record),
+        evidence=[
+            Evidence("layers without gradient", names),
+            Evidence(f"gradient norm of {first.name} at first", norms[0]),
+            Evidence("in the end", norms[-1]),
+            Evidence("weights that have a gradient", len(measured) - len(lost)),
+        ],
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _counted(names: Sequence[str]) -> str:
+    return f"{names[0]} has" if len(names) == 1 else f"{len(names)} weights, {names[0]} first, have"
+
+
+def _tail_of_nothing(series: dynamics.TensorSeries) -> list[tuple[int, float]]:
+    """The steps at the end of the run in which its gradient was nothing beside what it had been."""
+    pairs = [(at, norm) for at, norm in zip(series.steps, series.grad_norm, strict=True) if norm is not None]
+    limit = GONE * max(norm for _, norm in pairs[:FEWEST_STEPS])
+    position = len(pairs)
+    while position and pairs[position - 1][1] <= limit:
+        position -= 1
+    return pairs[position:]
+
+
+def _is_lost(series: dynamics.TensorSeries) -> bool:
+    norms = dynamics.known(series.grad_norm)
+    gone = len(_tail_of_nothing(series))
+    return max(norms[:FEWEST_STEPS]) > 0 and len(norms) > gone >= max(FEWEST_STEPS, len(norms) // 4)
+
+
+def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator[Finding]:
+    optimizer, hurt = dynamics.sole_optimizer(record), harm.harm(record)
+    if optimizer is None or hurt is None or dynamics.is_adaptive(optimizer) or lr_too_high.judged(record):
+        return
+    rate = dynamics.highest_rate(record)
+    ratios = {series.name: ratio for series in measured if (ratio := _ratio(series)) is not None and ratio > LARGE}
+    if not ratios or max(ratios.values()) * rate < FELT:
+        return
+    name = max(ratios, key=lambda one: ratios[one])
+    yield rule.finding(
+        Witness.RUN,
+        f"The gradient of {name} is {ratios[name]:.2g} times the weight itself, and the loss {hurt.word}.",
+        cause=TOO_LARGE,
+        fix=f"Lower the learning rate ({rate:.3g}), clip the gradients, or bring down what makes them large: inputs "
+        "that are not normalised, a loss that is summed instead of averaged.",
+        subject=Subject("parameter", name),
+        place=dynamics.step_place(record),
+        evidence=[
+            Evidence("gradient norm as a share of the weight's", ratios[name], "", LARGE),
+            Evidence("weights above that", list(ratios)),
+        ],
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _ratio(series: dynamics.TensorSeries) -> float | None:
+    """The typical gradient of a weight beside the weight."""
+    pairs = zip(series.grad_norm, series.weight_norm, strict=True)
+    return dynamics.median([gradient / weight for gradient, weight in pairs if gradient is not None and weight])

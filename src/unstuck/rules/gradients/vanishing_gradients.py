@@ -1,0 +1,114 @@
+"""G09: gradients vanish on their way to the first layers, and the loss is stuck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import OptimizerStep, TensorGauges
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="G09",
+    name="vanishing-gradients",
+    title="gradients vanish on their way to the first layers while the loss is stuck",
+    severity=Severity.WARNING,
+    explains=("G18", "O07", "O22", "O26", "R08"),
+    needs=(OptimizerStep, TensorGauges),
+)
+
+FADING = 1000.0
+"""Late layers with gradients this many times those of early ones."""
+NOTHING = 1e-6
+"""A total norm below this."""
+FEWEST_LAYERS = 4
+FEWEST_STEPS = 20
+SOLVED = 1e-6
+"""A loss below this needs no gradient."""
+CAUSE = (
+    "Each layer passes on less gradient than it was given, and over the depth that multiplies; the first layers get "
+    "almost none and stay as they were initialised."
+)
+FIX = (
+    "Use ReLU or GELU in place of sigmoid and tanh, initialise for them (nn.init.kaiming_normal_), put LayerNorm or "
+    "BatchNorm into each block and skip connections around it; a higher learning rate alone does not help."
+)
+
+
+class Fading(NamedTuple):
+    """How the gradients go from the last layers to the first."""
+
+    total: float
+    early: float
+    late: float
+    first: str
+    last: str
+
+    @property
+    def ratio(self) -> float:
+        """Of a late layer's gradient to an early one's."""
+        return self.late / self.early if self.early else math.inf
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Along the depth by the order in which layers ran, while the loss does not move."""
+    fading = judged(record)
+    if fading is None:
+        return
+    trend = dynamics.trend(record)
+    stuck = f"the loss is stuck at {trend.last:.4g}"
+    if fading.ratio > FADING:
+        times = f"{fading.ratio:,.0f} times smaller than" if math.isfinite(fading.ratio) else "nothing beside"
+        message = f"The gradients of the first layers are {times} those of the last, and {stuck}."
+    else:
+        message = f"All gradients together have a norm of {fading.total:.1e}, and {stuck}."
+    yield rule.finding(
+        Witness.RUN,
+        message,
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("parameter", fading.first),
+        place=dynamics.model_place(record),
+        related=(dynamics.step_place(record),),
+        evidence=[
+            Evidence(f"gradient of {fading.first}", fading.early),
+            Evidence(f"gradient of {fading.last}", fading.late),
+            Evidence("norm of all gradients", fading.total, "", NOTHING),
+        ],
+    )
+
+
+@dynamics.remembered
+def judged(record: Record) -> Fading | None:
+    """The gradients along the depth, if they vanish while the loss is stuck."""
+    trend = dynamics.trend(record)
+    norms = [norm for _, norm in dynamics.grad_norms(record)]
+    if dynamics.sole_optimizer(record) is None or trend.word not in dynamics.STUCK or len(norms) < FEWEST_STEPS:
+        return None
+    total = dynamics.median(norms) or 0.0
+    if total == 0 or trend.last is None or abs(trend.last) < SOLVED:
+        return None
+    layers = sorted(_layers(record), key=lambda layer: layer[0])
+    if not layers:
+        return None
+    third = max(1, len(layers) // 3)
+    early = dynamics.median([size for _, size, _ in layers[:third]]) or 0.0
+    late = dynamics.median([size for _, size, _ in layers[-third:]]) or 0.0
+    fading = Fading(total, early, late, layers[0][2], layers[-1][2])
+    deep = len(layers) >= FEWEST_LAYERS and fading.ratio > FADING
+    return fading if deep or total < NOTHING else None
+
+
+def _layers(record: Record) -> Iterator[tuple[int, float, str]]:
+    """Depth, typical gradient per element and name of each weight that got a gradient."""
+    for series in dynamics.weights(record):
+        norms = dynamics.known(series.grad_norm)
+        if norms and series.depth >= 0:
+            yield series.depth, (dynamics.median(norms) or 0.0) / math.sqrt(series.size), series.name

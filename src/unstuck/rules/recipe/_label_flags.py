@@ -1,0 +1,127 @@
+"""R09, the part about labels: one class only, or one class in almost all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import BatchSeen, ClassFact, LossCall, Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rules.feeding import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+    from unstuck.rule import Rule
+
+FEWEST_CALLS = 5
+FEWEST_LABELS = 64
+MAJORITY = 0.9
+ENOUGH_LABELS = 500
+LAST_CALLS = 3
+
+
+def one_label(rule: Rule, record: Record) -> Iterator[Finding]:
+    """Every label that classification losses were given is the same."""
+    by_classes: dict[int, list[LossCall]] = {}
+    for calls in _by_place(training_losses(record, *CLASS_LOSSES)).values():
+        # Two lines for two kinds of examples, as in adversarial training, are looked at together.
+        by_classes.setdefault(_classes(calls[0]), []).extend(calls)
+    for calls in by_classes.values():
+        counts = _counted([call.target.classes for call in calls if call.target is not None])
+        if len(counts) == 1 and _is_enough(calls, counts) and _is_not_a_convention(record, next(iter(counts))):
+            yield _one_label(rule, calls[0].place, str(next(iter(counts))), sum(counts.values()))
+    binary = training_losses(record, *BINARY_LOSSES)
+    ends = {end for call in binary if call.target is not None for end in (call.target.low, call.target.high)} - {None}
+    labels = sum(_size(call) for call in binary)
+    if len(binary) >= 2 * FEWEST_CALLS and labels >= FEWEST_LABELS and ends in ({0.0}, {1.0}):
+        yield _one_label(rule, binary[0].place, f"{ends.pop():g}", labels)
+
+
+def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
+    """Nearly all labels are of one class, and the model has come to predict nothing else."""
+    for place, calls in _by_place(training_losses(record, *CLASS_LOSSES)).items():
+        counts = _counted([call.target.classes for call in calls if call.target is not None])
+        total = sum(counts.values())
+        if len(counts) < 2 or total < ENOUGH_LABELS or any(call.weighted for call in calls):
+            continue
+        majority, often = counts.most_common(1)[0]
+        predicted = _counted([call.input.classes for call in calls[-LAST_CALLS:] if call.input is not None])
+        if often / total < MAJORITY or set(predicted) != {majority} or len(calls) < 2 * LAST_CALLS:
+            continue
+        yield rule.finding(
+            Witness.RUN,
+            f"{often / total:.1%} of the labels are class {majority}, and the model predicts nothing else.",
+            cause="Always giving the frequent class is nearly right, so the loss leaves little reason to learn others.",
+            fix="Give the loss weight= by class, or draw the rare classes more often (WeightedRandomSampler); and "
+            "judge by the accuracy of each class.",
+            subject=Subject("loss", f"labels at {place}"),
+            place=place,
+            evidence=[
+                Evidence("labels counted", total),
+                Evidence("share of the most frequent class", often / total, threshold=MAJORITY),
+                Evidence("classes predicted at the end", len(predicted)),
+            ],
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _one_label(rule: Rule, place: Place | None, label: str, labels: int) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        f"All {labels:,} labels looked at are {label}.",
+        cause="With one class there is nothing to tell apart: the loss falls to 0 and one answer has been learned.",
+        fix="Check how the labels are read and encoded, and whether a filter left one class over.",
+        subject=Subject("loss", f"labels at {place}"),
+        place=place,
+        evidence=[Evidence("labels looked at", labels), Evidence("class", label)],
+    )
+
+
+def _by_place(calls: Sequence[LossCall]) -> dict[Place, list[LossCall]]:
+    found: dict[Place, list[LossCall]] = {}
+    for call in calls:
+        if call.place is not None and call.target is not None and call.target.classes is not None:
+            found.setdefault(call.place, []).append(call)
+    return found
+
+
+def _counted(facts: Sequence[ClassFact | None]) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for fact in facts:
+        counts.update(fact.counts if fact is not None else {})
+    return counts
+
+
+def _is_enough(calls: Sequence[LossCall], counts: Counter[int]) -> bool:
+    return len(calls) >= FEWEST_CALLS and sum(counts.values()) >= FEWEST_LABELS and _classes(calls[0]) > 1
+
+
+def _classes(call: LossCall) -> int:
+    shape = call.input.shape if call.input is not None else ()
+    return shape[1] if len(shape) > 1 else 0
+
+
+def _size(call: LossCall) -> int:
+    size = 1
+    for side in call.target.shape if call.target is not None else (0,):
+        size *= side
+    return size
+
+
+def _is_not_a_convention(record: Record, label: int) -> bool:
+    """Contrastive losses put the right answer at 0 by design; then no loader gives such labels.
+
+    Data that come class by class and were not gone through once are M04's matter.
+    """
+    trained = trained_on(record)
+    if any(loader.sampler == "SequentialSampler" and ended_in_first_pass(record, loader) for loader in trained):
+        return False
+    given = {loader.loader for loader in trained}
+    batches = [batch for batch in record.of(BatchSeen) if batch.loader in given]
+    from_loader = bool(batches) and all(
+        any(fact.dtype.startswith("int") and fact.low == fact.high == label for fact in batch.inputs)
+        for batch in batches
+    )
+    return from_loader or label != 0

@@ -1,0 +1,55 @@
+"""R04: the output for one example depends on the other examples of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unstuck.events import Setup
+from unstuck.facts import Leak
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+
+rule = Rule(
+    code="R04",
+    name="batch-mixing",
+    title="the output for one example depends on the other examples of the batch",
+    severity=Severity.ERROR,
+    explains=("O01", "O07", "M13", "R08", "R05"),
+)
+
+CAUSE = (
+    "Numbers of different examples were put into one row, as view() or reshape() do where an axis should move, or a "
+    "layer ran along the batch as if it were a sequence. The model learns from the company an example is in."
+)
+FIX = (
+    "Swap axes with transpose(), permute() or movedim(); use view() and reshape() only to merge or split neighbouring "
+    "ones; and take softmax, mean and attention along an axis other than that of the examples."
+)
+BATCH_FIRST = "Build {module} ({kind}) with batch_first=True, or give it the sequence axis first."
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Half of the batch was exchanged in evaluation mode, and the outputs for the other half changed."""
+    leak = setup.trial.between_examples if setup.trial else None
+    if leak is None:
+        return
+    half = leak.size // 2
+    yield rule.finding(
+        Witness.SETUP,
+        f"With other examples beside them the outputs for {half} of {leak.size} examples change, in eval mode by up "
+        f"to {leak.change:.2g} times their spread{_where(leak)}.",
+        cause=CAUSE,
+        fix=BATCH_FIRST.format(module=leak.module, kind=leak.kind) if leak.batch_first is False else FIX,
+        subject=Subject("module", leak.module or leak.kind),
+        place=leak.place,
+        evidence=[
+            Evidence("examples exchanged", f"{leak.size - half} of {leak.size} along axis {leak.axis}"),
+            Evidence("largest change of the others", leak.change, "times the spread of the output"),
+            Evidence("shape of the output", " x ".join(map(str, leak.shape))),
+        ],
+    )
+
+
+def _where(leak: Leak) -> str:
+    return f", beginning in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"

@@ -1,0 +1,256 @@
+"""R09: data that cannot teach what they should: broken, alike, badly scaled, one-sided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import BatchSeen, Evaluated, InputFact, NonFinite, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics
+from unstuck.rules.dynamics import median
+from unstuck.rules.feeding import trained_on, training_losses
+from unstuck.rules.harm import harm
+from unstuck.rules.recipe import _label_flags as labels
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R09",
+    name="data-red-flags",
+    title="inputs or labels that cannot teach: broken, alike, badly scaled, of one class, other than in evaluation",
+    severity=Severity.ERROR,
+    explains=("G10", "G08", "G09", "G18", "O07", "O22", "O25", "O26", "R08", "M13"),
+    needs=(BatchSeen,),
+)
+
+LARGE, SMALL = 20.0, 1e-3
+"""Typical sizes of inputs beyond which a first layer starts badly; its weights are made for sizes about 1."""
+FAR = 100.0
+"""An outlier lies this many times beyond the value that 95 % stay under."""
+ABSURD = 1000.0
+"""So far beyond it that no consequence need be waited for."""
+MANY_ALIKE = 0.25
+FEWEST_EXAMPLES = 8
+FEWEST_NUMBERS = 8
+"""Examples of fewer numbers may well be equal."""
+MISMATCH = 5.0
+FEWEST_STEPS = 30
+"""Fewer steps are no training that could suffer."""
+SCALE = "Initial weights are made for inputs of a size about 1; these make the first layer's outputs and gradients {}."
+RESCALE = "Bring the inputs to mean 0 and deviation 1 (images: x / 255, then normalise), in training and after it."
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """One batch before training: broken values, examples all alike, sizes far from 1."""
+    for batch in setup.batches:
+        yield from _broken(Witness.SETUP, batch)
+        if batch.constant == 1.0 and batch.examples >= 4:
+            yield _alike(Witness.SETUP, [batch])
+        yield from _scale(Witness.SETUP, batch, "")
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """What models received, what loaders gave, and which labels the losses saw."""
+    yield from _non_finite(record)
+    by_model: dict[str, list[BatchSeen]] = {}
+    for batch in record.of(BatchSeen):
+        if batch.model:
+            by_model.setdefault(batch.model, []).append(batch)
+    for batches in by_model.values():
+        if len(batches) >= 3 and all(batch.constant == 1.0 and batch.examples >= 4 for batch in batches):
+            yield _alike(Witness.RUN, batches)
+            continue
+        consequence = _consequence(record)
+        yield from _outliers(batches, consequence)
+        if consequence:
+            yield from _scale(Witness.RUN, batches[-1], consequence)
+    yield from _duplicates(record)
+    yield from _mismatch(record, by_model)
+    yield from labels.one_label(rule, record)
+    yield from labels.imbalance(rule, record)
+
+
+def _consequence(record: Record) -> str:
+    """What became of the loss, if it suffered; nothing where several optimizers share no single loss."""
+    if dynamics.alternating(record):
+        return ""
+    if hurt := harm(record):
+        return f"the loss {hurt.word}"
+    trend = dynamics.trend(record)
+    return f"the loss is {trend.word}" if trend.word in dynamics.SUFFERING and trend.steps >= FEWEST_STEPS else ""
+
+
+def _non_finite(record: Record) -> Iterator[Finding]:
+    event = next((event for event in record.of(NonFinite) if event.what == "input"), None)
+    if event is not None:
+        word = "NaN" if event.value == "nan" else "an infinite value"
+        yield rule.finding(
+            Witness.RUN,
+            f"The batch of step {event.step} already held {word} when {event.name or 'the model'} received it.",
+            cause=BROKEN,
+            fix=CLEAN,
+            subject=Subject("call", f"inputs at {event.place}"),
+            place=event.place,
+            evidence=[Evidence("step", event.step)],
+        )
+
+
+def _broken(witness: Witness, batch: BatchSeen) -> Iterator[Finding]:
+    fact = batch.layer_input
+    if fact is not None and fact.broken:
+        yield rule.finding(
+            witness,
+            f"{fact.broken:.2%} of what reaches the first layer is NaN or infinite.",
+            cause=BROKEN,
+            fix=CLEAN,
+            subject=Subject("call", f"inputs at {batch.place}"),
+            place=batch.place,
+        )
+
+
+BROKEN = "One NaN in an input makes the loss, every gradient and with the next step every weight NaN."
+CLEAN = "Look for missing values and for divisions by a standard deviation of 0 where the data are prepared."
+
+
+def _alike(witness: Witness, batches: Sequence[BatchSeen]) -> Finding:
+    batch = batches[0]
+    return rule.finding(
+        witness,
+        f"All {batch.examples} examples of a batch were exactly the same when {batch.model} received them.",
+        cause="A model that is given the same for every example can only answer the same.",
+        fix="Check that the data set uses its index, and that nothing overwrites the examples on their way.",
+        subject=Subject("call", f"inputs at {batch.place}"),
+        place=batch.place,
+        evidence=[Evidence("batches looked at", len(batches)), Evidence("examples in a batch", batch.examples)],
+        severity=Severity.WARNING,
+    )
+
+
+def _scale(witness: Witness, batch: BatchSeen, consequence: str) -> Iterator[Finding]:
+    fact = batch.layer_input
+    size = _size(fact) if fact is not None else None
+    if fact is None or size is None or SMALL < size < LARGE or size == 0.0:
+        return
+    large = size >= LARGE
+    yield rule.finding(
+        witness,
+        f"{batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
+        + (f", and {consequence}." if consequence else "."),
+        cause=SCALE.format(f"{'that much larger' if large else 'next to nothing'}"),
+        fix=RESCALE,
+        subject=Subject("call", f"scale of inputs at {batch.place}"),
+        place=batch.place,
+        evidence=[Evidence("root mean square of the inputs", size, threshold=LARGE if large else SMALL)],
+        severity=Severity.WARNING if consequence else Severity.ADVICE,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _size(fact: InputFact) -> float | None:
+    return math.hypot(fact.mean, fact.spread) if fact.mean is not None and fact.spread is not None else None
+
+
+def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Finding]:
+    for batch in batches:
+        fact = batch.layer_input
+        if fact is None or fact.low is None or fact.high is None or len(fact.quantiles) != 5:
+            continue
+        usual = max(abs(fact.quantiles[0]), abs(fact.quantiles[-1]))
+        extreme = fact.high if fact.high > -fact.low else fact.low
+        limit = (FAR if consequence else ABSURD) * usual
+        if usual > 0 and abs(extreme) >= max(limit, LARGE):
+            yield rule.finding(
+                Witness.RUN,
+                f"An input of {extreme:.4g} stands among inputs of which 90 % lie between {fact.quantiles[0]:.3g} and "
+                f"{fact.quantiles[-1]:.3g}" + (f", and {consequence}." if consequence else "."),
+                cause="One such value outweighs all others in the gradient of the first layer.",
+                fix="Find out what it stands for (a missing value, another unit) and correct, clip or leave it out.",
+                subject=Subject("call", f"outlier at {batch.place}"),
+                place=batch.place,
+                evidence=[Evidence("step", batch.step), Evidence("farthest", extreme, threshold=limit)],
+                severity=Severity.WARNING,
+                confidence=Confidence.LIKELY,
+            )
+            return
+
+
+def _duplicates(record: Record) -> Iterator[Finding]:
+    """Batches of a loader that draws each example once, in which many examples are equal."""
+    known = {loader.loader: loader for loader in trained_on(record)}
+    for label, loader in known.items():
+        if loader.sampler not in ("RandomSampler", "SequentialSampler"):
+            continue
+        batches = [batch for batch in record.of(BatchSeen) if batch.loader == label and batch.duplicates is not None]
+        batches = [batch for batch in batches if batch.examples >= FEWEST_EXAMPLES and _has_numbers(batch)]
+        alike = [(batch.duplicates or 0) / batch.examples for batch in batches]
+        share = median(alike)
+        if len(alike) >= 2 and share is not None and min(alike) >= MANY_ALIKE:
+            yield rule.finding(
+                Witness.RUN,
+                f"{share:.0%} of the examples in the batches of {loader.dataset} equal another one in the same batch.",
+                cause="The data set holds copies, or gives the same example for several indices, so there is far less "
+                "to learn from than its length says; copies on both sides of a split make validation worthless.",
+                fix="Remove the copies before splitting, and check that __getitem__ uses its index.",
+                subject=Subject("call", f"examples of {loader.place}"),
+                place=loader.place,
+                evidence=[
+                    Evidence("batches looked at", len(alike)),
+                    Evidence("equal examples", f"{min(alike):.0%} to {max(alike):.0%}", threshold=f"{MANY_ALIKE:.0%}"),
+                ],
+                severity=Severity.WARNING,
+                confidence=Confidence.LIKELY,
+            )
+
+
+def _has_numbers(batch: BatchSeen) -> bool:
+    """Do the examples hold enough measured numbers to be told apart?"""
+    floats = [fact for fact in batch.inputs if fact.shape and "float" in fact.dtype]
+    return sum(math.prod(fact.shape[1:]) for fact in floats if fact.shape) >= FEWEST_NUMBERS
+
+
+def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[Finding]:
+    """Inputs of an evaluation of another size or centre than in training, with a worse loss."""
+    last = {(event.model, event.place): event for event in record.of(Evaluated) if event.value is not None}
+    for (model, place), event in last.items():
+        trained = next((fact for batch in by_model.get(model, ()) for fact in batch.inputs if _is_measured(fact)), None)
+        fact = event.input
+        if trained is None or fact is None or fact.mean is None or not fact.spread or trained.dtype != fact.dtype:
+            continue
+        centre, spread = trained.mean or 0.0, trained.spread or 1.0
+        ratio, apart = fact.spread / spread, abs(fact.mean - centre) / max(fact.spread, spread)
+        if (1 / MISMATCH < ratio < MISMATCH and apart < MISMATCH) or not _is_worse(record, event):
+            continue
+        yield rule.finding(
+            Witness.RUN,
+            f"{model} is evaluated on inputs of mean {fact.mean:.3g} and standard deviation {fact.spread:.3g}, and "
+            f"trained on inputs of {centre:.3g} and {spread:.3g}.",
+            cause="A model knows only the range it was trained on: its answers to other inputs mean nothing.",
+            fix="Prepare the data of evaluation with the same steps and the same numbers as those of training.",
+            subject=Subject("call", f"evaluation at {place}"),
+            place=place,
+            related=[batch.place for batch in by_model[model][:1]],
+            evidence=[
+                Evidence("range in training", f"{trained.low:.4g} to {trained.high:.4g}"),
+                Evidence("range in evaluation", f"{fact.low:.4g} to {fact.high:.4g}"),
+                Evidence("loss in evaluation", event.value if event.value is not None else math.nan),
+            ],
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _is_measured(fact: InputFact) -> bool:
+    return "float" in fact.dtype and fact.mean is not None and bool(fact.spread)
+
+
+def _is_worse(record: Record, event: Evaluated) -> bool:
+    """Is the loss in evaluation clearly above that of the last training steps?"""
+    values = [call.value for call in training_losses(record, event.loss) if call.value is not None]
+    usual = median(values[-max(5, len(values) // 4) :])
+    return usual is not None and event.value is not None and event.value > 1.5 * abs(usual)

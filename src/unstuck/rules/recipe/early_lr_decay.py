@@ -1,0 +1,100 @@
+"""R07: the schedule brings the learning rate to almost nothing long before the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerStep, Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics
+from unstuck.rules.rates import Rates, Schedule, finished, rates_in_use, schedules
+from unstuck.trend import trend_of
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R07",
+    name="early-lr-decay",
+    title="a schedule that brings the learning rate to about 0 long before the run ends",
+    severity=Severity.WARNING,
+    explains=("O07", "O22"),
+    needs=(OptimizerStep,),
+)
+
+NOTHING = 0.002
+"""Of its peak: below this a rate moves nothing. Three drops by ten, the most that recipes ask for, end just below."""
+REST = 1 / 3
+"""Recipes end low; a third of the run at nothing is no ending."""
+FEWEST = 20
+CAUSE = "Every update is multiplied by the rate, so from there on the weights stayed as they were."
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The rates in use, against the peak they once had."""
+    if not finished(record):
+        return
+    for optimizer, rates in rates_in_use(record).items():
+        dead = _dead_from(rates)
+        last = _steps_taken(record, rates)
+        makers = [schedule for schedule in schedules(record) if schedule.seen.optimizer == optimizer and schedule.steps]
+        if dead is None or last < FEWEST or last - dead < REST * last or _waits_for_a_metric(makers):
+            continue
+        after = [loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]
+        if trend_of(after).word != "falling":
+            yield _finding(record, optimizer, rates, dead, makers, after)
+
+
+def _dead_from(rates: Rates) -> int | None:
+    """The step from which on every rate stays next to nothing; None if the last one does not."""
+    peak = max(max(now) for _, now in rates)
+    dead: int | None = None
+    for step, now in reversed(rates):
+        if max(now) > NOTHING * peak:
+            break
+        dead = step
+    return dead if peak > 0 else None
+
+
+def _steps_taken(record: Record, rates: Rates) -> int:
+    """Of a run with one optimizer all of them; else up to the last that is on record."""
+    alone = len({step.optimizer for step in record.of(OptimizerStep)}) == 1
+    return record.ended.steps if alone and record.ended is not None else rates[-1][0] + 1
+
+
+def _waits_for_a_metric(makers: list[Schedule]) -> bool:
+    """Was the rate lowered because the loss had stalled? Then it is no cause of that."""
+    return any(maker.name == "ReduceLROnPlateau" for maker in makers)
+
+
+def _finding(
+    record: Record, optimizer: str, rates: Rates, dead: int, makers: list[Schedule], after: list[float]
+) -> Finding:
+    peak, steps_taken = max(max(now) for _, now in rates), _steps_taken(record, rates)
+    at_dead = next(max(now) for step, now in rates if step == dead)
+    steps = [step.place for step in record.of(OptimizerStep) if step.optimizer == optimizer]
+    place: Place | None = makers[-1].seen.place if makers else steps[-1]
+    evidence = [
+        Evidence("highest learning rate", peak),
+        Evidence(f"learning rate from step {dead} on, at most", at_dead),
+        Evidence("steps of the run", steps_taken),
+    ]
+    trend = trend_of(after)
+    if trend.first is not None and trend.last is not None:
+        evidence.append(Evidence("loss from there to the end", f"{trend.first:.4g} to {trend.last:.4g}"))
+    return rule.finding(
+        Witness.RUN,
+        f"After {dead} of {steps_taken} steps the learning rate of {optimizer} was {at_dead:.2g}, from {peak:.2g}: "
+        f"the last {1 - dead / steps_taken:.0%} of the run changed next to nothing.",
+        cause=CAUSE,
+        fix="Make the schedule as long as the run, in the unit in which it is stepped, or let it end at a rate that "
+        "still learns.",
+        subject=Subject("optimizer", optimizer),
+        place=place,
+        related=[line for maker in makers for line in maker.lines],
+        evidence=evidence,
+        confidence=Confidence.LIKELY,
+    )

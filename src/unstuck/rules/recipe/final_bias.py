@@ -1,0 +1,173 @@
+"""R02: the last bias begins at 0 where the targets are far away, and the run is spent on learning one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.events import LossCall, ModelSeen, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics, loss_calls
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R02",
+    name="final-bias",
+    title="the last bias is not set to the mean of the targets or the shares of the classes",
+    severity=Severity.WARNING,
+    needs=(LossCall,),
+)
+
+FAR = 2.0
+"""Spreads between the mean of the predictions and that of the targets."""
+RARE = 0.1
+SKEWED = 0.5
+"""Of log(classes): the entropy of labels that are far from evenly shared."""
+LABELS_PER_CLASS = 20
+MOST_CLASSES = 32
+LONG = 0.2
+MOST = 0.5
+"""Shares of a run that go into it."""
+FEWEST_STEPS = 20
+FEWEST_WASTED = 10
+CAUSE = (
+    "A bias set before training costs nothing; learned, it takes all steps until then, since the gradient of every "
+    "example points the same way and what tells them apart is drowned. The loss curve looks like a hockey stick."
+)
+
+
+class Bias(msgspec.Struct, frozen=True):
+    """What the last bias should begin with, and what that saves."""
+
+    value: str
+    because: str
+    start: float
+    known: float
+    """The loss of a model that knows only this."""
+    reached: float
+    """A loss below this has learned it."""
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The first predictions of the probed batch against its targets."""
+    for calls in loss_calls.trained(setup.losses, LOSSES):
+        bias = _bias(calls)
+        if bias is not None:
+            yield _finding(Witness.SETUP, calls[0], bias, setup.models, "", Severity.ADVICE)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The same, if a good part of the run went into learning it."""
+    if not loss_calls.starts_fresh(record) or dynamics.alternating(record):
+        return
+    for calls in loss_calls.trained(record.of(LossCall), LOSSES):
+        bias = _bias(calls) if calls[0].step == 0 else None
+        wasted = _wasted(calls, bias.reached) if bias is not None else None
+        if bias is not None and wasted is not None:
+            last = calls[-1].step
+            all_of = wasted >= last
+            words = f"all {last}" if all_of else f"the first {wasted} of {last}"
+            severity = Severity.WARNING if wasted >= MOST * last else Severity.ADVICE
+            yield _finding(
+                Witness.RUN, calls[0], bias, record.of(ModelSeen), f" and {words} steps go into it", severity
+            )
+
+
+def _wasted(calls: Sequence[LossCall], reached: float) -> int | None:
+    """How many steps it took to get there, if that is a good part of the run."""
+    last = calls[-1].step
+    values = [(call.step, call.value) for call in calls if call.value is not None]
+    if len(values) < FEWEST_STEPS:
+        return None
+    wasted = next((step for step, value in values if value <= reached), last)
+    return wasted if wasted >= max(FEWEST_WASTED, LONG * last) else None
+
+
+LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits")
+
+
+def _bias(calls: Sequence[LossCall]) -> Bias | None:
+    first = calls[0]
+    has_bias = loss_calls.given(first).made_by.startswith(("AddmmBackward", "ConvolutionBackward"))
+    if not has_bias or first.reduction != "mean" or first.weighted or first.value is None:
+        return None
+    if first.loss == "mse_loss":
+        # One line may serve many time steps, each with targets of its own.
+        found = [_of_values(call, call.value or 0.0) for call in loss_calls.looked_at(calls) if call.step == first.step]
+        known = [bias for bias in found if bias is not None]
+        return max(known, key=lambda bias: bias.reached) if known and len(known) == len(found) else None
+    return _of_classes(calls, first.value) if first.loss == "cross_entropy" else _of_positives(calls, first.value)
+
+
+def _of_values(call: LossCall, value: float) -> Bias | None:
+    given, target = loss_calls.given(call), loss_calls.wanted(call)
+    if given.mean is None or target.mean is None or not target.spread or given.shape != target.shape:
+        return None
+    gap, variance = target.mean - given.mean, target.spread**2
+    if min(abs(gap), abs(target.mean)) < FAR * target.spread:
+        return None
+    because = f"the targets have a mean of {target.mean:.3g}, the first predictions one of {given.mean:.2g}"
+    return Bias(f"{target.mean:.3g}", because, value, variance, 2 * variance)
+
+
+def _of_positives(calls: Sequence[LossCall], value: float) -> Bias | None:
+    means = [loss_calls.wanted(call).mean for call in loss_calls.looked_at(calls)]
+    share = sum(dynamics.known(means)) / max(1, len(means))
+    if not loss_calls.is_binary(loss_calls.wanted(calls[0])) or not (0 < share < RARE or 1 - RARE < share < 1):
+        return None
+    known = loss_calls.entropy((share, 1 - share))
+    because = f"{100 * share:.2g} % of the targets are 1, and a fresh model says 50 %"
+    return Bias(f"{math.log(share / (1 - share)):.3g}", because, value, known, 1.25 * known) if value > known else None
+
+
+def _of_classes(calls: Sequence[LossCall], value: float) -> Bias | None:
+    labels, classes = loss_calls.labels(calls), loss_calls.classes_of(calls[0])
+    if not labels or not 2 <= classes <= MOST_CLASSES or sum(labels.values()) < LABELS_PER_CLASS * classes:
+        return None
+    known = loss_calls.entropy(labels.values())
+    if known > SKEWED * math.log(classes) or value < known:
+        return None
+    label, often = labels.most_common(1)[0]
+    because = (
+        f"{100 * often / sum(labels.values()):.3g} % of the labels are {label}, and a fresh model favours no class"
+    )
+    reached = known + 0.25 * (math.log(classes) - known)
+    return Bias("torch.log(share_of_each_class)", because, value, known, reached)
+
+
+def _finding(
+    witness: Witness, call: LossCall, bias: Bias, models: Iterable[ModelSeen], wasted: str, severity: Severity
+) -> Finding:
+    name = _last_bias(models, loss_calls.given(call).shape)
+    filled = "copy_" if "torch" in bias.value else "fill_"
+    return rule.finding(
+        witness,
+        f"{bias.because[0].upper()}{bias.because[1:]}: the loss begins at {bias.start:.3g} instead of {bias.known:.3g}"
+        f"{wasted}.",
+        cause=CAUSE,
+        fix=f"Set the bias of the last layer before training: model.{name}.data.{filled}({bias.value}).",
+        subject=Subject("parameter", name),
+        place=call.place,
+        evidence=[
+            Evidence("first loss", bias.start),
+            Evidence("loss with the bias set", round(bias.known, 4)),
+            Evidence("value to set", bias.value),
+        ],
+        severity=severity,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _last_bias(models: Iterable[ModelSeen], shape: tuple[int, ...]) -> str:
+    """The last bias of a model that is as wide as its output."""
+    facts = [fact for model in models for fact in model.parameters if fact.name.endswith("bias")]
+    fitting = [fact.name for fact in facts if len(fact.shape) == 1 and fact.shape[0] in shape[1:]]
+    return fitting[-1] if fitting else "last_layer.bias"

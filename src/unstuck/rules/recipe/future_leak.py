@@ -1,0 +1,70 @@
+"""R05: the prediction of the next element sees that element, or is asked for the one it was just given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unstuck.events import Setup
+from unstuck.facts import Leak
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+
+rule = Rule(
+    code="R05",
+    name="future-leak",
+    title="the prediction of the next element can see it, or the target is the input itself",
+    severity=Severity.ERROR,
+    explains=("R08", "M13"),
+)
+
+SEES = (
+    "In training the answer stands in the input, so the loss falls to almost 0 by copying it; when the model "
+    "generates, there is no later element to copy from."
+)
+SEES_FIX = (
+    "Let every position see only itself and those before: a causal mask in attention (is_causal=True), padding on the "
+    "left of a convolution, no bidirectional layer, no mean over the whole sequence."
+)
+COPIES = "The token to predict is the one just given, so the model learns to repeat its input and not what comes next."
+COPIES_FIX = "Shift by one: feed tokens[:, :-1] and compare with tokens[:, 1:]."
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The later half of the sequences was exchanged, and predictions before it changed; or targets equal the inputs."""
+    trial = setup.trial
+    if trial is None:
+        return
+    if trial.from_future is not None:
+        yield _sees(trial.from_future)
+    if trial.copies_input:
+        losses = [call.place for call in setup.losses if call.place]
+        yield rule.finding(
+            Witness.SETUP,
+            f"The target of every position is the very token the causal model is given there "
+            f"({' x '.join(map(str, trial.copies_input))} tokens).",
+            cause=COPIES,
+            fix=COPIES_FIX,
+            subject=Subject("loss", "target of the batch"),
+            place=losses[0] if losses else None,
+            evidence=[Evidence("targets equal to the input at their place", "all")],
+        )
+
+
+def _sees(leak: Leak) -> Finding:
+    begins = f", beginning in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
+    cut = leak.size // 2
+    return rule.finding(
+        Witness.SETUP,
+        f"Predictions at the first {cut} positions change when only the inputs from position {cut} on change, by up to "
+        f"{leak.change:.2g} times their spread{begins}.",
+        cause=SEES,
+        fix=SEES_FIX,
+        subject=Subject("module", leak.module or leak.kind),
+        place=leak.place,
+        evidence=[
+            Evidence("targets", "the inputs, one position later"),
+            Evidence("positions exchanged", f"{leak.size - cut} of {leak.size} along axis {leak.axis}"),
+            Evidence("largest change before them", leak.change, "times the spread of the predictions"),
+        ],
+    )

@@ -1,0 +1,120 @@
+"""R01: the first loss lies far above what guessing costs, so the first steps go into taking it back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import LossCall, ModelSeen, Setup
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import loss_calls
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R01",
+    name="init-loss",
+    title="the loss begins far above that of a guess",
+    severity=Severity.WARNING,
+    needs=(LossCall,),
+)
+
+LOSSES = ("cross_entropy", "nll_loss", *loss_calls.BINARY, "mse_loss")
+TIMES = 1.5
+TIMES_SQUARED = 4.0
+"""For squared errors, which a few outliers can double."""
+CLEARLY = 0.5
+FEWEST_TARGETS = 16
+CONFIDENT = (
+    "A fresh model knows nothing, so its scores should be nearly equal. Large ones make it certain and mostly wrong, "
+    "and the first steps do nothing but shrink them."
+)
+LARGE = (
+    "Predicting 0 everywhere would cost less: the outputs of the fresh model are larger than the targets, and the "
+    "first steps do nothing but shrink them."
+)
+FIX = (
+    "Bring the inputs of the model to mean 0 and spread 1, and let the last layer begin small, such as "
+    "nn.init.normal_(last.weight, std=0.01) with a bias of 0."
+)
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """The loss of the probed batch."""
+    if not _is_pretrained(setup.models):
+        yield from _judge(Witness.SETUP, setup.losses)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The losses before the first step of a run that nothing was loaded into."""
+    if loss_calls.starts_fresh(record) and not _is_pretrained(record.of(ModelSeen)):
+        yield from _judge(Witness.RUN, (call for call in record.of(LossCall) if call.step == 0))
+
+
+def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
+    """Has a normalisation left its initial values before training?"""
+    return any(module.numbers.get("pretrained") for model in models for module in model.modules)
+
+
+def _judge(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+    for group in loss_calls.trained(calls, LOSSES):
+        read = loss_calls.looked_at(group)
+        # One line may serve many time steps, each with targets of its own.
+        if read and all(_is_high(call) for call in read):
+            yield _finding(witness, read[0], *_guess(read[0]))
+
+
+def _is_high(call: LossCall) -> bool:
+    """Does the loss lie clearly above a guess, where that can be said?"""
+    if call.value is None or call.reduction != "mean" or call.weighted or not _is_judged(call):
+        return False
+    guess, squared = _guess(call)[0], call.loss == "mse_loss"
+    times, more = (TIMES_SQUARED, 0.0) if squared else (TIMES, CLEARLY)
+    return guess > 0 and call.value > max(times * guess, guess + more)
+
+
+def _is_judged(call: LossCall) -> bool:
+    """Does the prediction come from a layer as it is, for enough targets?"""
+    made_by = loss_calls.given(call).made_by
+    as_it_is = made_by.startswith(loss_calls.LAYERS)
+    turned = {"nll_loss": "LogSoftmax", "binary_cross_entropy": "Sigmoid"}.get(call.loss)
+    right = made_by.startswith(turned) if turned else as_it_is
+    return right and math.prod(loss_calls.wanted(call).shape) >= FEWEST_TARGETS
+
+
+def _guess(call: LossCall) -> tuple[float, str]:
+    """What knowing nothing costs, and how it comes about."""
+    target = loss_calls.wanted(call)
+    if call.loss in ("cross_entropy", "nll_loss"):
+        classes = loss_calls.classes_of(call)
+        if classes < 2 or "float" in target.dtype:
+            return 0.0, ""
+        return math.log(classes), f"log({classes})"
+    if target.mean is None or target.spread is None or target.low is None or target.high is None:
+        return 0.0, ""
+    if call.loss in loss_calls.BINARY:
+        inside = target.low >= 0 and target.high <= 1
+        return (math.log(2), "log(2)") if inside else (0.0, "")
+    return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")
+
+
+def _finding(witness: Witness, call: LossCall, guess: float, words: str) -> Finding:
+    scores, value = loss_calls.given(call), call.value or 0.0
+    evidence = [Evidence("first loss", value), Evidence("loss of a guess", round(guess, 4))]
+    if scores.spread is not None:
+        evidence.append(Evidence("spread of the outputs", round(scores.spread, 4)))
+    return rule.finding(
+        witness,
+        f"{call.loss} begins at {value:.3g}, and a guess would cost {guess:.3g} ({words}).",
+        cause=LARGE if call.loss == "mse_loss" else CONFIDENT,
+        fix=FIX,
+        subject=Subject("call", f"first {call.loss} at {call.place}"),
+        place=call.place,
+        evidence=evidence,
+        confidence=Confidence.LIKELY,
+    )

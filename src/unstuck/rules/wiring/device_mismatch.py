@@ -1,0 +1,103 @@
+"""M17: tensors on different devices meet in one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Crash
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
+from unstuck.rule import Rule
+from unstuck.rules.crashes import crash_of, layer, sentence
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M17",
+    name="device-mismatch",
+    title="one operation is given tensors on different devices",
+    severity=Severity.ERROR,
+)
+
+SIGNS = (
+    "Expected all tensors to be on the same device",
+    "tensors are not at the same device",
+    "is not on the expected device",
+)
+NOT_HERE = "Attempting to deserialize object on"
+_TYPES = pattern(r"Input type \(torch\.(cuda\.)?\w+\) and (?:weight|bias) type \(torch\.(cuda\.)?\w+\)")
+CAUSE = "An operation runs on one device and reads only what lies there; nothing is copied by itself."
+META = (
+    "On the device `meta` tensors have a shape and no values; a model built there is filled with `to_empty` and loaded."
+)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """torch names the devices, the wreck who lies where."""
+    crash = crash_of(record, *SIGNS)
+    if crash is None:
+        typed = crash_of(record, "should be the same")
+        ends = _TYPES.search(typed.message) if typed is not None else None
+        crash = typed if ends is not None and ends.group(1) != ends.group(2) else None
+    if crash is not None:
+        yield _finding(crash, _message(crash), CAUSE, _fix(crash))
+        return
+    crash = crash_of(record, NOT_HERE)
+    if crash is not None and "torch.cuda.is_available() is False" in crash.message:
+        message = "The file holds tensors of a GPU, and this machine has none that torch can use."
+        yield _finding(crash, message, "torch.load puts every tensor back on the device it was saved from.", LOAD)
+
+
+LOAD = "Say where they are to go: `torch.load(path, map_location='cpu')`."
+
+
+def _message(crash: Crash) -> str:
+    where: dict[str, list[str]] = {}
+    for name, device in crash.devices.items():
+        where.setdefault(device, []).append(f"`{crash.names.get(name, name)}`")
+    if len(where) < 2:
+        found = " and ".join(dict.fromkeys(_DEVICE.findall(crash.message)))
+        return f"{sentence(_who(crash))} is given tensors on different devices{f': {found}' if found else ''}."
+    parts = [f"{', '.join(dict.fromkeys(names))} on {device}" for device, names in where.items()]
+    return f"{sentence(_who(crash))} is given {' and '.join(parts)}."
+
+
+_DEVICE = pattern(r"\b(?:cuda(?::\d+)?|cpu|mps(?::\d+)?|xpu(?::\d+)?|meta)\b")
+
+
+def _who(crash: Crash) -> str:
+    if crash.module_kind:
+        return layer(crash)
+    return crash.function or "this operation"
+
+
+def _fix(crash: Crash) -> str:
+    """Move the input where the weights are, or the layer where the inputs are."""
+    devices = crash.devices
+    if "meta" in devices.values() or "meta" in crash.message:
+        return META
+    weight, given = devices.get("weight"), devices.get("input")
+    name = crash.names.get("input", "input")
+    if weight is None or given is None or weight == given:
+        return "Move all of them with .to(device): the model once, and every batch (inputs and targets) in the loop."
+    if weight == "cpu":
+        return (
+            f"{sentence(layer(crash))} has stayed on the CPU. Call model.to({given!r}) after the model is complete; "
+            "layers in a plain list or made inside forward() are not moved with it: keep them in nn.ModuleList."
+        )
+    return f"Move the input to the weights: `{name} = {name}.to({weight!r})`, and the targets with it."
+
+
+def _finding(crash: Crash, message: str, cause: str, fix: str) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"devices at {crash.place}"),
+        place=crash.place,
+        evidence=[Evidence(crash.names.get(name, name), device) for name, device in crash.devices.items()],
+    )

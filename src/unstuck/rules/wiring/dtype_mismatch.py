@@ -1,0 +1,165 @@
+"""M19: numbers of one type where another is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Crash, LossCall
+from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M19",
+    name="dtype-mismatch",
+    title="a layer or a loss is given numbers of a type it does not take",
+    severity=Severity.ERROR,
+)
+
+BY_CLASS = ("cross_entropy", "nll_loss")
+"""These have a rule of their own."""
+HALVES = ("float16", "bfloat16")
+METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16"}
+SAME = "The weights and the input of a layer must have the same type; nothing is converted by itself."
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """torch names the types, the wreck whose they are."""
+    for signs, explanation in CAUSES.items():
+        crash = crash_of(record, *signs)
+        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+        if crash is not None and said is not None:
+            yield _finding(crash, said)
+            return
+    crash = crash_of(record, "Found dtype")
+    if crash is not None and crash.function == "backward":
+        found = [(call, said) for call in record.of(LossCall) if (said := _in_backward(call)) is not None]
+        yield from (_finding(crash, said, call) for call, said in found[-1:])
+
+
+def _finding(crash: Crash, said: Explanation, loss: LossCall | None = None) -> Finding:
+    subject = Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}")
+    evidence = evidence_at(crash)
+    return rule.finding(
+        Witness.RUN,
+        said.message,
+        cause=said.cause,
+        fix=said.fix,
+        subject=subject,
+        place=loss.place if loss is not None and loss.place else crash.place,
+        related=(crash.place,),
+        evidence=evidence,
+    )
+
+
+def _layer(crash: Crash) -> Explanation | None:
+    """The input and the weights of a layer."""
+    given_type, weight = given(crash, "input"), given(crash, "weight")
+    if given_type is None or weight is None:
+        return _line(crash)
+    if given_type.dtype == weight.dtype or not crash.module_kind:
+        return None
+    name = crash.names.get("input", "x")
+    return Explanation(
+        f"{sentence(layer(crash))} has {weight.dtype} weights and was given "
+        f"{called(crash, 'input', 'an input')} as {given_type.dtype}.",
+        SAME,
+        _converted(name, given_type.dtype, weight.dtype),
+    )
+
+
+def _converted(name: str, dtype: str, wanted: str) -> str:
+    """How the input becomes what the weights are, and where such an input usually comes from."""
+    method = METHODS.get(wanted, f"to(torch.{wanted})").removesuffix("()")
+    cast = f"{name}.{method}()" if wanted in METHODS else f"{name}.{method}"
+    if dtype == "uint8":
+        return f"Images of 0..255 are integers: pass `{cast} / 255`, or scale them in the data set (ToTensor does)."
+    if dtype == "float64" and wanted == "float32":
+        return f"numpy computes in float64: pass `{cast}`, best where the data set makes its tensors."
+    if wanted in HALVES:
+        return (
+            f"Keep the weights in float32 and run the forward pass under torch.autocast, which converts by itself; to "
+            f"train in {wanted} throughout, pass `{cast}`."
+        )
+    if dtype in HALVES:
+        return f"Under torch.autocast this layer would convert by itself; outside of it, pass `{cast}`."
+    return f"Pass `{cast}`."
+
+
+def _line(crash: Crash) -> Explanation | None:
+    """An operation of the user's own line between tensors that it names."""
+    named = [fact for fact in crash.variables if fact.dtype]
+    if crash.module_kind or len({fact.dtype for fact in named}) < 2:
+        return None
+    listed = " and ".join(f"`{fact.name}` is {fact.dtype}" for fact in named)
+    return Explanation(
+        f"The types do not fit: {listed}.",
+        "A product of matrices needs one type on both sides; nothing is converted by itself.",
+        "Convert one of them with .float(), best where the tensor is made.",
+    )
+
+
+def _embedding(crash: Crash) -> Explanation | None:
+    ids = given(crash, "input")
+    if ids is None or not crash.function.startswith("embedding"):
+        return None
+    return Explanation(
+        f"{sentence(layer(crash))} looks up rows by their number and was given "
+        f"{called(crash, 'input', 'an input')} as {ids.dtype}.",
+        "Row numbers are integers, int64 or int32.",
+        f"Pass `{crash.names.get('input', 'x')}.long()`, or keep the ids as integers from the start.",
+    )
+
+
+def _binary(crash: Crash) -> Explanation | None:
+    """Binary losses compare with probabilities."""
+    target = given(crash, "target")
+    if target is None or not crash.function.startswith("binary_cross_entropy") or "float" in target.dtype:
+        return None
+    return Explanation(
+        f"{crash.function} is given {called(crash, 'target', 'the target')} as {target.dtype}.",
+        "Its targets are probabilities from 0 to 1, so that they must be floats like the prediction.",
+        f"Pass `{crash.names.get('target', 'target')}.float()`.",
+    )
+
+
+def _integers(crash: Crash) -> Explanation | None:
+    """softmax, mean and the like of integers."""
+    named = [fact for fact in crash.variables if fact.dtype.startswith(("int", "uint")) or fact.dtype == "bool"]
+    if crash.module_kind or crash.function or len(named) != 1:
+        return None
+    return Explanation(
+        f"`{named[0].name}` is {named[0].dtype}, and this operation works on floats.",
+        f"torch says: {crash.message.splitlines()[0].rstrip('.')}.",
+        f"Convert it first: `{named[0].name}.float()`.",
+    )
+
+
+def _in_backward(call: LossCall) -> Explanation | None:
+    if call.input is None or call.target is None or call.input.dtype == call.target.dtype:
+        return None
+    return Explanation(
+        f"{call.loss} compares a prediction in {call.input.dtype} with a target in {call.target.dtype}.",
+        "The loss takes on the wider of the two types, and its gradient no longer fits the prediction.",
+        f"Convert the target: `target.{METHODS.get(call.input.dtype, 'float')}()`.",
+    )
+
+
+CAUSES: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
+    (
+        "must have the same dtype",
+        "to have the same dtype",
+        "should be the same",
+        "expected scalar type",
+        "expect parameter to have scalar type",
+        "not implemented for",
+    ): _layer,
+    ("Expected tensor for argument #1 'indices'",): _embedding,
+    ("can't be cast to the desired output type", "Found dtype", "expected scalar type Float"): _binary,
+    ("not implemented for 'Long'", "could not infer output dtype", "not implemented for 'Int'"): _integers,
+}

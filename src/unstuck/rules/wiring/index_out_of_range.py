@@ -1,0 +1,121 @@
+"""M20: a row, a class or an element is asked for that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Crash
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
+from unstuck.rule import Rule
+from unstuck.rules.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M20",
+    name="index-out-of-range",
+    title="an embedding or an index is asked for a row that does not exist",
+    severity=Severity.ERROR,
+)
+
+BY_CLASS = ("cross_entropy", "nll_loss")
+"""These have a rule of their own."""
+ASSERT = "device-side assert triggered"
+_BOUNDS = pattern(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """torch says that there is no such row; the wreck shows which were asked for."""
+    for signs, explanation in CAUSES.items():
+        crash = crash_of(record, *signs)
+        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+        if crash is not None and said is not None:
+            yield _finding(crash, said, Confidence.CERTAIN)
+            return
+    crash = crash_of(record, ASSERT)
+    if crash is not None:
+        yield _finding(crash, _on_device(crash), Confidence.LIKELY)
+
+
+def _finding(crash: Crash, said: Explanation, confidence: Confidence) -> Finding:
+    evidence = evidence_at(crash)
+    if outside := count(crash, "outside"):
+        evidence.append(Evidence("ids out of range", outside))
+    return rule.finding(
+        Witness.RUN,
+        said.message,
+        cause=said.cause,
+        fix=said.fix,
+        subject=Subject("module", crash.module) if crash.module else Subject("call", f"index at {crash.place}"),
+        place=crash.place,
+        evidence=evidence,
+        confidence=confidence,
+    )
+
+
+def _embedding(crash: Crash) -> Explanation | None:
+    ids, rows = given(crash, "input"), count(crash, "rows")
+    if ids is None or rows is None or ids.low is None or ids.high is None:
+        return None
+    low, high = int(ids.low), int(ids.high)
+    width = count(crash, "embedding_dim")
+    table = f"nn.{crash.module_kind or 'Embedding'}({high + 1}, {width or '...'})"
+    fix = f"Build it with a row for every id: {table}. If ids above {rows - 1} should not occur, find what makes them."
+    if low < 0:
+        fix = "Give padding and unknown words ids of their own from 0 on (padding_idx tells which row is padding)."
+    elif low >= 1 and high == rows:
+        fix = f"If the ids start at 1, subtract 1; if 0 is kept for padding, build it with one row more: {table}."
+    return Explanation(
+        f"{sentence(layer(crash))} has {rows} rows, 0 to {rows - 1}, and was asked for {low} to {high} by "
+        f"{called(crash, 'input', 'its input')}.",
+        "An embedding is a table; an id is the number of a row in it. The vocabulary that made the ids is larger than "
+        "the table, or begins elsewhere than at 0.",
+        fix,
+    )
+
+
+def _element(crash: Crash) -> Explanation | None:
+    match = _BOUNDS.search(crash.message)
+    if match is None or not crash.variables:
+        return None
+    index, axis, size = (int(number) for number in match.groups())
+    asking = next((f"`{fact.name}`" for fact in crash.variables if index in (fact.low, fact.high)), "This line")
+    return Explanation(
+        f"{asking} asks for element {index} of axis {axis}, and there are {size}.",
+        f"Elements are numbered from 0 to {size - 1}.",
+        "Number them from 0, and take the limit from the tensor itself (x.shape) instead of a number.",
+    )
+
+
+def _one_hot(crash: Crash) -> Explanation | None:
+    ids = next((fact for fact in crash.variables if fact.dtype == "int64" and fact.high is not None), None)
+    if ids is None or ids.high is None or ids.low is None:
+        return None
+    wanted = f"give it num_classes={int(ids.high) + 1}, or number the classes from 0"
+    return Explanation(
+        f"one_hot is given ids from {int(ids.low)} to {int(ids.high)} in `{ids.name}`.",
+        "Ids must lie in 0..num_classes-1.",
+        sentence(wanted if ids.low >= 0 else "number the classes from 0") + ".",
+    )
+
+
+def _on_device(crash: Crash) -> Explanation:
+    return Explanation(
+        "A kernel on the GPU found an index out of range: most often a class id or the id of an embedding.",
+        "The GPU works behind the program, so that the line shown may be a later one. After this error every call of "
+        "CUDA fails, and no value can be read.",
+        "Run the same step on the CPU, where the message names the value, or with CUDA_LAUNCH_BLOCKING=1 in the "
+        "environment, where the line is the right one. Class ids must lie in 0..C-1, ids of an embedding below its "
+        "num_embeddings.",
+    )
+
+
+CAUSES: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
+    ("index out of range in self", "which is not in the valid range"): _embedding,
+    ("is out of bounds for dimension",): _element,
+    ("Class values must be smaller than num_classes", "Class values must be non-negative"): _one_hot,
+}

@@ -1,0 +1,98 @@
+"""M14: the learning rate is too high: updates overwrite the weights, and the loss jumps, rises or swings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import dynamics, harm
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M14",
+    name="lr-too-high",
+    title="the learning rate is too high: the loss rises, jumps or swings right after large updates",
+    severity=Severity.ERROR,
+    explains=("G05", "G08", "G10", "G18", "O22", "O25", "O26", "R08"),
+    needs=(OptimizerStep, TensorGauges),
+)
+
+LARGE = 0.05
+"""Of an update, as a share of the weights: with a consequence, it is too large."""
+EXPLODED = 100.0
+SANE_RATE = 0.1
+"""Plain gradient descent at no more than this, on gradients that exploded, is not at fault."""
+CAUSE = (
+    "An update of that size does not follow the slope any more: it throws the weights across the valley, to where the "
+    "gradient is larger still."
+)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Typical updates were far too large before the loss was hurt, and that by the rate, not by the gradients."""
+    if (found := judged(record)) is None:
+        return
+    optimizer, hurt, ratio = found
+    rate = dynamics.highest_rate(record)
+    better = dynamics.rounded(rate * 3 * dynamics.USUAL / ratio)
+    broken = dynamics.trend(record).word == "non-finite"
+    diverged = broken or (hurt.after is not None and hurt.after > 3 * hurt.before)
+    yield rule.finding(
+        Witness.RUN,
+        f"The loss {hurt.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their own size.",
+        cause=CAUSE,
+        fix=f"Lower the learning rate to about {better}, and raise it to its full value over the first few hundred "
+        "steps (warm-up).",
+        subject=Subject("optimizer", optimizer.optimizer),
+        place=optimizer.place,
+        related=(dynamics.step_place(record),),
+        evidence=_evidence(record, hurt, ratio, rate),
+        severity=Severity.ERROR if diverged else Severity.WARNING,
+        confidence=Confidence.CERTAIN if diverged or ratio > 0.5 else Confidence.LIKELY,
+    )
+
+
+@dynamics.remembered
+def judged(record: Record) -> tuple[OptimizerSeen, harm.Harm, float] | None:
+    """The optimizer whose rate is too high, what it did to the loss, and how large its updates were."""
+    optimizer, hurt, ratio = dynamics.sole_optimizer(record), harm.harm(record), harm.pace_before(record)
+    if optimizer is None or hurt is None or ratio is None or ratio < LARGE:
+        return None
+    norms = [norm for _, norm in dynamics.grad_norms(record)][:3]
+    exploded = (dynamics.median(norms) or 0.0) > EXPLODED and dynamics.highest_rate(record) <= SANE_RATE
+    if (exploded and not dynamics.is_adaptive(optimizer)) or _was_learning(record, hurt.step):
+        return None
+    return optimizer, hurt, ratio
+
+
+def _was_learning(record: Record, harmed: int) -> bool:
+    """Had the loss fallen for a while before, at a rate that was no lower? Then something else has happened."""
+    before = [value for step, value in dynamics.losses(record) if step < harmed]
+    rates = [max(values) for step, values in dynamics.rates(record) if step <= harmed]
+    if len(before) < harm.FEW or not rates:
+        return False
+    steady = rates[-1] <= 1.5 * rates[len(rates) // 2]
+    return steady and (dynamics.median(before[-3:]) or 0.0) < 0.7 * before[0]
+
+
+def _evidence(record: Record, hurt: harm.Harm, ratio: float, rate: float) -> list[Evidence]:
+    norms = [norm for step, norm in dynamics.grad_norms(record) if step < hurt.step]
+    evidence = [
+        Evidence("learning rate", rate),
+        Evidence("change of the weights in a step, as a share of them", ratio, "", dynamics.USUAL),
+        Evidence("loss before", hurt.before),
+        Evidence("step at which it shows", hurt.step + 1),
+    ]
+    if norms:
+        evidence.append(Evidence("gradient norm until then", dynamics.median(norms) or 0.0))
+    return evidence
+
+
+def _share(ratio: float) -> str:
+    return f"{ratio:.0%} of" if ratio < 10 else f"{ratio:,.0f} times"

@@ -1,0 +1,107 @@
+"""M21: the device has no memory left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Crash, Forward
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.lazy import pattern
+from unstuck.rule import Rule
+from unstuck.rules.crashes import Explanation, crash_of, shaped
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M21",
+    name="out-of-memory",
+    title="a tensor does not fit into the memory that is left",
+    severity=Severity.ERROR,
+)
+
+_TRIED = pattern(r"[Tt]ried to allocate ([\d.]+ (?:[KMGT]i?B|bytes))")
+_TOTAL = pattern(r"total capacity of ([\d.]+ [KMGT]i?B)")
+_FREE = pattern(r"of which ([\d.]+ (?:[KMGT]i?B|bytes)) is free")
+_USED = pattern(r"([\d.]+ [KMGT]i?B) is allocated by PyTorch")
+_SPARE = pattern(r"([\d.]+ [KMGT]i?B) is reserved by PyTorch but unallocated")
+SMALLER = (
+    "Make the batch smaller and add up the gradients of several batches before step(); then autocast (bfloat16), "
+    "torch.utils.checkpoint, shorter sequences or smaller images."
+)
+SEVERAL = 10
+KINDS = ("OutOfMemoryError", "RuntimeError", "AcceleratorError")
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The allocator says how much was asked for; the events say what the program was doing."""
+    crash = crash_of(record, "out of memory", "can't allocate memory", "not enough memory")
+    if crash is None or crash.kind not in KINDS:
+        return
+    said = _explained(record, crash)
+    numbers = {"asked for": _TRIED, "memory of the device": _TOTAL, "free": _FREE, "held by tensors": _USED}
+    found = {name: match.group(1) for name, regex in numbers.items() if (match := regex.search(crash.message))}
+    spare = _SPARE.search(crash.message)
+    evidence = [Evidence(name, _readable(value)) for name, value in found.items()]
+    evidence += [Evidence("reserved and unused", spare.group(1))] if spare else []
+    evidence += [Evidence(fact.name, f"{fact.dtype} {shaped(fact.shape)}") for fact in crash.variables]
+    yield rule.finding(
+        Witness.RUN,
+        said.message,
+        cause=said.cause,
+        fix=said.fix,
+        subject=Subject("call", f"memory at {crash.place}"),
+        place=crash.place,
+        evidence=evidence,
+        confidence=Confidence.CERTAIN,
+    )
+
+
+def _explained(record: Record, crash: Crash) -> Explanation:
+    tried = _TRIED.search(crash.message)
+    amount = f"{_readable(tried.group(1))} of memory" if tried else "Memory"
+    message = f"{amount} that is not there was asked for {_during(crash)}."
+    last = _last_forward(record)
+    if last is not None and not last.training and last.grad_enabled and crash.function != "backward":
+        return Explanation(
+            f"{message[:-1]}: {last.model} is evaluated (eval()) while gradients are recorded.",
+            "eval() changes dropout and BatchNorm only. Every forward pass still stores what backward() would need.",
+            "Put the evaluation under `with torch.no_grad():`.",
+        )
+    if crash.step >= SEVERAL:
+        return Explanation(
+            message,
+            f"{crash.step} steps had fitted before. Either this batch is larger, or something grows with every step: "
+            "sums of losses and lists of outputs that keep their graph.",
+            "For what is kept over steps use .item() or .detach(); cap the length of the longest batch. " + SMALLER,
+        )
+    return Explanation(
+        message,
+        "Memory goes to the weights, their gradients and the optimizer's state (four times the weights with Adam), and "
+        "to what the forward pass stores for backward(), which grows with the batch.",
+        SMALLER,
+    )
+
+
+def _during(crash: Crash) -> str:
+    words = {"backward": "in backward()", "step": "in optimizer.step()"}
+    return words.get(crash.function, f"by `{crash.module}`" if crash.module else "here")
+
+
+def _last_forward(record: Record) -> Forward | None:
+    return next((event for event in reversed(record.events) if isinstance(event, Forward)), None)
+
+
+def _readable(amount: str) -> str:
+    """`4000000000000000 bytes` as `3.6 PiB`."""
+    number, _, unit = amount.partition(" ")
+    if unit != "bytes":
+        return amount
+    size = float(number)
+    for word in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:.4g} {word}"
+        size /= 1024
+    return f"{size:.4g} PiB"

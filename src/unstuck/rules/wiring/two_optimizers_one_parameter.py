@@ -1,0 +1,107 @@
+"""M10: two optimizers that step the same parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from unstuck.events import Backward, OptimizerSeen, OptimizerStep, ParameterFact, Setup, ZeroGrad
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules import objects
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M10",
+    name="two-optimizers-one-parameter",
+    title="two optimizers step the same parameter with the same gradient",
+    severity=Severity.ERROR,
+    explains=("O22", "M14", "G08"),
+    needs=(OptimizerSeen, OptimizerStep),
+)
+
+TWICE = (
+    "Each of them applies the whole gradient with its own learning rate, momentum and decay, so these parameters move "
+    "twice per step, and no setting of one optimizer describes what happens to them."
+)
+FIX = "Give every parameter to one optimizer: leave the shared ones out of the second, or use one with two groups."
+FEWEST_TIMES = 3
+
+
+class _Shared(NamedTuple):
+    first: OptimizerSeen
+    second: OptimizerSeen
+    parameters: list[ParameterFact]
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterator[Finding]:
+    """Optimizers that were given together and hold the same tensors."""
+    for shared in _shared(setup):
+        yield _finding(Witness.SETUP, shared, "both hold", Severity.WARNING, [])
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Steps of two optimizers right after each other, with no backward and no clearing in between."""
+    for shared in _shared(record.setup()):
+        times, step = _same_gradient(record, shared)
+        if times >= FEWEST_TIMES:
+            evidence = [Evidence("pairs of steps on one gradient", times)]
+            yield _finding(Witness.RUN, shared, "both stepped, with one gradient,", Severity.ERROR, evidence, step)
+
+
+def _shared(setup: Setup) -> Iterator[_Shared]:
+    for index, first in enumerate(setup.optimizers):
+        keys = {fact.key for fact in first.parameters if fact.trainable}
+        for second in setup.optimizers[index + 1 :]:
+            common = [fact for fact in second.parameters if fact.key in keys and fact.trainable]
+            if common:
+                yield _Shared(first, second, common)
+
+
+def _same_gradient(record: Record, shared: _Shared) -> tuple[int, OptimizerStep | None]:
+    """How often one stepped after the other on the same gradients, and a step where it did."""
+    names = {shared.first.optimizer, shared.second.optimizer}
+    last: OptimizerStep | None = None
+    times, where = 0, None
+    for event in record.of(OptimizerStep, Backward, ZeroGrad):
+        if not isinstance(event, OptimizerStep):
+            last = None
+        elif event.optimizer in names:
+            follows = last is not None and last.optimizer != event.optimizer and event.step == last.step + 1
+            if follows and _reaches(last, shared) and _reaches(event, shared):
+                times, where = times + 1, where or event
+            last = event
+    return times, where
+
+
+def _reaches(step: OptimizerStep | None, shared: _Shared) -> bool:
+    """Had at least one of the shared parameters certainly a gradient?"""
+    return step is not None and (step.with_grad or 0) + len(shared.parameters) > (step.parameters or 0)
+
+
+def _finding(
+    witness: Witness,
+    shared: _Shared,
+    what: str,
+    severity: Severity,
+    evidence: list[Evidence],
+    step: OptimizerStep | None = None,
+) -> Finding:
+    names = objects.listed([fact.name for fact in shared.parameters])
+    return rule.finding(
+        witness,
+        f"{shared.first.optimizer} and {shared.second.optimizer} {what} "
+        f"{objects.counted(len(shared.parameters), 'parameter')} ({names}).",
+        cause=TWICE,
+        fix=FIX,
+        subject=Subject("parameter", names),
+        place=shared.second.place,
+        related=(shared.first.place, step.place if step else None),
+        evidence=[Evidence("shared parameters", len(shared.parameters)), *evidence],
+        severity=severity,
+        confidence=Confidence.CERTAIN if witness is Witness.RUN else Confidence.LIKELY,
+    )

@@ -1,0 +1,86 @@
+"""M13: training succeeds and validation stays where guessing would be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Evaluated, Place
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+from unstuck.rules.dynamics import median
+from unstuck.rules.feeding import BINARY_LOSSES, CLASS_LOSSES, training_losses
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="M13",
+    name="validation-at-chance",
+    title="training loss falls while validation stays at chance",
+    severity=Severity.WARNING,
+    needs=(Evaluated,),
+)
+
+FEWEST_LABELS = 50
+LEARNED = 0.6
+"""A training loss below this share of the loss of guessing has learned something."""
+GUESSED = 0.95
+"""A validation loss above this share of it has not."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """The last evaluations of one line are no better than guessing, the training loss is far better."""
+    by_place: dict[Place | None, list[Evaluated]] = {}
+    for event in record.of(Evaluated):
+        if event.value is not None and event.accuracy is not None and event.examples >= FEWEST_LABELS:
+            by_place.setdefault(event.place, []).append(event)
+    for place, events in by_place.items():
+        late = events[len(events) // 2 :]
+        trained = _training_loss(record, events[-1].loss)
+        chance = math.log(events[-1].classes) if events[-1].classes > 1 else 0.0
+        if len(events) < 2 or trained is None or trained > LEARNED * chance or chance == 0.0:
+            continue
+        if all(_guesses(event, chance) for event in late):
+            yield _finding(place, late[-1], trained, chance, len(events))
+
+
+def _training_loss(record: Record, loss: str) -> float | None:
+    """The median over the last quarter of the training steps on record."""
+    if loss not in (*CLASS_LOSSES, *BINARY_LOSSES):
+        return None
+    calls = [call for call in training_losses(record, loss) if call.reduction in ("", "mean")]
+    values = [call.value for call in calls if call.value is not None]
+    return median(values[-max(5, len(values) // 4) :]) if len(values) >= 5 else None
+
+
+def _guesses(event: Evaluated, chance: float) -> bool:
+    if event.value is None or event.accuracy is None:
+        return False
+    share = 1 / event.classes
+    noise = math.sqrt(share * (1 - share) / event.examples)
+    return event.value >= GUESSED * chance and abs(event.accuracy - share) <= 3 * noise
+
+
+def _finding(place: Place | None, last: Evaluated, trained: float, chance: float, count: int) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        f"The training loss came down to {trained:.3g}, but validation is at chance: {last.accuracy:.1%} right among "
+        f"{last.classes} classes.",
+        cause="What is learned in training says nothing about these examples: their labels do not belong to their "
+        "inputs, they are prepared in another way, or the training set was learned by heart.",
+        fix="Evaluate on a part of the training set. If that is right too, check that inputs and labels of the "
+        "validation set were shuffled and split together and prepared like those of training; else see what "
+        "differs in the evaluation.",
+        subject=Subject("call", f"evaluation at {place}"),
+        place=place,
+        evidence=[
+            Evidence("training loss", trained),
+            Evidence("validation loss", last.value if last.value is not None else math.nan, threshold=round(chance, 3)),
+            Evidence("validation accuracy", last.accuracy if last.accuracy is not None else math.nan),
+            Evidence("evaluations", count),
+        ],
+        confidence=Confidence.LIKELY,
+    )

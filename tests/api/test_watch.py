@@ -1,0 +1,403 @@
+"""`unstuck.watch`: every way to begin and end one, and what it answers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import unstuck
+from unstuck.capture.patches import living
+from unstuck.events import Gauges
+from unstuck.record import RecordError, read
+
+
+def train(steps: int = 30, *, softmax: bool = False, model: nn.Module | None = None) -> nn.Module:
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs, labels = torch.randn(16, 8), torch.randint(3, (16,))
+    for _ in range(steps):
+        scores = model(inputs)
+        loss = nn.functional.cross_entropy(scores.softmax(1) if softmax else scores, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def untouched() -> list[object]:
+    """What a watch changes in torch while it goes on."""
+    return [torch.Tensor.backward, nn.Module.train, torch.optim.Optimizer.__init__, nn.functional.cross_entropy]
+
+
+def codes(watch: unstuck.live.watching.Watching) -> list[str]:
+    return [diagnosis.lead.code for diagnosis in watch.findings]
+
+
+def test_a_with_block_ends_with_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    before = untouched()
+    with unstuck.watch() as w:
+        train(softmax=True)
+        assert untouched() != before
+    assert untouched() == before
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "notebook finished after 30 optimizer steps" in shown.err
+    assert "error O12 double-softmax" in shown.err
+    assert codes(w) == ["O12"]
+    assert isinstance(w.findings[0], unstuck.Diagnosis)
+    assert w.steps == 30
+    assert "error O12" in w.report() == str(w)
+
+
+def test_begun_and_stopped_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    before = untouched()
+    w = unstuck.watch(print=False)
+    train(5)
+    assert "is still running after 5 optimizer steps" in w.report()
+    assert "ended without saying so" not in w.report()
+    assert repr(w) == "<unstuck.watch: watching, 5 steps, nothing found>"
+    w.stop()
+    w.stop()
+    train(5)
+    assert untouched() == before
+    assert repr(w) == "<unstuck.watch: ended, 5 steps, nothing found>"
+    assert "finished after 5 optimizer steps" in w.report()
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(RuntimeError, match="has ended"), w:
+        pass
+
+
+def test_findings_while_it_goes_on() -> None:
+    with unstuck.watch(print=False) as w:
+        assert w.findings == []
+        train(softmax=True)
+        assert codes(w) == ["O12"]
+
+
+def test_what_a_notebook_shows() -> None:
+    with unstuck.watch(print=False) as w:
+        train(softmax=True)
+    assert w._repr_html_().startswith("<pre>")
+    assert "--&gt; " in w._repr_html_()
+
+
+def test_the_record_lies_where_it_is_wanted(tmp_path: Path) -> None:
+    with unstuck.watch(print=False, name="first try") as w:
+        train(2)
+    assert w.record.parent == tmp_path / ".unstuck" / "runs"
+    assert w.record.name.endswith("-first_try")
+    with unstuck.watch(print=False, record="here") as w:
+        train(2)
+    assert w.record == tmp_path / "here"
+    assert read(w.record).started.watched == "watch"
+    with pytest.raises(RecordError, match="already a record"):
+        unstuck.watch(record="here")
+    assert living() == 0
+
+
+def test_twice_in_a_row() -> None:
+    seen = []
+    for _ in range(2):
+        with unstuck.watch(print=False) as w:
+            train(12)
+        seen.append([(type(event), event.step) for event in read(w.record).events])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) > 50
+
+
+def test_nested_watches_both_see_everything_and_change_nothing() -> None:
+    bare = train(12).state_dict()
+    with unstuck.watch(print=False) as alone:
+        train(12)
+    with unstuck.watch(print=False) as outer, unstuck.watch(print=False) as inner:
+        watched = train(12).state_dict()
+    assert all(torch.equal(bare[name], watched[name]) for name in bare)
+    kinds = [[type(event) for event in read(w.record).events] for w in (alone, outer, inner)]
+    assert kinds[0] == kinds[1] == kinds[2]
+    assert living() == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_watches_that_overlap_end_in_any_order(first: int) -> None:
+    before = untouched()
+    both = [unstuck.watch(print=False), unstuck.watch(print=False)]
+    train(3)
+    both[first].stop()
+    train(4)
+    both[1 - first].stop()
+    assert untouched() == before
+    assert [w.steps for w in both] == ([3, 7] if first == 0 else [7, 3])
+    steps = [len(list(read(w.record).of(Gauges))) for w in both]
+    assert steps == [w.steps for w in both]
+
+
+def test_a_cell_that_is_run_again_ends_the_watch_of_the_last_time() -> None:
+    before = untouched()
+    w = unstuck.watch(print=False)
+    train(2)
+    first = w.record
+    w = unstuck.watch(print=False)
+    gc.collect()
+    assert living() == 1
+    assert read(first).ended
+    unstuck.watch(print=False)
+    unstuck.watch(print=False)
+    assert living() == 2
+    w.stop()
+    del w
+    unstuck.live.watching._end_all()
+    assert untouched() == before
+
+
+def test_an_exception_is_recorded_and_passes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    before = untouched()
+    with pytest.raises(RuntimeError, match="mat1"), unstuck.watch() as w:
+        nn.Linear(3, 3)(torch.ones(2, 2))
+    assert untouched() == before
+    assert "crashed after 0 optimizer steps" in capsys.readouterr().err
+    crash = read(w.record).crash
+    assert crash
+    assert crash.kind == "RuntimeError"
+    assert "crashed" in w.report()
+
+
+def test_findings_reach_the_callback_once_each() -> None:
+    heard: list[unstuck.Diagnosis] = []
+    with unstuck.watch(print=False, on_finding=heard.append):
+        train(softmax=True)
+    assert [diagnosis.lead.code for diagnosis in heard] == ["O12"]
+
+
+def test_an_error_in_the_callback_is_shown_and_the_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def wrong(finding: unstuck.Diagnosis) -> None:
+        raise LookupError("mine")
+
+    with unstuck.watch(print=False, on_finding=wrong) as w:
+        train(softmax=True)
+    shown = capsys.readouterr().err
+    assert "LookupError: mine" in shown
+    assert "the training goes on" in shown
+    assert codes(w) == ["O12"]
+
+
+def test_series_of_steps_and_layers() -> None:
+    with unstuck.watch(print=False, every=1) as w:
+        train(12)
+    losses = w.series("loss")
+    assert [step for step, _ in losses] == list(range(12))
+    assert losses[-1][1] < losses[0][1]
+    assert {rate for _, rate in w.series("lr")} == {0.1}
+    assert len(w.series("grad_norm")) == 12
+    assert w.series("loss_scale") == []
+    ratios = w.series("update_ratio", layer="0.weight")
+    assert len(ratios) >= 11
+    assert all(0 < value < 1 for _, value in ratios)
+    assert w.series("weight_norm", "2.bias") != w.series("weight_norm", "2.weight")
+
+
+def test_every_asks_for_fewer_steps() -> None:
+    with unstuck.watch(print=False, every=4) as w:
+        train(12)
+    assert [step for step, _ in w.series("grad_norm")] == [0, 4, 8]
+    assert [step for step, _ in w.series("weight_norm", layer="0.weight")] == [0, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"name": "update"}, "there is no gauge 'update'; the gauges are "),
+        ({"name": "loss", "optimizer": "Adam"}, "there is no loss of an optimizer 'Adam'; name one of SGD"),
+        ({"name": "update_ratio"}, "update_ratio is measured layer by layer; name one with layer=: 0.weight, "),
+        ({"name": "update_ratio", "layer": "0"}, "'0' is more than one layer; name one of 0.weight, 0.bias"),
+        ({"name": "weight_norm", "layer": "fc"}, "weight_norm was not measured of any layer 'fc'; name one of "),
+    ],
+)
+def test_a_series_that_does_not_exist(wrong: dict[str, str], sentence: str) -> None:
+    with unstuck.watch(print=False) as w:
+        train(2)
+    with pytest.raises(ValueError, match=sentence):
+        w.series(**wrong)
+
+
+def test_numbers_as_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    with unstuck.watch(print=False, every=1) as w:
+        train(6)
+    table = w.to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    assert list(table.columns) == ["step", "gauge", "layer", "value", "optimizer"]
+    losses = table[table.gauge == "loss"]
+    assert list(zip(losses.step, losses.value, strict=True)) == w.series("loss")
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    with unstuck.watch(print=False) as w:
+        train(2)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        w.to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"model": "net"}, TypeError, "watch takes a model, a torch.nn.Module, not a str"),
+        ({"optimizer": nn.Linear(1, 1)}, TypeError, "watch takes an optimizer of torch .* not a Linear"),
+        ({"every": 0}, ValueError, "every must be a whole number from 1 on, not 0"),
+        ({"every": 2.5}, ValueError, "every must be a whole number"),
+        ({"on_finding": 3}, TypeError, "on_finding must be a function"),
+        ({"stop_on": "advice"}, ValueError, 'stop_on must be "error" or "warning"'),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    arguments: dict[str, object], error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=sentence):
+        unstuck.watch(**arguments)  # type: ignore[arg-type]
+    assert living() == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_with_a_model_only_its_own_numbers_are_told() -> None:
+    one, other = nn.Linear(8, 3), nn.Linear(8, 3)
+    with unstuck.watch(one, print=False, every=1) as w:
+        train(3, model=one)
+        train(4, model=other)
+    with unstuck.watch(print=False, every=1) as both:
+        train(3, model=one)
+        train(4, model=other)
+    assert len(both.to_pandas().query("gauge == 'lr'")) == 7
+    assert {row.optimizer for row in w._engine.rows()} <= {"SGD"}
+
+
+def test_a_watch_holds_on_to_neither_model_nor_optimizer() -> None:
+    import weakref
+
+    model = nn.Linear(8, 3)
+    with unstuck.watch(model, print=False) as w:
+        train(3, model=model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    assert w.series("loss")
+
+
+def run(folder: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(textwrap.dedent(program))
+    variables = {name: value for name, value in os.environ.items() if name != "UNSTUCK_RAISE"}
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env={**variables, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+LOOP = """
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(300):
+    loss = torch.nn.functional.cross_entropy(model(torch.randn(16, 8)).softmax(1), torch.randint(3, (16,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_watch_that_nobody_stops_ends_with_the_program(tmp_path: Path) -> None:
+    done = run(tmp_path, "import torch, unstuck\nunstuck.watch()" + LOOP + "print('the end')\n")
+    assert (done.returncode, done.stdout) == (0, "the end\n")
+    assert "program.py finished after 300 optimizer steps" in done.stderr
+    assert "error O12 double-softmax" in done.stderr
+    assert "--> program.py:6" in done.stderr
+    assert "python program.py  should show no O12" in done.stderr
+
+
+def test_a_crash_after_that_is_told(tmp_path: Path) -> None:
+    done = run(tmp_path, "import torch, unstuck\nunstuck.watch()\ntorch.ones(2) @ torch.ones(3)\n")
+    assert done.returncode == 1
+    assert "program.py crashed after 0 optimizer steps" in done.stderr
+
+
+def test_a_hopeless_run_is_stopped_and_its_cleanup_runs(tmp_path: Path) -> None:
+    program = (
+        "import atexit, time, torch, unstuck\natexit.register(print, 'last words')\nunstuck.watch(stop_on='error')\n"
+    )
+    loop = LOOP.replace("    optimizer.step()\n", "    optimizer.step()\n    time.sleep(0.03)\n")
+    body = textwrap.indent(loop, "    ")
+    done = run(tmp_path, f"{program}try:\n{body}\nfinally:\n    print('step', step)\n")
+    assert done.returncode == unstuck.RunStopped.CODE == 4
+    words = done.stdout.split()
+    assert words[-2:] == ["last", "words"]
+    assert int(words[1]) < 250
+    assert "program.py was stopped early, after" in done.stderr
+    assert done.stderr.startswith("unstuck: error O12 double-softmax: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_stopped_in_a_finally_block_it_knows_the_crash() -> None:
+    w = unstuck.watch(print=False)
+
+    def program() -> None:
+        try:
+            train(2)
+            raise LookupError("mine")
+        finally:
+            w.stop()
+
+    with pytest.raises(LookupError):
+        program()
+    assert "crashed after 2 optimizer steps" in w.report()
+
+
+CELLS = (
+    "import torch, unstuck\nfrom torch import nn\nmodel = nn.Linear(8, 3)",
+    "w = unstuck.watch(model, print=False)",
+    """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(20):
+    loss = nn.functional.cross_entropy(model(torch.randn(16, 8)).softmax(1), torch.randint(3, (16,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "w.stop()\nreport, html = w.report(), w._repr_html_()",
+)
+
+
+def test_the_cells_of_a_notebook() -> None:
+    """A cell is compiled with a name that is no file, in a namespace called `__main__`, and may be run again."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number in (0, 1, 2, 1, 2, 3):
+        exec(compile(CELLS[number], f"<ipython-input-{number}>", "exec"), names)
+    assert "notebook finished after 20 optimizer steps" in str(names["report"])
+    assert "error O12 double-softmax" in str(names["html"])
+    assert living() == 0
+
+
+def test_workers_that_read_the_program_again_watch_nothing(tmp_path: Path) -> None:
+    program = """
+    import multiprocessing, torch, unstuck
+    unstuck.watch(record="here")
+    def work(number):
+        return number + 1
+    if __name__ == "__main__":
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(work, [1]))
+    """
+    done = run(tmp_path, program)
+    assert (done.returncode, done.stdout) == (0, "[2]\n")
+    assert done.stderr.count("─── unstuck") == 1
+    assert not list(tmp_path.glob(".unstuck/runs/*"))
