@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from workloads import ALL, Workload, many_tensors  # noqa: E402
 
 from unstuck.capture import watching  # noqa: E402
 from unstuck.capture.clock import DENSE  # noqa: E402
+from unstuck.capture.scalars import Scalars  # noqa: E402
 
 STEPS = {"mlp": 600, "gpt": 20, "resnet": 40, "lstm": 60}
 Runner = Callable[[Workload, int], float]
@@ -89,15 +91,56 @@ def compare(name: str, work: Workload, steps: int, runners: dict[str, Runner], r
     print(f"{name:<10}{1000 * statistics.median(base):>9.2f}{cells}", flush=True)
 
 
+READS = ("item", "tolist", "__bool__", "__float__", "__int__")
+
+
+@contextlib.contextmanager
+def as_on_a_device() -> Iterator[Counter[str]]:
+    """Counts what would wait for a device: the CPU is treated as one, and every read of a tensor is counted."""
+    counts: Counter[str] = Counter()
+    originals = {name: getattr(torch.Tensor, name) for name in READS}
+
+    def counting(name: str) -> Callable[..., object]:
+        def read(tensor: torch.Tensor) -> object:
+            counts[name] += tensor.numel() > 0
+            return originals[name](tensor)
+
+        return read
+
+    immediate, Scalars.immediate = Scalars.immediate, ()
+    for name in READS:
+        setattr(torch.Tensor, name, counting(name))
+    try:
+        yield counts
+    finally:
+        Scalars.immediate = immediate
+        for name, original in originals.items():
+            setattr(torch.Tensor, name, original)
+
+
+def synchronisations(work: Workload, steps: int, every: int | None) -> float:
+    """How often a step of the watched loop would wait for a device."""
+    with as_on_a_device() as counts, watched(every, past_dense_start=True):
+        work.run(60)
+        counts.clear()
+        work.run(steps)
+        return counts.total() / steps
+
+
 def main() -> None:
     """Print one line per workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default=",".join(ALL), help="workloads, such as mlp,gpt")
     parser.add_argument("--peers", action="store_true", help="also what people use instead")
+    parser.add_argument("--syncs", action="store_true", help="count host synchronisations per step, and nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    if options.syncs:
+        for every in (None, 1):
+            print(f"synchronisations per step, mlp, every {every}: {synchronisations(ALL['mlp'](), 300, every):.3f}")
+        return
     runners: dict[str, Runner] = {"identical": bare, "default": default, "every 1": everything, "dense": dense}
     if options.peers:
         runners |= {name: peer(bare) for name, peer in PEERS.items()}

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from unstuck.events import (
+    Activations,
     Backward,
+    BatchSeen,
     Clip,
+    Evaluated,
     Event,
     Forward,
     Gauges,
+    Histograms,
+    LayersRan,
+    LoaderSeen,
     LossCall,
     LossesBetween,
     ModelSeen,
@@ -29,6 +35,7 @@ from unstuck.events import (
     SchedulerStep,
     Setup,
     StateLoaded,
+    TensorGauges,
     ZeroGrad,
 )
 from unstuck.findings import Diagnosis, Finding, Severity, Verify, Witness, merge, rank
@@ -43,9 +50,16 @@ if TYPE_CHECKING:
 Seen = TypeVar("Seen")
 
 ABSENT: dict[type[Event], str] = {
+    Activations: "no activation was measured",
     Backward: "backward() was never called",
+    BatchSeen: "no batch was looked at",
     Clip: "no gradient was clipped",
+    Evaluated: "nothing was evaluated",
     Forward: "no model was called",
+    Gauges: "nothing was measured at a step",
+    Histograms: "no distribution was measured",
+    LayersRan: "no layer was measured",
+    LoaderSeen: "no DataLoader was used",
     LossCall: "no loss function of torch was called",
     ModelSeen: "no model was trained",
     OptimizerSeen: "no optimizer was built",
@@ -54,6 +68,7 @@ ABSENT: dict[type[Event], str] = {
     SchedulerSeen: "no scheduler was built",
     SchedulerStep: "no scheduler stepped",
     StateLoaded: "no weights were loaded",
+    TensorGauges: "no weight was measured",
     ZeroGrad: "gradients were never cleared",
 }
 

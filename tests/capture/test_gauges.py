@@ -152,3 +152,20 @@ def test_numbers_from_a_device_are_the_same(recorded, monkeypatch):
     later = recorded(lambda: train(model))
     for kind in (TensorGauges, Activations, Histograms, LayersRan):
         assert list(later.of(kind)) == list(at_once.of(kind)), kind
+
+
+def test_a_loss_whose_gradients_are_cleared_does_not_count_in_any_window(recorded):
+    def training() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        inputs = torch.randn(8, 4)
+        for _ in range(70):
+            for finish in (optimizer.zero_grad, optimizer.step):  # as sharpness-aware minimisation looks around first
+                model(inputs).square().mean().backward()
+                finish()
+            optimizer.zero_grad()
+
+    losses = [loss for _, loss in recorded(training).losses]
+    assert len(losses) == 70
+    assert max(losses) < 1.01 * min(losses)

@@ -6,6 +6,7 @@ import copy
 import functools
 import io
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,20 @@ def test_what_was_made_under_watch_is_free_of_it_afterwards(tmp_path: Path):
         during = training.saved()
     assert training.saved() == during
     training.steps(2)
+
+
+def test_a_function_that_starts_workers_can_be_pickled(tmp_path: Path):
+    with watching(tmp_path / "run"):
+        under_watch = pickle.dumps(random.seed)
+    assert pickle.loads(under_watch) is random.seed
+
+
+def test_a_loaded_model_is_converted_by_swapping(tmp_path: Path):
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        with watching(tmp_path / "run"):
+            model = nn.Linear(3, 2)
+            model.load_state_dict(nn.Linear(3, 2).state_dict())
+            assert model.double().weight.dtype is torch.float64
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)

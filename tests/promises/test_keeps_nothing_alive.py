@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from pathlib import Path
@@ -33,5 +34,34 @@ def test_parameters_that_were_clipped_in_a_window_that_is_not_sampled(tmp_path: 
             optimizer.step()
         reference = weakref.ref(model.weight)
         del model, optimizer
+        gc.collect()
+        assert reference() is None
+
+
+class Fails(torch.autograd.Function):
+    """Runs out of memory in its backward."""
+
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("out of memory")
+
+
+class Mark:
+    """Goes when the graph that it lies in goes."""
+
+
+def test_a_graph_whose_backward_failed(tmp_path: Path):
+    with watching(tmp_path / "run"):
+        loss = Fails.apply(nn.Linear(4, 4)(torch.ones(2, 4))).square().sum()
+        mark = Mark()
+        loss.grad_fn.metadata["mark"] = mark
+        reference = weakref.ref(mark)
+        with contextlib.suppress(RuntimeError):
+            loss.backward()
+        del loss, mark
         gc.collect()
         assert reference() is None

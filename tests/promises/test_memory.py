@@ -135,3 +135,24 @@ def test_ten_thousand_steps_take_less_than_a_megabyte():
     code = SLOPE.format(here=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 2**20
+
+
+def test_optimizers_that_come_and_go_do_not_add_up(tmp_path: Path):
+    def tasks(count: int) -> None:
+        for _ in range(count):
+            model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+            optimizer = torch.optim.SGD(model.parameters(), 0.01)
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+
+    with watching(tmp_path / "run"):
+        tasks(300)
+        tracemalloc.start()
+        try:
+            tasks(200)
+            before, _ = held()
+            tasks(400)
+            after, _ = held()
+        finally:
+            tracemalloc.stop()
+    assert after - before < 100 * 400

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset, TensorDataset
 
 import unstuck
 from unstuck.capture import watching
@@ -280,6 +280,39 @@ def test_every_evaluation_is_told_with_its_mean(recorded):
     assert all(event.forwards == 4 and event.examples == 200 and event.classes == 2 for event in told)
     assert told[-1].accuracy > 0.8 > told[0].value
     assert not any(event.training_mode or event.grad_enabled for event in told)
+
+
+def test_a_model_that_acts_between_its_steps_is_not_looked_at_each_time(recorded):
+    looked_at = []
+
+    def acting() -> None:
+        model = nn.Linear(4, 2)
+        optimizer = SGD(model.parameters(), 0.01)
+        for _ in range(300):
+            model.eval()
+            looked_at.append(bool(torch.nn.modules.module._global_forward_pre_hooks))
+            model.train()
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    recorded(acting)
+    assert sum(looked_at[100:]) < 50
+
+
+class Lengthy(IterableDataset[Tensor]):
+    """Would go through all its files to tell its length."""
+
+    def __iter__(self):
+        return iter(torch.ones(4, 2))
+
+    def __len__(self) -> int:
+        raise AssertionError("nobody but the program may ask")
+
+
+def test_nobody_asks_a_chain_for_its_length(recorded):
+    loader = DataLoader(ChainDataset([Lengthy(), Lengthy()]), batch_size=2)
+    assert [seen.length for seen in recorded(lambda: list(loader)).of(LoaderSeen)] == [None]
 
 
 def test_a_long_evaluation_is_looked_at_for_a_while(recorded):

@@ -82,6 +82,8 @@ class Backwards:
         watch.in_backward = False
         watch.timings.backward += perf_counter() - self._began
         self.count += 1
+        if error is not None:
+            self._inspector.forget_graph()
         place, value, requires_grad, leaf, carried, scaled, summed = facts
         after = self._sums.after()
         event = None

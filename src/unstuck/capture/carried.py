@@ -16,6 +16,8 @@ from unstuck.capture.tensors import is_plain, may_measure, norms, reading
 
 _LEFT = 0.5
 """A gradient that lost more than this share of its norm was faded on purpose."""
+_MOST_OPTIMIZERS = 64
+"""A program that builds one for every task is followed anew after so many."""
 
 
 class Used(NamedTuple):
@@ -46,6 +48,8 @@ class Carried:
     def stepped(self, optimizer: Optimizer, gradients: Used | None) -> None:
         """An optimizer used these gradients; None if they were not measured."""
         key = id(optimizer)
+        if key not in self._followers and len(self._followers) >= _MOST_OPTIMIZERS:
+            self._forget_all()
         self._used.pop(key, None)
         if gradients is not None:
             self._used[key] = (weakref.ref(optimizer), gradients)
@@ -54,6 +58,11 @@ class Carried:
             self._followers[self._last].add(key)
         self._last = key
         self._fresh = True
+
+    def _forget_all(self) -> None:
+        self._used.clear()
+        self._followers.clear()
+        self._last = None
 
     def forget(self) -> None:
         """Gradients were cleared."""

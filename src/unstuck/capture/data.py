@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import torch
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstuck.capture.batches import looked_at, named_tensors
@@ -121,7 +121,7 @@ class Loaders:
 
     def _drawing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Source | None:
         known = self._iterators.get(id(args[0]))
-        if known is None:
+        if known is None or known[0]() is not args[0]:
             return None
         self._drawn = source = known[1]
         return source if source.looks > 0 else None
@@ -187,8 +187,9 @@ class Loaders:
 
 
 def _length(dataset: Any) -> int | None:
-    """Of the data sets of torch only: the length of another may be expensive to ask for."""
-    if not type(dataset).__module__.startswith(("torch.", "torchvision.")):
+    """Of the data sets of torch only: the length of another may be expensive to ask for, as that of a chain of them."""
+    known = type(dataset).__module__.startswith(("torch.", "torchvision."))
+    if not known or isinstance(dataset, IterableDataset):
         return None
     try:
         return len(dataset)

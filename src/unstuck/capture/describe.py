@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,11 +25,10 @@ _SMALLEST_TEST = 64
 """Fewer weights than this say too little about how they were drawn."""
 
 
-def module_fact(name: str, module: nn.Module, loaded: Callable[[Tensor], bool] = lambda tensor: False) -> ModuleFact:
-    """What is told of a module inside a model; `loaded` says of which parameters a checkpoint gave the values."""
-    own = [parameter for parameter in module._parameters.values() if parameter is not None]
+def module_fact(name: str, module: nn.Module, loaded: bool = False) -> ModuleFact:
+    """What is told of a module inside a model; `loaded`: a checkpoint gave its own parameters their values."""
     numbers = _numbers(module)
-    if any(loaded(parameter) for parameter in own):
+    if loaded:
         numbers["pretrained"] = 1.0
     return ModuleFact(name, type(module).__name__, module.training, numbers | _adapter_targets(module))
 

@@ -61,7 +61,7 @@ class Evaluations:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._stretch: _Stretch | None = None
-        self._told = 0
+        self._told = self._begun = 0
         self._last_step = -_PAUSE
         self._uses = 0
         """How often gradients were asked for."""
@@ -81,10 +81,11 @@ class Evaluations:
 
     def _is_time(self) -> bool:
         clock = self._watch.clock
-        return clock.sampled or self._told < _DENSE or clock.steps - self._last_step >= _PAUSE
+        return clock.sampled or self._begun < _DENSE or clock.steps - self._last_step >= _PAUSE
 
     def _begin(self) -> _Stretch:
         self._stretch = _Stretch()
+        self._begun += 1
         self._last_step = self._watch.clock.steps
         if not self._watch.clock.sampled:
             self._attend(True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.batches import has_weights
 from unstuck.capture.layers import Layers
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.tensors import tensors_in
@@ -122,6 +123,8 @@ class Forwards:
         if watch.batches is not None:
             watch.batches.ended(module, arguments)
         self._evaluated(module, place, arguments, output)
+        if not has_weights(module) and not _requires_grad(output):
+            return  # It prepares data, one example after another: a window has no room for that many.
         watch.emit(
             Forward(
                 step=watch.clock.steps,

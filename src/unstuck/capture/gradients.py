@@ -32,18 +32,17 @@ class Zeroing:
         """It is called: count what it will clear."""
         watch = self._watch
         watch.carried.forget()
-        if self._inside or not watch.clock.sampled or not watch.is_listening():
+        if self._inside or not watch.is_listening():
             return None
         owner = args[0]
+        if not watch.clock.sampled:
+            if watch.losses and any(parameter.grad is not None for parameter in _held_by(owner)):
+                watch.losses.clear()
+            return None
         set_to_none = args[1] if len(args) > 1 else kwargs.get("set_to_none", True)
-        parameters: Iterable[Tensor]
-        optimizer = model = None
-        if isinstance(owner, Optimizer):
-            optimizer, parameters = watch.objects.optimizer(owner), parameters_of(owner)
-        else:
-            assert isinstance(owner, nn.Module)
-            model, parameters = watch.model(owner).label, owner.parameters()
-        cleared = sum(parameter.grad is not None for parameter in parameters)
+        optimizer = watch.objects.optimizer(owner) if isinstance(owner, Optimizer) else None
+        model = watch.model(owner).label if isinstance(owner, nn.Module) else None
+        cleared = sum(parameter.grad is not None for parameter in _held_by(owner))
         self._inside = True
         return ZeroGrad(
             step=watch.clock.steps,
@@ -161,6 +160,10 @@ class Clips:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         degrees = _angle([gradient for gradient in gradients if is_plain(gradient) and gradient.numel()], float(limit))
         return None if degrees is None else watch.scalars.later(degrees)
+
+
+def _held_by(owner: Optimizer | nn.Module) -> Iterable[Tensor]:
+    return parameters_of(owner) if isinstance(owner, Optimizer) else owner.parameters()
 
 
 def _noting(parameters: Iterator[Tensor], seen: list[Tensor]) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from unstuck.capture.watch import Watch
 from unstuck.events import NonFinite, Place
 
 _MOST_NAMES = 20
+_MOST_OPTIMIZERS = 64
+"""A program may build one for every task."""
 
 
 class Inspector:
@@ -43,7 +46,7 @@ class Inspector:
         self._done = False
         self._last_step: Place | None = None
         self._places: dict[int, Place | None] = {}
-        self._at_first: list[tuple[list[int], Tensor]] = []
+        self._at_first: deque[tuple[list[int], Tensor]] = deque(maxlen=_MOST_OPTIMIZERS)
         """Identities and norms of the parameters that each optimizer held at its first step."""
         self.loss_name = "loss"
 
@@ -52,7 +55,9 @@ class Inspector:
         if self._done or len(self._trail.inputs) >= LONGEST:
             return
         for tensor in tensors_in(arguments, depth=3):
-            self._trail.inputs.append((weakref.ref(module), place, weakref.ref(tensor)))
+            # No weak reference may stay on a parameter: torch refuses to swap such tensors.
+            if not isinstance(tensor, nn.Parameter):
+                self._trail.inputs.append((weakref.ref(module), place, weakref.ref(tensor)))
 
     def measure(self, module: nn.Module, place: Place | None, arguments: Any, output: Any) -> None:
         """A module ran in a sampled window."""
@@ -106,7 +111,7 @@ class Inspector:
         return number
 
     def forget_graph(self) -> None:
-        """The user keeps the graph for more: holding it too would keep its tensors in memory."""
+        """The user keeps the graph for more, or its backward failed: holding it would keep its tensors in memory."""
         self._trail.root = None
 
     def gradients_seen(

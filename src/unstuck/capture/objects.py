@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -40,9 +40,9 @@ def unwrap(module: nn.Module) -> nn.Module:
 class Model:
     """A module called from outside any other."""
 
-    def __init__(self, module: nn.Module, label: str, loaded: dict[int, weakref.ref[Tensor]] | None = None) -> None:
+    def __init__(self, module: nn.Module, label: str, loaded: Collection[nn.Module] = ()) -> None:
         self._module = weakref.ref(module)
-        self._loaded = {} if loaded is None else loaded
+        self._loaded = loaded
         self.label = label
         self.place: Place | None = None
         self.called = False
@@ -107,12 +107,8 @@ class Model:
             model=self.label,
             kind=type(module).__name__,
             parameters=tuple(parameter_fact(name, parameter) for name, parameter in self.parameters()),
-            modules=tuple(module_fact(name, inner, self._was_loaded) for name, inner in module.named_modules()),
+            modules=tuple(module_fact(name, inner, inner in self._loaded) for name, inner in module.named_modules()),
         )
-
-    def _was_loaded(self, parameter: Tensor) -> bool:
-        known = self._loaded.get(id(parameter))
-        return known is not None and known() is parameter
 
     def trains(self) -> bool | None:
         """Is any layer that heeds the mode in training mode? None if the model has no such layer."""
@@ -131,8 +127,9 @@ class Objects:
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self._counts: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._loaded: dict[int, weakref.ref[Tensor]] = {}
-        """Parameters that were given their values by a checkpoint."""
+        self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
+        refers to weakly, so it is the modules that are remembered."""
         self._told: dict[str, list[object]] = {}
         """By the label of an optimizer: what it was like each time it was told."""
 
@@ -157,21 +154,23 @@ class Objects:
         known = self._models.get(id(module))
         return known is not None and known.called and known.module is module
 
-    def note_loaded(self, parameters: Iterable[Tensor]) -> None:
-        """A checkpoint has given these their values."""
-        self._loaded.update((id(parameter), weakref.ref(parameter)) for parameter in parameters)
+    def note_loaded(self, modules: Iterable[nn.Module]) -> None:
+        """A checkpoint has given the own parameters of these their values."""
+        self._loaded.update(modules)
 
     def is_part(self, module: nn.Module) -> bool:
         """Does it live inside a known model?"""
         module = unwrap(module)
         roots = (model.module for model in self.models())
-        return any(part is module for root in roots if root not in (None, module) for part in root.modules())
+        others = (root for root in roots if root is not None and root is not module)
+        return any(part is module for root in others for part in root.modules())
 
     def optimizer(self, optimizer: Optimizer) -> str:
         """Its label, known from now on."""
         known = self._optimizers.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
             label = self._label_of_wrapped(optimizer) or self._label(optimizer)
+            self._optimizers = {id(other): (weakref.ref(other), name) for other, name in self.optimizers()}
             known = self._optimizers[id(optimizer)] = (weakref.ref(optimizer), label)
         return known[1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -72,6 +73,9 @@ class Patches:
         watched = self._wrappers.get(id(original))
         if watched is None:
             watched = self._watched(original, _name(owner, attribute), before, after, prepare)
+            if isinstance(owner, ModuleType) and getattr(original, "__self__", None) is not None:
+                # A method of a hidden object, such as `random.seed`: only by this name can it be pickled.
+                watched.__module__, watched.__qualname__ = owner.__name__, attribute
             self._wrappers[id(original)] = watched
         setattr(owner, attribute, watched)
         self._originals[key] = (owner, attribute, original, watched)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -46,9 +46,7 @@ class Loads:
         unexpected = list(getattr(result, "unexpected_keys", ()))
         matched = 0 if error is not None else max(load.offered - len(unexpected), 0)
         if matched and self._watch.clock.steps == 0:
-            left_out = set(missing)
-            named = load.module.named_parameters()
-            self._watch.objects.note_loaded(parameter for name, parameter in named if name not in left_out)
+            self._watch.objects.note_loaded(_given_values(load.module, frozenset(missing)))
         self._watch.tell(
             StateLoaded(
                 step=self._watch.clock.steps,
@@ -69,3 +67,11 @@ class Loads:
         """Each module its own; those of a run's models are given out when they are called, which is later."""
         kind = type(module).__name__
         return self._labels.setdefault(module, f"{kind} loaded {len(self._labels) + 1}")
+
+
+def _given_values(root: nn.Module, missing: frozenset[str]) -> Iterator[nn.Module]:
+    """The modules inside `root` with a parameter of their own that was not among the missing ones."""
+    for name, module in root.named_modules():
+        own = (key for key, parameter in module._parameters.items() if parameter is not None)
+        if any((f"{name}.{key}" if name else key) not in missing for key in own):
+            yield module

@@ -90,6 +90,7 @@ def _run(run: RunSummary | None) -> Json | None:
         "arguments": run.arguments,
         "status": run.status,
         "reason": run.reason,
+        "received": list(run.received),
         "exit_code": run.exit_code,
         "steps": run.steps,
         "seconds": run.seconds,

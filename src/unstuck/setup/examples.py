@@ -45,7 +45,7 @@ def mixing(passes: Passes, inputs: Any, seen: Seen, axis: int) -> Leak | None:
     half = size // 2
     changed = with_tensors(inputs, lambda tensor: _second_half_changed(tensor, axis, half))
     leak = _leak(seen, passes.run(changed), axis, size, half)
-    if leak is None or not _is_the_batch_axis(passes, inputs, seen, axis, size):
+    if leak is None or not passes.repeats(inputs, seen) or not _is_the_batch_axis(passes, inputs, seen, axis, size):
         return None
     return passes.culprit(inputs, changed, lambda tensor: _first_half(tensor, axis, size, half), leak)
 

@@ -52,7 +52,7 @@ def looking_ahead(passes: Passes, inputs: Any, seen: Seen, found: Sequences) -> 
     cut = length // 2
     changed = with_tensors(inputs, lambda tensor: _replaced(tensor, found, cut, length))
     moved = _change_of_rows(seen, passes.run(changed, losses=True), found, range(cut))
-    if not moved:
+    if not moved or not passes.repeats(inputs, seen):
         return None
     leak = Leak(found.axis, length, tuple(seen.compared[found.loss].prediction.shape), moved)
     return passes.culprit(inputs, changed, lambda tensor: _before(tensor, found.axis, length, cut), leak)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unstuck.capture.places import Places
-from unstuck.facts import DropoutFact
+from unstuck.facts import DropoutFact, Place
 
 CLASSES = ("cross_entropy", "nll_loss")
 VALUES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -17,6 +18,7 @@ DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "
 ATTENTION = "scaled_dot_product_attention"
 BATCH_NORM = "batch_norm"
 IGNORED = -100
+ON_PURPOSE = "training=True"
 
 
 class Compared(NamedTuple):
@@ -66,8 +68,17 @@ class Overheard(TorchFunctionMode):
             self.compared.append(Compared(name in CLASSES, prediction.detach(), target.detach(), ignored))
 
     def _drop(self, name: str, share: Any) -> None:
-        if isinstance(share, int | float) and share > 0:
-            self.dropping.append(DropoutFact(name, float(share), self._places.here()))
+        place = self._places.here()
+        if isinstance(share, int | float) and share > 0 and not _says_so(place):
+            self.dropping.append(DropoutFact(name, float(share), place))
+
+
+def _says_so(place: Place | None) -> bool:
+    """Does the call say `training=True`, as Monte Carlo dropout does?"""
+    if place is None:
+        return False
+    lines = (linecache.getline(place.path, line) for line in range(place.line, max(place.line, place.end_line) + 1))
+    return ON_PURPOSE in "".join(lines).replace(" ", "")
 
 
 def _argument(args: Sequence[Any], named: Mapping[str, Any], position: int, name: str, default: Any) -> Any:

@@ -15,7 +15,7 @@ from unstuck.events import Place
 from unstuck.facts import Leak
 from unstuck.setup.inputs import call, tensors_in
 from unstuck.setup.listening import Compared, Overheard
-from unstuck.setup.restore import same_random_numbers
+from unstuck.setup.restore import same_pass
 
 Kept = Callable[[Tensor], Tensor | None]
 """The part of a tensor that must not have changed; None if that cannot be said of it."""
@@ -43,7 +43,7 @@ class Passes:
     def run(self, inputs: Any, losses: bool = False, other_numbers: bool = False) -> Seen:
         """Outputs of the model and, if asked for, what the losses were given."""
         heard = Overheard(self._places)
-        with same_random_numbers(), torch.no_grad():
+        with same_pass(self.model), torch.no_grad():
             if other_numbers:
                 torch.manual_seed(torch.initial_seed() % 2**32 + 1)
             with heard:
@@ -53,6 +53,10 @@ class Passes:
                 with contextlib.suppress(Exception):
                     _ = self._loss_fn(output, self.target) if losses else None
         return Seen(outputs, heard.compared, heard)
+
+    def repeats(self, inputs: Any, seen: Seen) -> bool:
+        """Does the same pass give the same again? If not, a change shows nothing."""
+        return change(seen.outputs, self.run(inputs).outputs) == 0
 
     def culprit(self, inputs: Any, changed: Any, kept: Kept, leak: Leak) -> Leak:
         """The same leak, with the innermost module it begins in."""
@@ -97,7 +101,7 @@ class Passes:
 
         hooks = [module.register_forward_hook(ended, with_kwargs=True) for module in self.model.modules()]
         try:
-            with same_random_numbers(), torch.no_grad():
+            with same_pass(self.model), torch.no_grad():
                 call(self.model, inputs)
         finally:
             for hook in hooks:

@@ -28,6 +28,19 @@ def untouched(*models: nn.Module, optimizers: Iterable[Optimizer] = ()) -> Itera
                 state.restore()
 
 
+@contextlib.contextmanager
+def same_pass(model: nn.Module) -> Iterator[None]:
+    """Random numbers, buffers and what a pass keeps for the next one stay as they were; weights are left out."""
+    attributes, buffers = [_Attributes(module) for module in model.modules()], Values(model.buffers())
+    with same_random_numbers():
+        try:
+            yield
+        finally:
+            for kept in attributes:
+                kept.restore()
+            buffers.restore()
+
+
 class _ModelState:
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import Backward, Event, Forward, LossCall, ModeChange, ModelSeen, OptimizerStep, Place
+from unstuck.events import Backward, Evaluated, Event, Forward, LossCall, ModeChange, ModelSeen, OptimizerStep, Place
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -148,10 +148,14 @@ def evaluated_in_train(record: Record) -> Iterator[EvaluatedInTrain]:
         elif isinstance(event, LossCall) and last is not None and _is_evaluation(last, event):
             found.setdefault(last.model, []).append((last, event))
             last = None
+    told = [event for event in record.of(Evaluated) if not event.grad_enabled]
+    ever_in_eval |= {event.model for event in told if not event.training_mode}
     for model, calls in found.items():
-        if model in trained and model not in ever_in_eval and len(calls) >= FEWEST_EVALUATIONS:
+        # Few forward passes of a long run are on record, but every evaluation is.
+        times = max(len(calls), sum(event.model == model for event in told))
+        if model in trained and model not in ever_in_eval and times >= FEWEST_EVALUATIONS:
             forward, loss = calls[0]
-            yield EvaluatedInTrain(model, len(calls), forward.place, loss.place)
+            yield EvaluatedInTrain(model, times, forward.place, loss.place)
 
 
 def _is_evaluation(forward: Forward, loss: LossCall) -> bool:

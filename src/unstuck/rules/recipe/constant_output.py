@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ ONE_SIDED = 0.8
 """Where so many targets are alike, predicting just that for all is no collapse."""
 NOTHING_LEARNED = 0.95
 """Of the loss of a model that knows only how often each target occurs."""
+LONG_ENOUGH = 200
+"""Steps after which a loss that is still the one of guessing is worth a word, though predictions differ."""
+GUESSING = (0.98, 1.1)
+"""Where that loss lies, as a share of the entropy of the labels."""
+LABELS_PER_CLASS = 10
 CAUSE = (
     "What the model was given does not reach its output: inputs that carry nothing (constant, shuffled apart from "
     "their targets, not normalised), dead units, a loss best served by one answer, or a rate that drove it there."
@@ -58,6 +64,8 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(late, "predictions barely depend on the example", _how_constant(late))
         elif all(_is_collapsed(call) for call in late):
             yield _finding(late, "every example of a batch is predicted to be the same class", _which_class(late))
+        elif _guesses(calls, read):
+            yield _finding(_second_half(calls), "predictions are no better than a guess", _how_often(read))
 
 
 def _stays(calls: Sequence[LossCall]) -> bool:
@@ -102,6 +110,39 @@ def _is_collapsed(call: LossCall) -> bool:
 
 def _one_side(scores: TensorFact) -> bool:
     return scores.low is not None and scores.high is not None and (scores.low > 0 or scores.high < 0)
+
+
+def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
+    """Is the loss, late in a long run, the one of knowing only how often each class occurs?"""
+    labels = _labels(read)
+    middle = dynamics.median(dynamics.known([call.value for call in _second_half(calls)]))
+    if calls[-1].step < LONG_ENOUGH or middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
+        return False
+    lowest, highest = (share * loss_calls.entropy(labels.values()) for share in GUESSING)
+    return lowest <= middle <= highest
+
+
+def _second_half(calls: Sequence[LossCall]) -> list[LossCall]:
+    return [call for call in calls if call.step >= calls[-1].step / 2]
+
+
+def _labels(read: Sequence[LossCall]) -> Counter[int]:
+    """How often each class occurred; nothing where there are so many classes that not all were counted."""
+    seen: Counter[int] = Counter()
+    for call in read:
+        classes = loss_calls.wanted(call).classes
+        if classes is None or classes.distinct > len(classes.counts):
+            return Counter()
+        seen.update(classes.counts)
+    return seen
+
+
+def _how_often(read: Sequence[LossCall]) -> list[Evidence]:
+    labels = _labels(read)
+    return [
+        Evidence("loss of guessing", float(f"{loss_calls.entropy(labels.values()):.3g}")),
+        Evidence("classes among the labels", len(labels)),
+    ]
 
 
 def _how_constant(calls: Sequence[LossCall]) -> list[Evidence]:

@@ -26,6 +26,8 @@ rule = Rule(
 
 FAR = 2.0
 """Spreads between the mean of the predictions and that of the targets."""
+OWN = 0.5
+"""The share of that distance that the first predictions may themselves be off 0."""
 RARE = 0.1
 SKEWED = 0.5
 """Of log(classes): the entropy of labels that are far from evenly shared."""
@@ -112,7 +114,8 @@ def _of_values(call: LossCall, value: float) -> Bias | None:
     if given.mean is None or target.mean is None or not target.spread or given.shape != target.shape:
         return None
     gap, variance = target.mean - given.mean, target.spread**2
-    if min(abs(gap), abs(target.mean)) < FAR * target.spread:
+    # Predictions that begin far from 0 come from the weights and the inputs: a bias would not bring them home.
+    if min(abs(gap), abs(target.mean)) < FAR * target.spread or abs(given.mean) > OWN * abs(gap):
         return None
     because = f"the targets have a mean of {target.mean:.3g}, the first predictions one of {given.mean:.2g}"
     return Bias(f"{target.mean:.3g}", because, value, variance, 2 * variance)

@@ -56,6 +56,11 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield from _judge(Witness.RUN, (call for call in record.of(LossCall) if call.step == 0))
 
 
+def begins_high(record: Record) -> bool:
+    """Does a loss of this run begin clearly above a guess?"""
+    return any(in_run(record))
+
+
 def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
     """Has a normalisation left its initial values before training?"""
     return any(module.numbers.get("pretrained") for model in models for module in model.modules)
