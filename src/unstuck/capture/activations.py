@@ -26,6 +26,8 @@ _ENDS = {"tanh": (-0.98, 0.98), "sigmoid": (0.02, 0.98)}
 
 
 class _Found(NamedTuple):
+    key: tuple[int, str]
+    """Two models may call their layers alike."""
     name: str
     kind: str
     output: Tensor
@@ -37,7 +39,7 @@ class ActivationMeter:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._alive: dict[str, deque[tuple[float, ...]]] = {}
+        self._alive: dict[tuple[int, str], deque[tuple[float, ...]]] = {}
         self._next_histogram = 0
 
     def read(self, loss: Tensor) -> None:
@@ -50,7 +52,7 @@ class ActivationMeter:
                 return
             counts = [_counts(each) for each in found]
             layout = [
-                (each.name, each.kind, rows, len(count)) for each, (count, rows) in zip(found, counts, strict=True)
+                (each.key, each.kind, rows, len(count)) for each, (count, rows) in zip(found, counts, strict=True)
             ]
             numbers = torch.cat([count.float() for count, _ in counts])
             figures = self._watch.scalars.parts_later(numbers, partial(self._figures, layout), 3)
@@ -81,28 +83,31 @@ class ActivationMeter:
             count = names[name] = names.get(name, 0) + 1
             by_channel = output.dim() > 3 or (output.dim() == 3 and weight is not None and weight.dim() == 3)
             axis = 1 if by_channel or output.dim() == 2 else output.dim() - 1
-            found.append(_Found(name if count == 1 else f"{name} ({count})", kind, output, axis))
+            name = name if count == 1 else f"{name} ({count})"
+            found.append(_Found((id(weight), name), name, kind, output, axis))
             if len(found) >= _MOST:
                 break
         return found
 
     def _figures(
-        self, layout: list[tuple[str, str, int, int]], numbers: tuple[float, ...]
+        self, layout: list[tuple[tuple[int, str], str, int, int]], numbers: tuple[float, ...]
     ) -> list[tuple[float | None, ...]]:
         """Shares of zeros, of dead units and of saturated outputs, one column per activation."""
         zero, dead, saturated, start = [], [], [], 0
-        for name, kind, rows, units in layout:
+        for key, kind, rows, units in layout:
             counts, start = numbers[start : start + units], start + units
             share = sum(counts) / max(1, rows * units)
             is_relu = kind == "relu"
             zero.append(1 - share if is_relu else 0.0)
-            dead.append(self._dead(name, counts) if is_relu else math.nan)
+            dead.append(self._dead(key, counts) if is_relu else math.nan)
             saturated.append(math.nan if is_relu else share)
         return [short(zero), short(dead), short(saturated)]
 
-    def _dead(self, name: str, awake: tuple[float, ...]) -> float:
+    def _dead(self, key: tuple[int, str], awake: tuple[float, ...]) -> float:
         """The share of units that no input of the last windows woke."""
-        history = self._alive.setdefault(name, deque(maxlen=_WINDOWS))
+        if key not in self._alive and len(self._alive) >= 4 * _MOST:
+            self._alive.clear()
+        history = self._alive.setdefault(key, deque(maxlen=_WINDOWS))
         if history and len(history[0]) != len(awake):
             history.clear()
         history.append(awake)

@@ -33,6 +33,7 @@ class Clock:
         self.closely = closely
         self.windows = 0
         self._backwards = 0
+        self._longest = LONGEST_ACCUMULATION
         self._counts: dict[type, int] = {}
         self._began = perf_counter()
         self._plain: deque[float] = deque(maxlen=_REMEMBERED)
@@ -43,6 +44,7 @@ class Clock:
     def step_taken(self) -> None:
         """An optimizer stepped: its window ends."""
         self.steps += 1
+        self._longest = max(LONGEST_ACCUMULATION, 2 * self._backwards)
         self.step_skipped()
 
     def step_skipped(self) -> None:
@@ -53,7 +55,7 @@ class Clock:
     def backward_done(self) -> bool:
         """Count a backward; True if it ended a window, because no step does."""
         self._backwards += 1
-        if self._backwards <= LONGEST_ACCUMULATION:
+        if self._backwards <= self._longest:
             return False
         self._next_window()
         return True

@@ -24,6 +24,7 @@ from unstuck.capture.watch import Watch
 from unstuck.events import OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
+_LATELY = 200
 _OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__
 
 
@@ -68,6 +69,8 @@ class Steps:
         self._meter = TensorMeter(watch)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._turns: dict[int, int] = {}
+        """When each optimizer stepped last, counted in windows."""
         self.in_scaler = False
         self.scaler_stepped = False
         self.skips = 0
@@ -92,10 +95,10 @@ class Steps:
             watch.announce_optimizer(optimizer)
             self._stepped.add(optimizer)
             self._inspector.first_step(list(parameters_of(optimizer)))
-            watch.clock.optimizers = len(self._stepped)
+        self._count_turns(optimizer)
         if watch.clock.is_survey:
             self._untrained.check()
-        if not (len(args) > 1 and args[1]) and not kwargs.get("closure"):
+        if (args[1] if len(args) > 1 else kwargs.get("closure")) is None:
             running.facts = self._read_gradients(optimizer, place)
         if watch.clock.sampled:
             running.started = self._meter.before(optimizer)
@@ -127,6 +130,14 @@ class Steps:
         self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
         watch.clock.step_taken()
         self._backwards.end_window(sampled, optimizer, facts.norm, step, in_closure)
+
+    def _count_turns(self, optimizer: Optimizer) -> None:
+        """Optimizers take turns if they have stepped lately; one of a phase that is over does not count."""
+        clock = self._watch.clock
+        self._turns[id(optimizer)] = clock.windows
+        if len(self._turns) > 1:
+            self._turns = {key: window for key, window in self._turns.items() if clock.windows - window <= _LATELY}
+        clock.optimizers = len(self._turns)
 
     def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
         watch = self._watch
@@ -176,10 +187,10 @@ class Steps:
         if each is None:
             return _Facts(held, with_grad)
         with reading():
-            total = torch.linalg.vector_norm(each)
             scale = getattr(optimizer, "grad_scale", None)
             if isinstance(scale, Tensor):
-                total = total / scale.to(total.device)
+                each = each / scale.to(each.device)
+            total = torch.linalg.vector_norm(each)
         number = self._watch.scalars.later(total)
         self._inspector.gradients_seen(owners, gradients, each, number, place)
         return _Facts(held, with_grad, number, used(owners, gradients, each))

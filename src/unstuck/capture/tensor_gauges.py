@@ -106,7 +106,9 @@ class TensorMeter:
         label = watch.objects.optimizer(optimizer)
         numbers = _numbers(started, weights, [part for _, part in gradients], used)
         sizes = [tensor.numel() / max(1, part.numel()) for tensor, part in zip(tensors, weights, strict=True)]
-        places = [(column, part.numel()) for column, part in gradients]
+        lengths = dict(zip(started.columns, started.lengths, strict=True))
+        # Of a sparse gradient other elements were read than of the weight.
+        places = [(column, part.numel(), part.numel() == lengths.get(column)) for column, part in gradients]
         norms = _norm_columns(self._layouts[label], used)
         table = partial(_table, len(started.parameters), started.columns, sizes, places, norms)
         columns = watch.scalars.parts_later(numbers, table, len(_GAUGES))
@@ -139,7 +141,7 @@ class TensorMeter:
 
     def _layout(self, optimizer: Optimizer, parameters: list[Tensor]) -> _Layout:
         label = self._watch.objects.optimizer(optimizer)
-        keys, known = tuple(map(id, parameters)), len(self._watch.order)
+        keys, known = tuple(map(id, parameters)), self._watch.order.count
         layout = self._layouts.get(label)
         if layout is None or layout.keys != keys or (layout.known != known and layout.measured < 3):
             fresh = _Layout(keys, [], known)
@@ -182,7 +184,7 @@ class TensorMeter:
         for model in self._watch.objects.models():
             root: nn.Module | None = model.module
             for name, module in root.named_modules() if root is not None else ():
-                depth = self._watch.order.get(id(module), -1)
+                depth = self._watch.order.of(module)
                 for own, parameter in module._parameters.items():
                     if parameter is not None:
                         whole = f"{name}.{own}" if name else own
@@ -214,7 +216,7 @@ def _table(
     width: int,
     columns: list[int],
     sizes: list[float],
-    gradients: list[tuple[int, int]],
+    gradients: list[tuple[int, int, bool]],
     norms: list[tuple[int, int]],
     numbers: tuple[float, ...],
 ) -> tuple[tuple[float | None, ...], ...]:
@@ -227,13 +229,13 @@ def _table(
         table[3][column] = weight * math.sqrt(size)
         table[4][column] = moved / weight if weight else math.nan
     largest, filled = list(islice(row, grads)), list(islice(row, grads))
-    for (column, size), high, present in zip(gradients, largest, filled, strict=True):
+    for (column, size, _), high, present in zip(gradients, largest, filled, strict=True):
         table[1][column], table[2][column] = high, 1 - present / size
     rest = list(row)
     if len(rest) > len(norms):
         moved_by_column = dict(zip(columns, rest, strict=False))
-        for (column, _), present in zip(gradients, filled, strict=True):
-            if present and column in moved_by_column:
+        for (column, _, comparable), present in zip(gradients, filled, strict=True):
+            if present and comparable and column in moved_by_column:
                 table[5][column] = max(0.0, 1 - moved_by_column[column] / present)
         rest = rest[count:]
     for column, place in norms:

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from unstuck.capture.carried import Carried
 from unstuck.capture.clock import Clock
 from unstuck.capture.guard import Guard
+from unstuck.capture.objects import Model, Objects
+from unstuck.capture.order import Order
 from unstuck.capture.places import Places
 from unstuck.capture.scalars import Scalars, Slot, filled, slots_of
 from unstuck.capture.timings import Timings
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
 
     from unstuck.capture.batches import Batches
     from unstuck.capture.evaluations import Evaluations
-
-from unstuck.capture.carried import Carried
-from unstuck.capture.objects import Model, Objects
 
 
 class Watch:
@@ -38,8 +38,7 @@ class Watch:
         self.objects = Objects()
         self.scalars = Scalars()
         self.timings = Timings()
-        self.order: dict[int, int] = {}
-        """Modules by identity, numbered in the order in which they first ran in training."""
+        self.order = Order()
         self.in_backward = False
         self.attentive = False
         """Is an evaluation being looked at, in a window that need not be sampled?"""

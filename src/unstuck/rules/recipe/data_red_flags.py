@@ -14,7 +14,6 @@ from unstuck.rules.dynamics import median
 from unstuck.rules.feeding import trained_on, training_losses
 from unstuck.rules.harm import harm
 from unstuck.rules.recipe import _label_flags as labels
-from unstuck.rules.recipe.init_loss import begins_high
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -24,7 +23,7 @@ rule = Rule(
     name="data-red-flags",
     title="inputs or labels that cannot teach: broken, alike, badly scaled, of one class, other than in evaluation",
     severity=Severity.ERROR,
-    explains=("G10", "G08", "G09", "G18", "O07", "O22", "O25", "O26", "R01", "R08", "M13"),
+    explains=("G10", "G08", "G09", "G18", "O07", "O22", "O25", "O26", "R08", "M13"),
     needs=(BatchSeen,),
 )
 
@@ -69,8 +68,8 @@ def in_run(record: Record) -> Iterator[Finding]:
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
-        if suffers := consequence or _bad_start(record, batches[0]):
-            yield from _scale(Witness.RUN, batches[-1], suffers)
+        if consequence:
+            yield from _scale(Witness.RUN, batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
     yield from labels.one_label(rule, record)
@@ -85,13 +84,6 @@ def _consequence(record: Record) -> str:
         return f"the loss {hurt.word}"
     trend = dynamics.trend(record)
     return f"the loss is {trend.word}" if trend.word in dynamics.SUFFERING and trend.steps >= FEWEST_STEPS else ""
-
-
-def _bad_start(record: Record, batch: BatchSeen) -> str:
-    """What large inputs do to a run that learns in spite of them."""
-    size = _size(batch.layer_input) if batch.layer_input is not None else None
-    large = size is not None and size >= LARGE
-    return "the loss begins far above a guess" if large and begins_high(record) else ""
 
 
 def _non_finite(record: Record) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import LossCall, ModelSeen, Setup
+from unstuck.events import BatchSeen, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import loss_calls
@@ -28,6 +28,8 @@ TIMES_SQUARED = 4.0
 """For squared errors, which a few outliers can double."""
 CLEARLY = 0.5
 FEWEST_TARGETS = 16
+LARGE_INPUTS = 20.0
+"""Root mean square; the initial weights of a layer are made for 1."""
 CONFIDENT = (
     "A fresh model knows nothing, so its scores should be nearly equal. Large ones make it certain and mostly wrong, "
     "and the first steps do nothing but shrink them."
@@ -46,19 +48,15 @@ FIX = (
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The loss of the probed batch."""
     if not _is_pretrained(setup.models):
-        yield from _judge(Witness.SETUP, setup.losses)
+        yield from _judge(Witness.SETUP, setup.losses, _large_inputs(setup.batches))
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The losses before the first step of a run that nothing was loaded into."""
     if loss_calls.starts_fresh(record) and not _is_pretrained(record.of(ModelSeen)):
-        yield from _judge(Witness.RUN, (call for call in record.of(LossCall) if call.step == 0))
-
-
-def begins_high(record: Record) -> bool:
-    """Does a loss of this run begin clearly above a guess?"""
-    return any(in_run(record))
+        calls = (call for call in record.of(LossCall) if call.step == 0)
+        yield from _judge(Witness.RUN, calls, _large_inputs(record.of(BatchSeen)))
 
 
 def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
@@ -66,12 +64,21 @@ def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
     return any(module.numbers.get("pretrained") for model in models for module in model.modules)
 
 
-def _judge(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+def _large_inputs(batches: Iterable[BatchSeen]) -> str:
+    """What the first layer received at first, if its size explains that of the outputs."""
+    batch = next((batch for batch in batches if batch.layer_input is not None), None)
+    fact = batch.layer_input if batch is not None else None
+    if batch is None or fact is None or fact.mean is None or math.hypot(fact.mean, fact.spread or 0.0) < LARGE_INPUTS:
+        return ""
+    return f": {batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
+
+
+def _judge(witness: Witness, calls: Iterable[LossCall], inputs: str) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, LOSSES):
         read = loss_calls.looked_at(group)
         # One line may serve many time steps, each with targets of its own.
         if read and all(_is_high(call) for call in read):
-            yield _finding(witness, read[0], *_guess(read[0]))
+            yield _finding(witness, read[0], *_guess(read[0]), inputs)
 
 
 def _is_high(call: LossCall) -> bool:
@@ -108,14 +115,14 @@ def _guess(call: LossCall) -> tuple[float, str]:
     return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")
 
 
-def _finding(witness: Witness, call: LossCall, guess: float, words: str) -> Finding:
+def _finding(witness: Witness, call: LossCall, guess: float, words: str, inputs: str) -> Finding:
     scores, value = loss_calls.given(call), call.value or 0.0
     evidence = [Evidence("first loss", value), Evidence("loss of a guess", round(guess, 4))]
     if scores.spread is not None:
         evidence.append(Evidence("spread of the outputs", round(scores.spread, 4)))
     return rule.finding(
         witness,
-        f"{call.loss} begins at {value:.3g}, and a guess would cost {guess:.3g} ({words}).",
+        f"{call.loss} begins at {value:.3g}, and a guess would cost {guess:.3g} ({words}){inputs}.",
         cause=LARGE if call.loss == "mse_loss" else CONFIDENT,
         fix=FIX,
         subject=Subject("call", f"first {call.loss} at {call.place}"),
