@@ -85,7 +85,6 @@ every row of its input sums to 1.
   change    Return self.head(x) and leave the softmax to the loss.
   then      unstuck run train.py --epochs 3  should show no O12 double-softmax
   also      seen in the source: The loss gets probabilities, not logits.
-  leads to  O04, reported below
   more      unstuck explain O12
 
 Found 1 error.
@@ -207,7 +206,7 @@ def test_a_crash_that_no_rule_explains() -> None:
     [
         (
             Trend("too short", 3, 2.0, 1.0),
-            "The loss went 2 → 1 over 3 steps: too short to tell a direction from the noise.",
+            "The loss went 2 → 1 over 3 steps: too short to tell a direction.",
         ),
         (
             Trend("non-finite", 30, 2.0, None),

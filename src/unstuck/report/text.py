@@ -17,6 +17,8 @@ from unstuck.trend import Trend
 PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""
 MOST_NAMES = 6
+MANY = 100
+"""From so many steps on it is not for want of steps that a loss shows no direction."""
 SEEN = {
     Witness.SOURCE: "in the source",
     Witness.SETUP: "in the live objects",
@@ -42,7 +44,8 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
     lines = _heading(result, prose)
     for index, diagnosis in enumerate(result.verdict.diagnoses):
         lines += _title(result, index)
-        lines += _diagnosis(diagnosis, sources, width, prose)
+        below = [other.lead.code for other in result.verdict.diagnoses[index + 1 :]]
+        lines += _diagnosis(diagnosis, below, sources, width, prose)
     return [*lines, *_closing(result, prose)]
 
 
@@ -89,14 +92,15 @@ def trend_sentence(trend: Trend) -> str:
     if trend.steps == 1 and trend.last is not None:
         return f"One loss was seen: {number(trend.last)}."
     if trend.word == "too short":
-        return f"The loss went {values}: too short to tell a direction from the noise."
+        doubt = "too short" if trend.steps < MANY else "too noisy"
+        return f"The loss went {values}: {doubt} to tell a direction."
     if trend.runs_to_go is not None:
         pace = f"at this pace it would take {trend.runs_to_go:.0f} more runs as long to reach 0"
         return f"The loss is {trend.word}: {values}; {pace}."
     return f"The loss is {trend.word}: {values}."
 
 
-def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -> list[Line]:
+def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, width: int, prose: int) -> list[Line]:
     lead = diagnosis.lead
     lines = _headline(diagnosis, prose)
     if lead.place:
@@ -111,8 +115,8 @@ def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -
     for witness, message in _other_witnesses(diagnosis).items():
         news = "" if lead.message.startswith(message.rstrip(".")) else f": {message}"
         lines += _labelled("also", f"seen {SEEN[witness]}{news}", prose)
-    if diagnosis.explains:
-        lines += _labelled("leads to", f"{', '.join(diagnosis.explains)}, reported below", prose)
+    if symptoms := [code for code in diagnosis.explains if code in below]:
+        lines += _labelled("leads to", f"{', '.join(symptoms)}, reported below", prose)
     return [*lines, *_labelled("more", lead.docs, prose, "command"), []]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from unstuck.lazy import pattern
 from unstuck.source.files import ABSENT, UNREADABLE, SourceError, decode, digest_of, read_raw
 from unstuck.source.scope import Scope, SourceFile, bind_import
 from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunction, Value
@@ -37,11 +38,18 @@ def rare_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+ODD_ESCAPE = pattern(r"""\\[^\\'"abfnrtvxNuU0-7\r\n]|\d(?:and|else|for|if|in|is|not|or)\b""")
+"""What python warns of when it parses: an escape that is none, a number with a word stuck to it."""
+
+
 def parse(text: str, path: str) -> ast.Module:
     """The syntax tree of a file, or a SourceError that says where the syntax breaks."""
     from unstuck.events import Place
 
     try:
+        if not ODD_ESCAPE.search(text):
+            return ast.parse(text, filename=path)
+        # Entering this makes every warning of the process be shown once more: only where ours would be shown.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text, filename=path)

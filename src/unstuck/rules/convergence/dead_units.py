@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import Activations, OptimizerStep
+from unstuck.events import Activations, NonFinite, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics, harm
@@ -76,7 +77,8 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _layers(record: Record) -> list[Layer]:
     """The activations by the layout of the last event, each with its history."""
-    events = [event for event in record.of(Activations) if event.names]
+    broken = next((event.step for event in record.of(NonFinite)), math.inf)  # NaN is not above 0, but not dead
+    events = [event for event in record.of(Activations) if event.names and event.step < broken]
     alike = [event for event in events if event.names == events[-1].names]
     return [
         Layer(

@@ -61,6 +61,7 @@ BY_CHANCE = pattern(r"(?i)expert|moe|branch")
 """Parameters that only some batches reach."""
 
 NO_GRAPH = "element 0 of tensors does not require grad"
+REPEATED = 10
 STEADY = 3
 
 
@@ -170,6 +171,31 @@ def in_run(record: Record) -> Iterator[Finding]:
     empty = _empty_steps_after_backward(events)
     if len(leaves) >= STEADY and empty >= STEADY:
         yield _hand_made(events, leaves, empty)
+    else:
+        yield from _never_reached(record)
+
+
+def _never_reached(record: Record) -> Iterator[Finding]:
+    """Of several optimizers one steps again and again, and no backward ever reached what it holds."""
+    steps: dict[str, list[OptimizerStep]] = {}
+    for step in record.of(OptimizerStep):
+        steps.setdefault(step.optimizer, []).append(step)
+    if len(steps) < 2:
+        return
+    for label, taken in steps.items():
+        held = max(step.parameters or 0 for step in taken)
+        if len(taken) < REPEATED or held < 2 or any(step.with_grad != 0 for step in taken):
+            continue
+        yield rule.finding(
+            Witness.RUN,
+            f"In {len(taken)} steps of {label} none of its {held} parameters had a gradient.",
+            cause="No backward() reaches what this optimizer holds: its part of the model never learns.",
+            fix="Compute its loss from the output of that part with nothing detached in between, and call backward() "
+            "before this step().",
+            subject=Subject("optimizer", label),
+            place=taken[0].place,
+            evidence=[Evidence("steps seen", len(taken)), Evidence("parameters with a gradient", f"0 of {held}")],
+        )
 
 
 def _something_trains(record: Record) -> bool:

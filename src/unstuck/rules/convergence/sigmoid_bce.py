@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
+SLACK = 1e-3
+"""Rounding may carry a target so far beyond 0 or 1."""
+
 rule = Rule(
     code="O13",
     name="sigmoid-bce",
@@ -110,11 +113,37 @@ def in_run(record: Record) -> Iterator[Finding]:
 def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, (WITH_LOGITS, PLAIN)):
         plain = group[0].loss == PLAIN
+        if outside := _target_outside(group):
+            yield _impossible_target(witness, group, outside)
+            continue
         made_by = loss_calls.all_made_by(group, ("SigmoidBackward0",) if plain else SQUASHERS)
         if made_by:
             yield _seen(witness, group, SQUASHERS[made_by], plain)
         elif not plain and _is_compiled_probability(group):
             yield _seen(witness, group, "", plain)
+
+
+def _target_outside(calls: Sequence[LossCall]) -> tuple[float, float] | None:
+    """The range of the targets, if it leaves 0 to 1."""
+    ranges = [(call.target.low, call.target.high) for call in calls if call.target is not None]
+    lows, highs = [low for low, _ in ranges if low is not None], [high for _, high in ranges if high is not None]
+    if not lows or not highs or (min(lows) >= -SLACK and max(highs) <= 1 + SLACK):
+        return None
+    return min(lows), max(highs)
+
+
+def _impossible_target(witness: Witness, calls: Sequence[LossCall], span: tuple[float, float]) -> Finding:
+    first = calls[0]
+    return rule.finding(
+        witness,
+        f"{first.loss} is given targets from {span[0]:.4g} to {span[1]:.4g}, which are no probabilities.",
+        cause="With a target outside 0 to 1 binary cross entropy has no minimum: it falls without end.",
+        fix="Bring the targets into 0 to 1 (for images: no Normalize before the loss), or use mse_loss.",
+        subject=Subject("loss", first.loss),
+        place=first.place,
+        evidence=[Evidence("calls seen", len(calls)), Evidence("target range", f"{span[0]:.4g} to {span[1]:.4g}")],
+        severity=Severity.ERROR,
+    )
 
 
 def _is_compiled_probability(calls: Sequence[LossCall]) -> bool:
