@@ -44,8 +44,12 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
     lines = _heading(result, prose)
     for index, diagnosis in enumerate(result.verdict.diagnoses):
         lines += _title(result, index)
-        below = [other.lead.code for other in result.verdict.diagnoses[index + 1 :]]
-        lines += _diagnosis(diagnosis, below, sources, width, prose)
+        above, below = result.verdict.diagnoses[:index], result.verdict.diagnoses[index + 1 :]
+        cause = next((other for other in above if diagnosis.lead.code in other.explains), None)
+        if cause is not None:
+            lines += _symptom(diagnosis, cause, prose)
+        else:
+            lines += _diagnosis(diagnosis, [other.lead.code for other in below], sources, width, prose)
     return [*lines, *_closing(result, prose)]
 
 
@@ -98,6 +102,14 @@ def trend_sentence(trend: Trend) -> str:
         pace = f"at this pace it would take {trend.runs_to_go:.0f} more runs as long to reach 0"
         return f"The loss is {trend.word}: {values}; {pace}."
     return f"The loss is {trend.word}: {values}."
+
+
+def _symptom(diagnosis: Diagnosis, cause: Diagnosis, prose: int) -> list[Line]:
+    """What follows from something reported above is told in short: it goes when its cause goes."""
+    where = f" (it shows at {diagnosis.lead.place})" if diagnosis.lead.place else ""
+    lines = _headline(diagnosis, prose)
+    lines += _labelled("follows", f"from {cause.lead.code} above: mend that first{where}", prose)
+    return [*lines, *_labelled("more", diagnosis.lead.docs, prose, "command"), []]
 
 
 def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, width: int, prose: int) -> list[Line]:
