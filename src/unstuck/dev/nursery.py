@@ -53,15 +53,26 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 
 
 def _serve() -> None:
-    # Building an optimizer imports torch._dynamo: by far the slowest part of a short script.
-    import torch._dynamo  # noqa: F401
-
+    _import_what_runs_need()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             _become(*line.rstrip("\n").split("\t"))
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _import_what_runs_need() -> None:
+    """Building an optimizer imports torch._dynamo, and a report imports every rule: most of the time of a short run."""
+    import importlib
+
+    import torch._dynamo  # noqa: F401
+
+    from unstuck.rule import all_rules
+
+    all_rules()
+    for name in ("capture.attach", "cli.run", "live.monitor", "live.outcome", "report.text", "source"):
+        importlib.import_module(f"unstuck.{name}")
 
 
 def _become(folder: str, *arguments: str) -> None:
