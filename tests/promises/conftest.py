@@ -22,3 +22,14 @@ def nothing_compiled():
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:
         dynamo.counters.clear()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def what_torch_imports_late() -> None:
+    """Building the first optimizer imports torch._dynamo, which changes torch itself; not our trace."""
+    import torch._dynamo  # noqa: F401
+
+    weight = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.1)
+    weight.sum().backward()
+    optimizer.step()

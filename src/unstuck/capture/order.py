@@ -6,7 +6,7 @@ import weakref
 
 from torch import nn
 
-_MOST = 20_000
+_FEW = 100
 
 
 class Order:
@@ -14,6 +14,7 @@ class Order:
 
     def __init__(self) -> None:
         self._places: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
+        self._room = _FEW
         self.count = 0
         """How many have been seen."""
 
@@ -22,8 +23,9 @@ class Order:
         known = self._places.get(id(module))
         if known is not None and known[0]() is module:
             return
-        if len(self._places) >= _MOST:
+        if len(self._places) >= self._room:
             self._places = {key: item for key, item in self._places.items() if item[0]() is not None}
+            self._room = max(_FEW, 2 * len(self._places))
         self._places[id(module)] = (weakref.ref(module), self.count)
         self.count += 1
 

@@ -29,6 +29,7 @@ class Story:
         self._write = writer
         self._session = session
         self._began = time.monotonic()
+        self._processes = _processes_started()
 
     def begin(self, *, script: str, arguments: tuple[str, ...], source: bytes | None, watched: str = "run") -> None:
         """Tell what is about to run."""
@@ -60,7 +61,7 @@ class Story:
             self._session.guard.protect("the crash", self._crash)(error)
         seconds = round(time.monotonic() - self._began, 3)
         steps = self._session.steps
-        others = 0 if steps else self._session.guard.protect("the count of processes", _processes_started)()
+        others = 0 if steps else _processes_started() - self._processes
         if others:
             what = "1 process" if others == 1 else f"{others} processes"
             self._write(Note(text=f"what {what} did that the program started: only the first is watched"))

@@ -21,6 +21,8 @@ from unstuck.events import Histograms, TensorGauges, TensorsNamed
 MOST_HISTOGRAMS = 512
 _BYTES = 48
 """What the gauges of one tensor take in the record, roughly."""
+_MOST_LAYOUTS = 8
+"""Of a program that builds optimizer after optimizer only the last are remembered."""
 _SHARE = 8 * 2**20
 """Each time so many bytes were written, the gauges come half as often."""
 
@@ -148,6 +150,8 @@ class TensorMeter:
             if layout is not None:
                 fresh.measured, fresh.bytes, fresh.next_histogram = layout.measured, layout.bytes, layout.next_histogram
             fresh.columns = self._name(label, optimizer, parameters)
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                del self._layouts[next(iter(self._layouts))]
             layout = self._layouts[label] = fresh
         return layout
 
