@@ -155,4 +155,5 @@ def test_optimizers_that_come_and_go_do_not_add_up(tmp_path: Path):
             after, _ = held()
         finally:
             tracemalloc.stop()
-    assert after - before < 100 * 400
+    # A name for each, but no tensor, no optimizer and no model.
+    assert after - before < 1000 * 400
