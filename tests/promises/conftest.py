@@ -27,7 +27,7 @@ def nothing_compiled():
 @pytest.fixture(autouse=True, scope="session")
 def what_torch_imports_late() -> None:
     """Building the first optimizer imports torch._dynamo, which changes torch itself; not our trace."""
-    import torch._dynamo  # noqa: F401
+    import torch._dynamo
 
     weight = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], 0.1)
