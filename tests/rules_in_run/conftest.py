@@ -15,12 +15,21 @@ from unstuck.record import Record, read
 from unstuck.rule import find_rule
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """Small tensors are fastest on one thread, and every test begins at the same numbers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def recorded(tmp_path: Path) -> Recorded:
     """`recorded(training)` runs the function under watch; `stopped` says that it ends with Ctrl-C."""
 
     def run(training: Callable[[], object], *, stopped: bool = False) -> Record:
-        torch.manual_seed(0)
         if stopped:
             with pytest.raises(KeyboardInterrupt), watching(tmp_path / "run"):
                 training()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,32 +14,12 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset, TensorDataset
 
 import unstuck
-from unstuck.capture import watching
 from unstuck.events import BatchSeen, Evaluated, GraphsKept, LoaderSeen, Seeded
 from unstuck.judge import judge
-from unstuck.record import Record, read
+from unstuck.record import Record
 from unstuck.rule import find_rule
 
 CODES = "R06 R09 M03 M04 M05 M06 M13".split()
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> Callable[[Callable[[], object]], Record]:
-    def run(training: Callable[[], object]) -> Record:
-        with watching(tmp_path / "run"):
-            training()
-        return read(tmp_path / "run")
-
-    return run
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,34 +12,14 @@ from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW
 
 import unstuck
-from unstuck.capture import watching
 from unstuck.events import OptimizerSeen
 from unstuck.judge import judge
-from unstuck.record import Record, read
+from unstuck.record import Record
 from unstuck.rule import find_rule
 
 CODES = "O02 O05 O06 O10 O17 O18 O19 O20 O21 M09 M10 M12 R10 G16".split()
 RULES = [rule for code in CODES if (rule := find_rule(code)) is not None]
 Codes = Callable[[Callable[[], object]], set[str]]
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> Callable[[Callable[[], object]], Record]:
-    def run(training: Callable[[], object]) -> Record:
-        with watching(tmp_path / "run"):
-            training()
-        return read(tmp_path / "run")
-
-    return run
 
 
 @pytest.fixture

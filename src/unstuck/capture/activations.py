@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unstuck.capture import graph
+from unstuck.capture.broken import nearest_parameter
 from unstuck.capture.samples import LOWEST, histograms, rows_of, sample, short
 from unstuck.capture.tensors import is_plain, may_measure, reading
 from unstuck.capture.watch import Watch
@@ -77,7 +78,7 @@ class ActivationMeter:
             output = graph.saved(node, "result") if kind else None
             if kind is None or output is None or not is_plain(output) or output.dim() < 2 or output.numel() == 0:
                 continue
-            weight = _parameter_before(node)
+            weight = nearest_parameter([node], _FURTHEST)
             owner = self._watch.objects.name(weight).rpartition(".")[0] if weight is not None else ""
             name = f"{kind} after {owner}" if owner else kind
             count = names[name] = names.get(name, 0) + 1
@@ -120,20 +121,6 @@ class ActivationMeter:
         self._next_histogram = 2 * watch.clock.windows + 1
         counts = watch.scalars.row_later(histograms([sample(each.output) for each in found]), rows_of)
         watch.tell(Histograms(step=watch.clock.steps, of="activations", lowest=LOWEST, counts=counts))
-
-
-def _parameter_before(node: graph.Node) -> Tensor | None:
-    """The nearest parameter below a node."""
-    waiting, seen = [node], 0
-    while waiting and seen < _FURTHEST:
-        node, seen = waiting.pop(0), seen + 1
-        for child, _ in node.next_functions:
-            if child is not None:
-                leaf: Tensor | None = getattr(child, "variable", None)
-                if leaf is not None:
-                    return leaf
-                waiting.append(child)
-    return None
 
 
 def _counts(found: _Found) -> tuple[Tensor, int]:

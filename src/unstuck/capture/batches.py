@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.tensors import is_plain, may_measure, reading
+from unstuck.capture.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import BatchSeen, InputFact
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SAMPLE = 4096
+_MOST_MODELS = 32
 _LARGEST = 2**24
 """Tensors with more elements than this are not looked through."""
 _MOST_ROWS = 4096
@@ -22,7 +23,6 @@ _PRINTED = 65536
 """So many elements from each end of a tensor go into its fingerprint."""
 _FIRST_LOOKS = 3
 _LATER_LOOKS = (10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _WEIGHTED = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase)
 
 
@@ -71,11 +71,7 @@ def named_tensors(value: Any, name: str = "", depth: int = 2) -> list[tuple[str,
 
 
 def _is_readable(tensor: Tensor) -> bool:
-    return (is_plain(tensor) or _is_whole(tensor)) and 0 < tensor.numel() <= _LARGEST
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    return type(tensor) is Tensor and tensor.dtype in _WHOLE and tensor.layout is torch.strided and not tensor.is_meta
+    return (is_plain(tensor) or is_whole(tensor)) and 0 < tensor.numel() <= _LARGEST
 
 
 def _fact(name: str, tensor: Tensor) -> InputFact:
@@ -158,6 +154,8 @@ class Batches:
         if not module.training or not torch.is_grad_enabled() or not has_weights(module) or not may_measure():
             return
         label = self._watch.model(module).label
+        if label not in self._seen and len(self._seen) >= _MOST_MODELS:
+            return
         count = self._seen[label] = self._seen.get(label, 0) + 1
         if count <= _FIRST_LOOKS or count in _LATER_LOOKS:
             self._root = module

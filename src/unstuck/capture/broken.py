@@ -40,7 +40,7 @@ def first_break(root: graph.Node) -> Break | None:
                 later = (_own_parameter(used) for used in nodes[place + made_here :])
                 until = next((own for own in later if own is not None), None)
                 before = [node] if made_here else _makers(node)
-                return Break(flaw(tensor), _nearest_parameter(before), until, finite_range(tensor))
+                return Break(flaw(tensor), nearest_parameter(before), until, finite_range(tensor))
     return None
 
 
@@ -79,10 +79,10 @@ def _leaf(node: graph.Node) -> Tensor | None:
     return None
 
 
-def _nearest_parameter(nodes: list[graph.Node]) -> Tensor | None:
+def nearest_parameter(nodes: list[graph.Node], furthest: int = _FURTHEST) -> Tensor | None:
     """The nearest parameter at or below these nodes, breadth first."""
     waiting, seen = list(nodes), 0
-    while waiting and seen < _FURTHEST:
+    while waiting and seen < furthest:
         node, seen = waiting.pop(0), seen + 1
         own = _own_parameter(node)
         if own is not None:

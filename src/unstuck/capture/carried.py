@@ -51,6 +51,7 @@ class Carried:
         if key not in self._followers and len(self._followers) >= _MOST_OPTIMIZERS:
             self._forget_all()
         self._used.pop(key, None)
+        self._used = {other: item for other, item in self._used.items() if item[0]() is not None}
         if gradients is not None:
             self._used[key] = (weakref.ref(optimizer), gradients)
         self._followers.setdefault(key, set())

@@ -97,7 +97,7 @@ class Forwards:
             self._inspector.missed()
             return
         place = self._watch.places.here()
-        self._watch.order.note(module)
+        self._watch.order.note(module, place)
         self._inspector.measure(module, place, arguments, output)
         if module._parameters:
             self._watch.model(self._running[0]).note_inner(module, place)
@@ -115,7 +115,7 @@ class Forwards:
             watch.synced = getattr(module, "require_backward_grad_sync", None)
             self._inspector.took(module, place, arguments)
             self._inspector.measure(module, place, arguments, output)
-            watch.order.note(module)
+            watch.order.note(module, place)
             self._layers.ran(model, self._inspector.outputs)
             watch.timings.forward += perf_counter() - self._began
         else:

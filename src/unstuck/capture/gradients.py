@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.objects import parameters_of
+from unstuck.capture.samples import sample
 from unstuck.capture.tensors import is_plain, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import Clip, GradientsReduced, Place, ZeroGrad
 
-_SAMPLE = 4096
-_BLOCK = 16
 _ANGLES = 12
 """So many clippings by value are measured: they do not change much."""
 
@@ -186,22 +185,13 @@ def _angle(gradients: list[Tensor], limit: float) -> Tensor | None:
     with reading():
         sums = []
         for gradient in gradients:
-            values = _sample(gradient)
+            values = sample(gradient).reshape(-1).float()
             cut = values.clamp(-limit, limit)
             products = torch.stack(((values * cut).sum(), (values * values).sum(), (cut * cut).sum()))
             sums.append(products.to(gradients[0].device) * (gradient.numel() / values.numel()))
         both, whole, left = torch.stack(sums).sum(0)
         cosine = both / (whole * left).sqrt().clamp(min=torch.finfo(torch.float32).tiny)
         return torch.rad2deg(torch.arccos(cosine.clamp(-1.0, 1.0)))
-
-
-def _sample(gradient: Tensor) -> Tensor:
-    """All elements, or blocks spread over the tensor: single ones at a stride would fall in step with its rows."""
-    if gradient.numel() <= 4 * _SAMPLE or not gradient.is_contiguous():
-        return gradient.reshape(-1).float()
-    blocks = _SAMPLE // _BLOCK
-    rows = gradient.view(-1)[: gradient.numel() // blocks * blocks].view(blocks, -1)
-    return rows[:, :_BLOCK].reshape(-1).float()
 
 
 class Reductions:

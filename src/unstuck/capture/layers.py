@@ -12,6 +12,7 @@ from unstuck.capture.watch import Watch
 from unstuck.events import LayersRan
 
 _MOST = 512
+_MOST_MODELS = 32
 
 
 class Layers:
@@ -25,6 +26,8 @@ class Layers:
         """A model was called in training; `outputs` are those of the window so far."""
         windows, root = self._watch.clock.windows, model.module
         if root is None or windows < self._next.get(model.label, 0) or not may_measure():
+            return
+        if model.label not in self._next and len(self._next) >= _MOST_MODELS:
             return
         names = {id(module): (name, type(module).__name__) for name, module in root.named_modules() if name}
         found = [(names[key], each) for each in outputs if (key := id(each.module())) in names and each.size]

@@ -45,7 +45,6 @@ class Inspector:
         self._awaiting: Trail | None = None
         self._done = False
         self._last_step: Place | None = None
-        self._places: dict[int, Place | None] = {}
         self._at_first: deque[tuple[list[int], Tensor]] = deque(maxlen=_MOST_OPTIMIZERS)
         """Identities and norms of the parameters that each optimizer held at its first step."""
         self.loss_name = "loss"
@@ -64,8 +63,6 @@ class Inspector:
         if self._done or len(self._trail.outputs) >= LONGEST or not may_measure():
             self.missed()
             return
-        if len(self._places) < LONGEST:
-            self._places[id(module)] = place
         self._trail.add(module, place, arguments, output)
 
     @property
@@ -278,7 +275,7 @@ class Inspector:
             name=self._module_name(module) if module is not None else "",
             kind=type(module).__name__ if module is not None else "",
             value=state,
-            place=output.place or self._places.get(id(module)),
+            place=output.place or self._watch.order.place(module),
             inputs_finite=output.inputs_finite(),
             low=low,
             high=high,
@@ -311,7 +308,7 @@ class Inspector:
             name=name,
             kind=type(module).__name__,
             value=found.value,
-            place=self._places.get(id(module)),
+            place=self._watch.order.place(module),
             low=low,
             high=high,
             suspects=suspects,

@@ -21,6 +21,7 @@ _WRAPPERS = {
 }
 
 _MOST_INNER = 5000
+_FEW_NAMES = 200
 _MOST_OF_A_KIND = 8
 """Optimizers of one kind told with all they hold; of later ones, as of a program that builds one per task, less."""
 _MOST_COUNTED = 100
@@ -127,6 +128,7 @@ class Objects:
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], str]] = {}
         self._counts: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._room = _FEW_NAMES
         self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
         refers to weakly, so it is the modules that are remembered."""
@@ -220,6 +222,9 @@ class Objects:
 
     def learn_names(self, model: Model) -> None:
         """Remember what the model calls its parameters."""
+        if len(self._names) > self._room:
+            self._names = {id(held): name for known in self.models() for name, held in known.parameters()}
+            self._room = max(_FEW_NAMES, 2 * len(self._names))
         for name, parameter in model.parameters():
             self._names[id(parameter)] = name
 
