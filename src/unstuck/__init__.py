@@ -10,6 +10,7 @@ from unstuck._version import __version__
 if TYPE_CHECKING:
     from unstuck import gradients, helpers
     from unstuck.capture import RunStopped
+    from unstuck.experiments.notebook import baseline, causality, independence, lr_range, overfit, seeds
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
     from unstuck.live.watching import watch
@@ -26,9 +27,15 @@ __all__ = [
     "Severity",
     "__version__",
     "assert_trains",
+    "baseline",
+    "causality",
     "check",
     "gradients",
     "helpers",
+    "independence",
+    "lr_range",
+    "overfit",
+    "seeds",
     "surface",
     "watch",
 ]
@@ -43,7 +50,9 @@ _HOMES = {
     "assert_trains": "unstuck.preflight",
     "check": "unstuck.preflight",
     "watch": "unstuck.live.watching",
-}
+} | dict.fromkeys(
+    ("baseline", "causality", "independence", "lr_range", "overfit", "seeds"), "unstuck.experiments.notebook"
+)
 _MODULES = ("gradients", "helpers", "surface")
 
 

@@ -181,6 +181,8 @@ class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Standard deviation. Like the mean, of the finite values."""
     broken: float | None = None
     """The share of values that are NaN or infinite."""
+    ids: ClassFact | None = None
+    """Of rows of whole numbers, such as words: how often each occurs."""
 
 
 class DropoutFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,12 +38,14 @@ class Confidence(enum.Enum):
 
 
 class Witness(enum.Enum):
-    """Who saw it: the text of the script, the live objects before training, the run itself, or the loss on its own."""
+    """Who saw it: the text of the script, the live objects before training, the run itself, the loss on its own, or an
+    experiment on the loop."""
 
     SOURCE = "source"
     SETUP = "setup"
     RUN = "run"
     SURFACE = "surface"
+    EXPERIMENT = "experiment"
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -112,6 +114,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     verify: Verify | None = None
     docs: str = ""
 
+    def number(self, name: str) -> float | None:
+        """A measured fact by its name, if it is a number."""
+        values = [item.value for item in self.evidence if item.name == name]
+        return next((float(value) for value in values if isinstance(value, int | float)), None)
+
     @property
     def places(self) -> tuple[Place, ...]:
         """The guilty line first, then the related ones."""
@@ -128,7 +135,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """Every witness once, in the order source, setup, run, surface."""
+        """Every witness once, in the order source, setup, run, surface, experiment."""
         seen = {finding.witness for finding in self.findings}
         return tuple(witness for witness in Witness if witness in seen)
 
@@ -212,7 +219,14 @@ def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> l
         for d in known
     ]
     symptoms = {code for diagnosis in explained for code in diagnosis.explains}
-    return sorted(explained, key=lambda d: _priority(d, symptoms))
+    waiting, ranked = sorted(explained, key=lambda d: _priority(d, symptoms)), list[Diagnosis]()
+    while waiting:
+        unsaid = {code for diagnosis in waiting for code in diagnosis.explains}
+        # Should two explain each other, the louder one is first.
+        following = next((diagnosis for diagnosis in waiting if diagnosis.lead.code not in unsaid), waiting[0])
+        waiting.remove(following)
+        ranked.append(following)
+    return ranked
 
 
 def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:

@@ -72,7 +72,13 @@ ABSENT: dict[type[Event], str] = {
     ZeroGrad: "gradients were never cleared",
 }
 
-SHOWS = {Witness.SOURCE: "lint", Witness.SETUP: "check", Witness.RUN: "a run", Witness.SURFACE: "a surface"}
+SHOWS = {
+    Witness.SOURCE: "lint",
+    Witness.SETUP: "check",
+    Witness.RUN: "a run",
+    Witness.SURFACE: "a surface",
+    Witness.EXPERIMENT: "an experiment",
+}
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 

@@ -14,6 +14,7 @@ HEADINGS = ("What happens", "Why", "Fix", "Sources", "Broken", "Fixed")
 _HEADING = re.compile(r"^## +(.+?)\s*$")
 _VARIANT = re.compile(r"^### +(.+?)\s*$")
 _FENCE = re.compile(r"^```(\w*)\s*(.*?)\s*$")
+_EXPERIMENT = re.compile(r"(?<=^experiment)=\w+$")
 _MARK = re.compile(r"#\s*finding:\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)")
 
 
@@ -33,6 +34,8 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     witnesses: frozenset[Witness] = frozenset()
     """Who is to look at it, where the page says so; empty for all."""
     crashes: bool = False
+    experiment: str = ""
+    """The experiment that is to be made on it, for the experiment witness."""
 
     @property
     def is_setup(self) -> bool:
@@ -110,10 +113,11 @@ def _fence(line: str) -> tuple[str, str]:
 def _example(section: str, variant: str, code: str, line: int, info: str, page: str) -> Example:
     words = [word for word in re.split(r"[,\s]+", info) if word]
     try:
-        witnesses = frozenset(Witness(word.removesuffix("=crash")) for word in words)
+        witnesses = frozenset(Witness(_EXPERIMENT.sub("", word).removesuffix("=crash")) for word in words)
     except ValueError:
         known = ", ".join(witness.value for witness in Witness)
-        raise PageError(f"{page}:{line - 1}: {info!r} is no witness; write {known}, or run=crash.") from None
+        hint = f"write {known}, run=crash, or experiment=overfit"
+        raise PageError(f"{page}:{line - 1}: {info!r} is no witness; {hint}.") from None
     return Example(
         section=section,
         variant=variant,
@@ -121,4 +125,5 @@ def _example(section: str, variant: str, code: str, line: int, info: str, page: 
         line=line,
         witnesses=witnesses,
         crashes="run=crash" in words,
+        experiment=next((word.partition("=")[2] for word in words if _EXPERIMENT.search(word)), ""),
     )

@@ -19,6 +19,8 @@ from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
 
 if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.surface.model import Surface
@@ -27,6 +29,9 @@ SourceWitness = Callable[["Script"], Iterable[Finding]]
 SetupWitness = Callable[[Setup], Iterable[Finding]]
 RunWitness = Callable[["Record"], Iterable[Finding]]
 SurfaceWitness = Callable[["Surface"], Iterable[Finding]]
+ExperimentWitness = Callable[["Experiment"], Iterable[Finding]]
+Remedy = Callable[[Finding], Iterable[Sequence["Intervention"]]]
+"""Ways to change a run so that the pitfall is gone, the best first; none if that cannot be done from outside."""
 
 
 class Rule(msgspec.Struct, eq=False):
@@ -49,6 +54,12 @@ class Rule(msgspec.Struct, eq=False):
     setup: SetupWitness | None = None
     run: RunWitness | None = None
     surface: SurfaceWitness | None = None
+    experiment: ExperimentWitness | None = None
+    remedy: Remedy | None = None
+    """Beside the edits of a finding, which are tried first."""
+    changes_loss: bool = False
+    """Is the loss counted differently once the pitfall is gone? Then runs with and without it are compared by how far
+    each falls from its own start."""
     page: Path = Path()
     family: str = ""
 
@@ -71,6 +82,16 @@ class Rule(msgspec.Struct, eq=False):
         """Decorator: this function sees the rule in the shape of a loss."""
         self.surface = witness
         return witness
+
+    def in_experiment(self, witness: ExperimentWitness) -> ExperimentWitness:
+        """Decorator: this function sees the rule in what an experiment showed."""
+        self.experiment = witness
+        return witness
+
+    def remedied_by(self, remedy: Remedy) -> Remedy:
+        """Decorator: this function knows which interventions take the pitfall out of a run."""
+        self.remedy = remedy
+        return remedy
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:

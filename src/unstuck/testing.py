@@ -54,7 +54,8 @@ def check_identity(rule: Rule) -> None:
     _expect(not rule.title.endswith("."), f"{who}: the title is half a sentence and has no full stop.")
     _expect(
         rule.witnesses,
-        f"{who} has no witness: decorate a function with @rule.in_source, in_setup, in_run or in_surface.",
+        f"{who} has no witness: decorate a function with @rule.in_source, in_setup, in_run, in_surface or "
+        "in_experiment.",
     )
     stem = rule.name.replace("-", "_")
     _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
@@ -93,6 +94,7 @@ def check_example(rule: Rule, example: Example) -> None:
         Witness.SETUP: check_setup,
         Witness.RUN: check_run,
         Witness.SURFACE: check_surface,
+        Witness.EXPERIMENT: check_experiment,
     }
     for witness in audience(rule, example):
         checks[witness](rule, example)
@@ -157,6 +159,23 @@ def check_surface(rule: Rule, example: Example) -> None:
         others = [finding for finding in findings if not example.marked_lines(finding.name)]
         loud = [finding for finding in others if finding.severity.at_least(Severity.WARNING)]
         _expect(not loud, f"{where} must show nothing that is not marked, but shows:\n{_listed(loud)}")
+
+
+def check_experiment(rule: Rule, example: Example) -> None:
+    """The experiment that the page names, made on the example, shows the rule, or nothing to any rule."""
+    from unstuck.dev.laboratory import experiment_on
+
+    where = _where(rule, example, example.experiment or "experiment")
+    _expect(example.experiment, f"{where}: name the experiment after ```python, such as experiment=overfit.")
+    done = experiment_on(example.code, example.experiment, SCRIPT)
+    witnesses = [one.experiment for one in {*all_rules(), rule} if one.experiment]
+    findings = [finding for witness in witnesses for finding in witness(done)]
+    try:
+        _expect_found(rule, example, where, findings)
+    except AssertionError as error:
+        raise AssertionError(
+            f"{error}\n  {done.verdict}: {done.sentence} ({done.method}) {list(done.caveats)}"
+        ) from None
 
 
 def _given_by(rule: Rule, example: Example, function: str, where: str) -> dict[str, Any]:

@@ -53,10 +53,23 @@ def test_surface(rule: Rule, example: Example) -> None:
     testing.check_surface(rule, example)
 
 
+@pytest.mark.parametrize(("rule", "example"), examples(Witness.EXPERIMENT))
+def test_experiment(rule: Rule, example: Example) -> None:
+    testing.check_experiment(rule, example)
+
+
 def test_codes_and_names_are_unique() -> None:
     rules = all_rules()
     assert len({rule.code for rule in rules}) == len({rule.name for rule in rules}) == len(rules)
 
 
 def test_what_a_rule_explains_are_codes() -> None:
-    assert all(code[0].isupper() and code != rule.code for rule in all_rules() for code in rule.explains)
+    known = {rule.code for rule in all_rules()}
+    assert all(code in known and code != rule.code for rule in all_rules() for code in rule.explains)
+
+
+def test_no_symptom_explains_its_cause() -> None:
+    symptoms = {rule.code: set(rule.explains) for rule in all_rules()}
+    while ends := [code for code, left in symptoms.items() if not left & symptoms.keys()]:
+        symptoms = {code: left for code, left in symptoms.items() if code not in ends}
+    assert not symptoms, f"these explain each other in a circle: {sorted(symptoms)}"

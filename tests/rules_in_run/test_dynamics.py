@@ -390,11 +390,34 @@ def test_adam_does_not_mind_being_clipped_in_every_step() -> None:
     assert Run(crawling, kind="AdamW", limit=0.01, clipped_norm=3.0).found() == []
 
 
+def slowly(step: int) -> float:
+    return 0.86 - 0.0008 * step
+
+
+def test_clipping_every_step_to_a_fraction_of_its_norm_is_slow_though_the_loss_falls() -> None:
+    facts = {"norm": 1e-3, "limit": 1e-3, "clipped_norm": noisy(0.9, 0.1), "ratio": 1.6e-4}
+    lead = Run(slowly, 300, **facts).verdict().diagnoses[0].lead
+    assert lead.code == "G04"
+    assert "the loss has only come from 0.85 to 0.633 in 300 steps" in lead.message
+    assert Run(slowly, 300, **facts, kind="AdamW").found() == []
+    assert Run(slowly, 300, **{**facts, "ratio": 1e-3}).found() == [], "the weights move as they should"
+    assert Run(slowly, 300, **{**facts, "clipped_norm": 0.03}).found() == []
+    assert Run(lambda step: 0.6 + 0.26 * math.exp(-step / 30), 300, **facts).found() == [], "it has levelled off"
+
+
 def test_gradients_that_vanish_along_the_depth_of_a_stuck_run() -> None:
     fading = [10.0**-power for power in (9, 8, 6, 4, 2, 1)]
     verdict = Run(FLAT, gradient=fading).verdict()
     (diagnosis,) = verdict.diagnoses
     assert (diagnosis.lead.code, diagnosis.lead.subject.name) == ("G09", "layers.0.weight")
+
+
+@pytest.mark.parametrize(("kind", "advised"), [("Sigmoid", True), ("ReLU", False)])
+def test_other_activations_are_advised_only_where_they_squash(kind: str, advised: bool) -> None:
+    fading = [10.0**-power for power in (9, 8, 6, 4, 2, 1)]
+    (diagnosis,) = Run(FLAT, gradient=fading, modules=("Linear", kind)).verdict().diagnoses
+    assert ("Use ReLU or GELU" in diagnosis.lead.fix.text) is advised
+    assert "kaiming_normal_" in diagnosis.lead.fix.text
 
 
 def test_a_total_of_almost_nothing_vanishes_too() -> None:
@@ -511,6 +534,13 @@ def test_an_extreme_initial_scale_is_said_of_any_run_and_a_notable_one_of_a_run_
     assert Run(falling, extra=[extreme]).found() == ["G17"]
     assert Run(falling, extra=[notable]).found() == []
     assert Run(FLAT, extra=[notable]).found() == ["G17"]
+
+
+def test_a_signal_that_fades_a_little_in_every_layer_explains_the_gradients() -> None:
+    fading = [10.0**-power for power in (9, 8, 6, 4, 2, 1)]
+    faint = layers_ran(0.03, 0.003, 3e-4, 3e-5, 3e-6, 3e-7)
+    verdict = Run(FLAT, gradient=fading, extra=[faint, *activations([0.95] * 20)]).verdict()
+    assert next((d.lead.code, d.explains) for d in verdict.diagnoses) == ("G17", ("G09", "O25"))
 
 
 def test_layers_of_one_scale_and_a_small_last_layer_are_healthy() -> None:

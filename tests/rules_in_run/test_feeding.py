@@ -15,6 +15,7 @@ from torch.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset,
 
 import unstuck
 from unstuck.events import BatchSeen, Evaluated, GraphsKept, LoaderSeen, Seeded
+from unstuck.interventions import ChangeInputs
 from unstuck.judge import judge
 from unstuck.record import Record
 from unstuck.rule import find_rule
@@ -534,6 +535,35 @@ def masked():
 )
 def test_data_that_only_look_odd(codes, training):
     assert codes(training) == set()
+
+
+def loans(*first: nn.Module, scale: float = 3e4) -> Callable[[], None]:
+    """Columns of very different sizes, and labels that depend on the small ones."""
+
+    def training():
+        model = nn.Sequential(*first, nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 1))
+        optimizer = Adam(model.parameters(), lr=2e-3)
+        for _ in range(150):
+            x = torch.randn(50, 4)
+            y = (x[:, :1] - x[:, 1:2] > 0).float()
+            optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(model(x * torch.tensor([1.0, 1.0, 50.0, scale])), y).backward()
+            optimizer.step()
+
+    return training
+
+
+def test_columns_of_very_different_sizes_explain_a_high_first_loss(recorded):
+    verdict = judge(record=recorded(loans()))
+    assert verdict.trend.word == "falling"
+    assert verdict.diagnoses[0].lead.code == "R09"
+    assert "R01" in verdict.diagnoses[0].explains
+    rule = find_rule("R09")
+    assert [tuple(way) for way in rule.remedy(verdict.diagnoses[0].lead)] == [(ChangeInputs("standardised"),)]
+
+
+def test_columns_that_a_layer_brings_to_one_size(codes):
+    assert codes(loans(nn.BatchNorm1d(4))) == set()
 
 
 def test_binary_labels_of_one_kind(codes):

@@ -155,6 +155,28 @@ def test_a_pad_id_among_the_targets_of_a_vocabulary(found):
     assert found(loss_of(0), model, x=tokens) == {}
 
 
+def tagging(ignored: int = -100, length: int | None = None) -> Loss:
+    """Words that are tagged 1 or 2, padded to a fixed length with word 0 and tag 0."""
+
+    def loss_of(m: nn.Module, _: Tensor) -> Tensor:
+        lengths = torch.full((16, 1), length) if length else torch.randint(2, 8, (16, 1))
+        real = torch.arange(20) < lengths
+        words = torch.randint(1, 30, (16, 20)) * real
+        tags = (1 + words % 2) * real
+        return F.cross_entropy(m(words).view(-1, 3), tags.view(-1), ignore_index=ignored)
+
+    return loss_of
+
+
+def test_tags_of_pads_are_as_many_as_the_pads(found):
+    model = nn.Sequential(nn.Embedding(30, 16, padding_idx=0), nn.Linear(16, 3))
+    assert "O15" in found(tagging(), model)
+    assert "O15" not in found(tagging(ignored=0), model)
+    assert "O15" not in found(tagging(length=7), model), "the same number every time may be one of something else"
+    unpadded = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 3))
+    assert "O15" not in found(tagging(), unpadded), "word 0 may be a word"
+
+
 def test_labels_of_a_classifier_on_text_are_no_pads(found):
     tokens = torch.randint(0, 20, (64, 12))
     model = nn.Sequential(nn.Embedding(20, 16, padding_idx=0), nn.Flatten(), nn.Linear(192, 2))
@@ -252,6 +274,35 @@ class TestConstantOutput:
     def test_a_short_or_learning_run(self, found):
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
         assert found(lambda m, x: F.cross_entropy(m(x), labels(x)), model, steps=60) == {}
+
+
+def test_the_targets_of_one_batch_are_not_those_of_all(found):
+    """Batches of one place each, whose targets are alike and far from those of other places."""
+
+    def by_place(m: nn.Module, x: Tensor) -> Tensor:
+        return F.mse_loss(m(torch.randn(64, 8)), torch.randn(()) + 0.02 * torch.randn(64, 1))
+
+    def far_away(m: nn.Module, x: Tensor) -> Tensor:
+        return F.mse_loss(m(torch.randn(64, 8)), 30 + torch.randn(()) + 0.02 * torch.randn(64, 1))
+
+    assert "R02" not in found(by_place, nn.Linear(8, 1), steps=40, rate=1e-3)
+    assert "R02" in found(far_away, nn.Linear(8, 1), steps=40, rate=1e-3)
+
+
+def test_an_edge_seen_after_the_first_nan_names_its_step(recorded):
+    steps = itertools.count()
+
+    def averaged(m: nn.Module, x: Tensor) -> Tensor:
+        kept = (torch.rand(64) < 0.5).float()
+        kept = kept * 0 if (now := next(steps)) == 5 or now >= 10 else kept
+        return (m(x).pow(2).mean(1) * kept).sum() / kept.sum()
+
+    verdict = judge(record=recorded(averaged, nn.Linear(8, 1), steps=14))
+    (numerics,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G15"]
+    (broken,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G10"]
+    assert "at step 6" in broken.message
+    assert "at step 11, and can have made what was not finite at step 6" in numerics.message
+    assert verdict.diagnoses[0].lead.code == "G15"
 
 
 def test_what_a_loss_call_tells(recorded):

@@ -250,6 +250,55 @@ def test_one_gradient_stepped_twice_is_found(found: Codes) -> None:
     assert found(training) == {"M10"}
 
 
+def test_one_gradient_stepped_twice_explains_a_run_that_breaks(recorded: Callable[[Callable[[], object]], Record]):
+    def training() -> None:
+        model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+        optimizers = SGD(model.parameters(), lr=3.0), AdamW(model.parameters(), lr=1e-3)
+        for _ in range(60):
+            step(model, *optimizers)
+
+    verdict = judge(record=recorded(training))
+    assert verdict.diagnoses[0].lead.code == "M10"
+    assert "G10" in verdict.diagnoses[0].explains
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        return self.mix(x)
+
+
+class PlainList(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [Block() for _ in range(3)]
+        self.last = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+def test_a_list_of_layers_called_in_several_lines_is_one_finding(
+    recorded: Callable[[Callable[[], object]], Record],
+) -> None:
+    def training() -> None:
+        model = PlainList()
+        optimizer = Adam(model.parameters(), lr=1e-3)
+        for _ in range(12):
+            step(model, optimizer)
+
+    (diagnosis,) = judge(record=recorded(training), rules=RULES).diagnoses
+    assert diagnosis.lead.code == "O02"
+    assert "12 parameters get gradients" in diagnosis.lead.message
+    assert "LayerNorm.weight, LayerNorm.bias, Linear.weight, Linear.bias" in diagnosis.lead.message
+
+
 def test_an_optimizer_built_anew_for_the_next_stage_is_fine(found: Codes) -> None:
     def training() -> None:
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Optimizer, lr_scheduler
+from torch.utils.data import DataLoader, Dataset
 
 import unstuck
 from tests.rules_in_run.pace_runs import Codes, Recorded, error, net, steps
@@ -141,6 +143,63 @@ def test_schedules_as_they_should_be(found: Codes, training: Callable[[], None])
     assert found(training) == set()
 
 
+class Rows(Dataset[tuple[Tensor, Tensor]]):
+    """Data of a class of the user's, whose length only the program itself asks for."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = torch.randn(count, 8)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.rows[index], self.rows[index].sum(0, keepdim=True)
+
+
+def in_epochs(
+    build: Callable[[Optimizer], lr_scheduler.LRScheduler], epochs: int, per_batch: bool, batches: int = 60
+) -> Callable[[], None]:
+    """Epochs over a loader, with the scheduler stepped behind every batch or every epoch."""
+
+    def run():
+        model, loader = net(), DataLoader(Rows(batches * 8), batch_size=8, shuffle=True)
+        optimizer = SGD(model.parameters(), lr=0.01)
+        scheduler = build(optimizer)
+        for _ in range(epochs):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+                if per_batch:
+                    scheduler.step()
+            if not per_batch:
+                scheduler.step()
+
+    return run
+
+
+DECAYS = [
+    lambda o: lr_scheduler.ExponentialLR(o, gamma=0.8),
+    lambda o: lr_scheduler.StepLR(o, step_size=2, gamma=0.1),
+]
+
+
+@pytest.mark.parametrize("build", DECAYS, ids=["exponential", "steps"])
+def test_a_decay_of_epochs_that_is_over_in_the_first_one(found: Codes, build: Callable[[Optimizer], object]):
+    assert found(in_epochs(build, 4, per_batch=True)) == {"O08", "R07"}
+
+
+@pytest.mark.parametrize("build", DECAYS, ids=["exponential", "steps"])
+def test_a_decay_of_epochs_stepped_once_per_epoch(found: Codes, build: Callable[[Optimizer], object]):
+    assert found(in_epochs(build, 4, per_batch=False)) == set()
+
+
+@pytest.mark.parametrize(("gamma", "epochs"), [(0.99, 3), (0.97, 1)])
+def test_a_decay_made_for_batches(found: Codes, gamma: float, epochs: int):
+    build = partial(lr_scheduler.ExponentialLR, gamma=gamma)
+    assert "O08" not in found(in_epochs(build, epochs, per_batch=True))
+
+
 def test_schedules_inside_others_are_not_neglected(found: Codes):
     def build(optimizer: Optimizer):
         warm_up = lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=10)
@@ -224,6 +283,16 @@ def test_a_rate_that_the_program_sets_over_the_schedule(found: Codes):
         steps(model, optimizer, 30, behind)
 
     assert found(overwritten) == {"O23"}
+
+
+def test_a_schedule_that_moves_after_the_last_step_looked_at(found: Codes):
+    def late():
+        model = net()
+        optimizer = SGD(model.parameters(), lr=0.01)
+        scheduler = lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        steps(model, optimizer, 58, lambda step: scheduler.step() if step in (52, 54, 56) else None)
+
+    assert found(late) == set()
 
 
 def test_a_rate_that_dies_without_any_scheduler(found: Codes):

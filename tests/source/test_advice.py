@@ -13,6 +13,7 @@ CASES = Path(__file__).parent / "cases"
 QUIET = {
     "o20_result_is_read.py": "O20",
     "m04_order_is_fine.py": "M04",
+    "one_epoch_for_both.py": "M04",
     "o05_modes_restored.py": "R06",
 }
 LIBRARY = """

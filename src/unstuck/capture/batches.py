@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.tensors import is_plain, is_whole, may_measure, reading
+from unstuck.capture.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import BatchSeen, InputFact
 
@@ -99,6 +99,7 @@ def _fact(name: str, tensor: Tensor) -> InputFact:
         mean=_number(finite.mean()),
         spread=_number(finite.std(correction=0)),
         broken=broken,
+        ids=counted(tensor) if is_whole(tensor) and tensor.dim() == 2 else None,
     )
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from unstuck.capture.named import MAIN, NamedLoss, named_losses
 from unstuck.capture.places import chain_of, is_ours
 from unstuck.capture.program import LaunchError, Program, find_module, find_script, set_stage
-from unstuck.capture.session import Listener, Session
+from unstuck.capture.session import Listener, RunStopped, Session
 from unstuck.capture.story import Story
 from unstuck.record import Writer
 
@@ -42,34 +42,62 @@ def launch(
     the program has ended.
     Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
     """
-    program = _find(target, as_module)
+    program = find_program(target, as_module)
     named = named_losses(losses, program, target)
     writer = Writer(record_path)
     session = Session(writer, named, every, listener, closely)
-    story = Story(writer, session)
-    story.begin(script=target, arguments=tuple(arguments), source=program.source())
-    session.install()
-    process = os.getpid()
-    try:
+    run = WatchedRun(program, target, arguments, writer, session)
+    return run.start(named, when_ended)
+
+
+class WatchedRun:
+    """One run of a program under a session, on record from its beginning to its end."""
+
+    def __init__(
+        self, program: Program, target: str, arguments: Sequence[str], writer: Writer, session: Session
+    ) -> None:
+        self._program = program
+        self._target = target
+        self._arguments = list(arguments)
+        self._writer = writer
+        self._session = session
+        self._story = Story(writer, session)
+
+    def start(self, losses: Sequence[NamedLoss] = (), when_ended: Callable[[], object] = lambda: None) -> int:
+        """Run it to its end and return its exit code."""
+        session = self._session
+        self._story.begin(script=self._target, arguments=tuple(self._arguments), source=self._program.source())
+        session.install()
+        process = os.getpid()
         try:
-            error = _run(program, list(arguments), session, named, when_ended)
-        except KeyboardInterrupt as again:  # pressed once more while the first one was on its way
-            when_ended()
-            error = again
-        exit_code = _exit_code(error)
-        _wait_for_threads()
-    finally:
-        session.remove()
-    if os.getpid() != process:
-        sys.exit(exit_code)  # a child the program forked: neither the record nor the report is its own
-    story.end(error, exit_code)
-    writer.close()
-    if writer.warning:
-        print(f"unstuck: {writer.warning}", file=sys.stderr)
-    return exit_code
+            try:
+                error = _run(self._program, self._arguments, session, losses, when_ended)
+            except KeyboardInterrupt as again:  # pressed once more while the first one was on its way
+                when_ended()
+                error = again
+            exit_code = _exit_code(error)
+            _wait_for_threads()
+        finally:
+            session.remove()
+        if os.getpid() != process:
+            sys.exit(exit_code)  # a child the program forked: neither the record nor the report is its own
+        self._close(error, exit_code)
+        return exit_code
+
+    def stop(self, reason: str) -> None:
+        """In the middle of the run: detach, and end the record. The program itself is left as it stands."""
+        self._session.remove()
+        self._close(RunStopped(reason), 0)
+
+    def _close(self, error: BaseException | None, exit_code: int) -> None:
+        self._story.end(error, exit_code)
+        self._writer.close()
+        if self._writer.warning:
+            print(f"unstuck: {self._writer.warning}", file=sys.stderr)
 
 
-def _find(target: str, as_module: bool) -> Program:
+def find_program(target: str, as_module: bool) -> Program:
+    """What `python target` or `python -m target` runs; its directory is put in front of `sys.path`."""
     if not as_module:
         program = find_script(target)
         _enter(program.directory)

@@ -21,10 +21,12 @@ _CACHE_LIMIT = 4096
 
 
 class Places:
-    """Finds call sites. Paths below the directory we started in are told relative to it."""
+    """Finds call sites. Paths below the directory we started in are told relative to it, and those of a copy of the
+    directory tree below `stage` as what they are copies of."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: str = "") -> None:
         self._directory = os.getcwd() + os.sep
+        self._stage = stage
         self._ranks: dict[str, int] = {}
         self._known: dict[tuple[int, int], tuple[CodeType, Place]] = {}
 
@@ -84,7 +86,7 @@ class Places:
         return Place(self._shown(code.co_filename), start, column + 1, end or start, end_column + 1, function)
 
     def _shown(self, filename: str) -> str:
-        return filename.removeprefix(self._directory)
+        return filename.removeprefix(self._directory).removeprefix(self._stage)
 
 
 def _rank_of(filename: str) -> int:

@@ -53,7 +53,8 @@ class Listener(Protocol):
 class Session:
     """Watches this process. torch is never imported by us: observers attach when the program imports it.
 
-    `every` asks for each so-manieth window to be recorded, `closely` for all those around one step.
+    `every` asks for each so-manieth window to be recorded, `closely` for all those around one step; `stage` is where
+    the program runs in a copy of the directory tree.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Session:
         every: int | None = None,
         listener: Listener | None = None,
         closely: int | None = None,
+        stage: str = "",
     ) -> None:
         self._sink = sink if listener is None else _both(sink, listener.heard)
         self._every, self._closely = every, closely
@@ -73,7 +75,7 @@ class Session:
         self._found: list[tuple[ModuleType, NamedLoss]] = []
         """Losses that were defined before torch was imported."""
         self._waiting: list[Callable[[], None]] = []
-        self.places = Places()
+        self.places = Places(stage)
         self.guard = Guard(self.note)
 
     @property

@@ -183,7 +183,7 @@ def _about_values(tensor: Tensor, class_axis: int | None) -> dict[str, Any]:
             totals = tensor.float().sum(class_axis)
             numbers["sums_to_one"] = bool((totals - 1).abs().max() < 1e-2)
         if has_examples:
-            numbers["classes"] = _counted(rows.argmax(class_axis))
+            numbers["classes"] = counted(rows.argmax(class_axis))
     return numbers
 
 
@@ -209,7 +209,7 @@ def _moments(rows: Tensor) -> tuple[float, float, float]:
 
 
 def _about_labels(tensor: Tensor, ignored: int | None) -> dict[str, Any]:
-    classes = _counted(tensor, in_order=tensor.dim() == 1, ignored=ignored)
+    classes = counted(tensor, in_order=tensor.dim() == 1, ignored=ignored)
     if not classes.total:
         return {"classes": classes}
     return {"low": min(classes.counts), "high": max(classes.counts), "classes": classes} | _ends(tensor, classes)
@@ -223,7 +223,8 @@ def _ends(tensor: Tensor, classes: ClassFact) -> dict[str, Any]:
     return {"low": int(low), "high": int(high)}
 
 
-def _counted(labels: Tensor, *, in_order: bool = False, ignored: int | None = None) -> ClassFact:
+def counted(labels: Tensor, *, in_order: bool = False, ignored: int | None = None) -> ClassFact:
+    """How often each of these whole numbers occurs, and in what order."""
     flat = labels.reshape(-1)
     if flat.numel() <= _FEW_LABELS:
         values = flat.tolist()

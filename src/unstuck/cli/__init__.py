@@ -12,8 +12,16 @@ from unstuck._version import __version__
 from unstuck.cli.common import BAD_INPUT, INTERNAL, HelpFormatter, Stop, apology
 
 VERBS = {
+    "diagnose": "find out why a script does not learn: watch it, try remedies, experiment",
     "lint": "find mistakes in scripts without running them",
     "run": "run a training script and say why it does not learn",
+    "overfit": "can the script's loop learn one batch by heart?",
+    "baseline": "does it learn anything from its inputs?",
+    "lr": "which learning rates does it learn with?",
+    "seeds": "is it reproducible, and how much is chance?",
+    "independence": "does one example's output depend on the others?",
+    "causality": "does a prediction see what comes after it?",
+    "prove": "try the remedy of everything that is found in a script",
     "check": "look at a model, its loss, optimizer and one batch before training",
     "surface": "show a loss on its own and say what is wrong with its shape",
     "report": "judge the record of an earlier run again",
@@ -63,12 +71,12 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {verb:<8}  {what}" for verb, what in VERBS.items())
+    verbs = "\n".join(f"  {verb:<12}  {what}" for verb, what in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="unstuck",
         usage="unstuck [-h] [--version] COMMAND ...",
         description="Finds why a PyTorch run does not learn, shows the evidence, and says what to change.",
-        epilog=f"commands:\n{verbs}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck run train.py",
+        epilog=f"commands:\n{verbs}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck diagnose train.py",
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )

@@ -79,7 +79,7 @@ def _back_in(home: str) -> Iterator[None]:
         os.chdir(there)
 
 
-def split_arguments(arguments: Sequence[str]) -> Split:
+def split_arguments(arguments: Sequence[str], with_value: Sequence[str] = WITH_VALUE) -> Split:
     """Our options come before the script; whatever follows it is the script's own, untouched."""
     words = list(arguments)
     index = 0
@@ -90,7 +90,7 @@ def split_arguments(arguments: Sequence[str]) -> Split:
             return Split(words[:index], rest[0] if rest else None, rest[1:], as_module=word == "-m")
         if not word.startswith("-"):
             return Split(words[:index], word, words[index + 1 :], as_module=False)
-        index += 2 if word in WITH_VALUE else 1
+        index += 2 if word in with_value else 1
     return Split(words, None, [], as_module=False)
 
 

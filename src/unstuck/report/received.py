@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, InputFact
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from unstuck.record import Record
 
 MOST_LINES = 3
@@ -31,3 +33,15 @@ def described(fact: InputFact) -> str:
     if len(fact.quantiles) == 5 and "float" in fact.dtype:
         words += f", half of it between {fact.quantiles[1]:.3g} and {fact.quantiles[3]:.3g}"
     return f"{words}, {fact.broken:.2%} of it not finite" if fact.broken else words
+
+
+def exhibit_sentences(folder: Path) -> tuple[str, ...]:
+    """What stands out in the data that an investigation kept: copies, classes, predictions. A sentence each."""
+    from unstuck.exhibits import read_table
+    from unstuck.report.exhibited import prediction_sentences, table_sentences, target_sentence
+
+    table = read_table(folder)
+    if table is None:
+        return ()
+    counts = (target_sentence(table.target),) if table.target is not None and table.target.counts else ()
+    return (*table_sentences(table), *counts, *prediction_sentences(table))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
@@ -24,6 +24,7 @@ SEEN = {
     Witness.SETUP: "in the live objects",
     Witness.RUN: "in the run",
     Witness.SURFACE: "in the surface",
+    Witness.EXPERIMENT: "in an experiment",
 }
 ENDED = {
     "finished": "finished",
@@ -40,8 +41,16 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
     """The whole report, for a terminal `width` columns wide."""
     width = max(width, 40)
     prose = min(width, PROSE)
+    return [*_heading(result, prose), *diagnosis_lines(result, width), *_closing(result, prose)]
+
+
+def diagnosis_lines(
+    result: Result, width: int, beside: Callable[[Diagnosis], list[Line]] = lambda diagnosis: []
+) -> list[Line]:
+    """Every diagnosis, each followed by what is known `beside` it."""
+    prose = min(width, PROSE)
     sources = Sources(result.changed, result.texts)
-    lines = _heading(result, prose)
+    lines: list[Line] = []
     for index, diagnosis in enumerate(result.verdict.diagnoses):
         lines += _title(result, index)
         above, below = result.verdict.diagnoses[:index], result.verdict.diagnoses[index + 1 :]
@@ -50,7 +59,9 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
             lines += _symptom(diagnosis, cause, prose)
         else:
             lines += _diagnosis(diagnosis, [other.lead.code for other in below], sources, width, prose)
-    return [*lines, *_closing(result, prose)]
+        if extra := beside(diagnosis):
+            lines[-1:] = [*extra, []]
+    return lines
 
 
 def _title(result: Result, index: int) -> list[Line]:
@@ -68,14 +79,14 @@ def _heading(result: Result, prose: int) -> list[Line]:
     if run is None:
         return []
     rule = "─── unstuck " + "─" * (prose - 12)
-    lines: list[Line] = [[], [(rule, "quiet")], *_wrapped(_run_sentence(run), prose)]
+    lines: list[Line] = [[], [(rule, "quiet")], *wrapped(_run_sentence(run), prose)]
     if result.verdict.trend and result.verdict.trend.steps:
-        lines += _wrapped(trend_sentence(result.verdict.trend), prose)
+        lines += wrapped(trend_sentence(result.verdict.trend), prose)
     for sentence in run.received:
-        lines += _wrapped(sentence, prose, "quiet")
+        lines += wrapped(sentence, prose, "quiet")
     if run.crash and not result.verdict.diagnoses:
         where = f" at {run.crash.place}" if run.crash.place else ""
-        lines += _wrapped(f"No rule explains the {run.crash.kind}{where}.", prose)
+        lines += wrapped(f"No rule explains the {run.crash.kind}{where}.", prose)
     return [*lines, []]
 
 
@@ -108,8 +119,8 @@ def _symptom(diagnosis: Diagnosis, cause: Diagnosis, prose: int) -> list[Line]:
     """What follows from something reported above is told in short: it goes when its cause goes."""
     where = f" (it shows at {diagnosis.lead.place})" if diagnosis.lead.place else ""
     lines = _headline(diagnosis, prose)
-    lines += _labelled("follows", f"from {cause.lead.code} above: mend that first{where}", prose)
-    return [*lines, *_labelled("more", diagnosis.lead.docs, prose, "command"), []]
+    lines += labelled("follows", f"from {cause.lead.code} above: mend that first{where}", prose)
+    return [*lines, *labelled("more", diagnosis.lead.docs, prose, "command"), []]
 
 
 def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, width: int, prose: int) -> list[Line]:
@@ -118,18 +129,18 @@ def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, wid
     if lead.place:
         lines += excerpt(lead.place, lead.related, sources, width)
     lines += _evidence(diagnosis.evidence, prose)
-    lines += _labelled("why", lead.cause, prose)
-    lines += _labelled("change", lead.fix.text, prose)
+    lines += labelled("why", lead.cause, prose)
+    lines += labelled("change", lead.fix.text, prose)
     if lead.fix.edits:
-        lines += _labelled("fix", _fixing_command(lead.fix), prose, "command")
+        lines += labelled("fix", _fixing_command(lead.fix), prose, "command")
     if lead.verify:
-        lines += _labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
+        lines += labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
     for witness, message in _other_witnesses(diagnosis).items():
         news = "" if lead.message.startswith(message.rstrip(".")) else f": {message}"
-        lines += _labelled("also", f"seen {SEEN[witness]}{news}", prose)
+        lines += labelled("also", f"seen {SEEN[witness]}{news}", prose)
     if symptoms := [code for code in diagnosis.explains if code in below]:
-        lines += _labelled("leads to", f"{', '.join(symptoms)}, reported below", prose)
-    return [*lines, *_labelled("more", lead.docs, prose, "command"), []]
+        lines += labelled("leads to", f"{', '.join(symptoms)}, reported below", prose)
+    return [*lines, *labelled("more", lead.docs, prose, "command"), []]
 
 
 def _fixing_command(fix: Fix) -> str:
@@ -165,7 +176,7 @@ def _evidence(evidence: Sequence[Evidence], prose: int) -> list[Line]:
         held = f"  (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
         where = f"  {item.place}" if item.place else ""
         value = _value(item).ljust(values) if held or where else _value(item)
-        lines += _hanging([(f"  {item.name:<{names}}  ", "quiet")], f"{value}{held}{where}", prose)
+        lines += hanging([(f"  {item.name:<{names}}  ", "quiet")], f"{value}{held}{where}", prose)
     return [*lines, []] if lines else []
 
 
@@ -195,11 +206,12 @@ def count(amount: int, what: str) -> str:
     return f"{amount:,} {what}" if amount == 1 else f"{amount:,} {what}s"
 
 
-def _labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:
-    return _hanging([(f"  {label:<8}  ", "label")], text, prose, style)
+def labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:
+    """`  label     text`, the text wrapped beside it."""
+    return hanging([(f"  {label:<8}  ", "label")], text, prose, style)
 
 
-def _hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
+def hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
     """`start`, then the text wrapped beside it. Indented lines of the text are code and stay as they are."""
     indent = sum(len(piece) for piece, _ in start)
     rows: list[str] = []
@@ -211,7 +223,8 @@ def _hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
     return [first, *([(" " * indent, ""), (row, style)] for row in rows[1:])]
 
 
-def _wrapped(text: str, prose: int, style: str = "") -> list[Line]:
+def wrapped(text: str, prose: int, style: str = "") -> list[Line]:
+    """A paragraph."""
     return [[(line, style)] for line in textwrap.wrap(text, prose, break_on_hyphens=False, break_long_words=False)]
 
 
@@ -219,24 +232,24 @@ def _closing(result: Result, prose: int) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
     for good in verdict.good_news:
-        lines += _wrapped(f"{good.lead.code} {good.lead.name}: {good.lead.message}", prose, "strong")
+        lines += wrapped(f"{good.lead.code} {good.lead.name}: {good.lead.message}", prose, "strong")
     for problem in result.errors:
-        lines += _wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
+        lines += wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
     for path in sorted(result.changed) if verdict.diagnoses else ():
-        lines += _wrapped(f"{path} is no longer what ran, so its lines are not shown.", prose)
-    lines += _wrapped(_outcome(result), prose, "strong")
+        lines += wrapped(f"{path} is no longer what ran, so its lines are not shown.", prose)
+    lines += wrapped(outcome(result), prose, "strong")
     if verdict.ignored:
-        lines += _wrapped(f"{count(len(verdict.ignored), 'finding')} ignored, by a comment on the line.", prose)
+        lines += wrapped(f"{count(len(verdict.ignored), 'finding')} ignored, by a comment on the line.", prose)
     if verdict.unconfirmed and result.run:
         more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
-        lines += _wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
+        lines += wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
     # Of a clean lint the number says enough; a run that does not learn is searched for what else was ruled out.
     if verdict.checked and (verdict.diagnoses or result.command != "lint"):
-        lines += _hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
+        lines += hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
     for sentence in verdict.not_checked:
-        lines += _hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
+        lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
     if result.run and result.run.record:
-        lines += _hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
+        lines += hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
     return lines
 
 
@@ -245,7 +258,8 @@ def problem_sentence(message: str, place: Place | None) -> str:
     return f"{place}: {message}" if place and place.path not in message else message
 
 
-def _outcome(result: Result) -> str:
+def outcome(result: Result) -> str:
+    """How much was found, in a sentence."""
     verdict = result.verdict
     where = f" in {count(result.files, 'file')}" if result.command == "lint" else ""
     if verdict.diagnoses:

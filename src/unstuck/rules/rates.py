@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from unstuck.record import Record
 
 Rates = list[tuple[int, tuple[float, ...]]]
+NOTHING = 0.002
+"""Of its peak: below this a rate moves nothing. Three drops by ten, the most that recipes ask for, end just below."""
 
 
 class Schedule(NamedTuple):
@@ -57,3 +59,14 @@ def rates_in_use(record: Record) -> dict[str, Rates]:
         if gauge.rates and optimizer:
             found.setdefault(optimizer, []).append((gauge.step, gauge.rates))
     return found
+
+
+def dead_from(rates: Rates) -> int | None:
+    """The step from which on every rate stays next to nothing; None if the last one does not."""
+    peak = max(max(now) for _, now in rates)
+    dead: int | None = None
+    for step, now in reversed(rates):
+        if max(now) > NOTHING * peak:
+            break
+        dead = step
+    return dead if peak > 0 else None

@@ -42,37 +42,44 @@ def _looks_at_the_batch(module: nn.Module) -> bool:
 def mixing(passes: Passes, inputs: Any, seen: Seen, axis: int) -> Leak | None:
     """The dependence of examples on one another along the axis they lie on, if there is any."""
     size = next(tensor for tensor in tensors_in(inputs) if tensor.dim()).shape[axis]
-    half = size // 2
-    changed = with_tensors(inputs, lambda tensor: _second_half_changed(tensor, axis, half))
-    leak = _leak(seen, passes.run(changed), axis, size, half)
+    # A recurrent layer that runs along the batch lets examples depend on earlier ones only.
+    halves = (slice(0, size // 2), slice(size - size // 2, size))
+    return next((leak for kept in halves if (leak := _into(kept, passes, inputs, seen, axis, size))), None)
+
+
+def _into(kept: slice, passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> Leak | None:
+    """What the examples that are kept take from the others."""
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, kept))
+    leak = _leak(seen, passes.run(changed), axis, size, kept)
     if leak is None or not passes.repeats(inputs, seen) or not _is_the_batch_axis(passes, inputs, seen, axis, size):
         return None
-    return passes.culprit(inputs, changed, lambda tensor: _first_half(tensor, axis, size, half), leak)
+    return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, kept), leak)
 
 
-def _leak(before: Seen, after: Seen, axis: int, size: int, half: int) -> Leak | None:
+def _leak(before: Seen, after: Seen, axis: int, size: int, kept: slice) -> Leak | None:
     for one, other in zip(before.outputs, after.outputs, strict=False):
         if one.dim() >= 2 and one.shape[0] == one.shape[1] == size:
             continue  # scores of pairs of examples
-        parts = [_first_half(tensor, axis, size, half) for tensor in (one, other)]
+        parts = [_part(tensor, axis, size, kept) for tensor in (one, other)]
         if parts[0] is not None and parts[1] is not None and (much := change([parts[0]], [parts[1]])) > 0:
             return Leak(axis, size, tuple(one.shape), much)
     return None
 
 
-def _first_half(tensor: Tensor, axis: int, size: int, half: int) -> Tensor | None:
-    return tensor.narrow(axis, 0, half) if tensor.dim() > axis and tensor.shape[axis] == size else None
+def _part(tensor: Tensor, axis: int, size: int, kept: slice) -> Tensor | None:
+    fits = tensor.dim() > axis and tensor.shape[axis] == size
+    return tensor.narrow(axis, kept.start, kept.stop - kept.start) if fits else None
 
 
-def _second_half_changed(tensor: Tensor, axis: int, half: int) -> Tensor:
-    """The examples of the first half once more, so that all are such as the model expects."""
+def _others_changed(tensor: Tensor, axis: int, kept: slice) -> Tensor:
+    """The examples that are kept once more, so that all are such as the model expects."""
     if tensor.dim() <= axis:
         return tensor
-    changed = tensor.clone()
-    rest = tensor.shape[axis] - half
-    again = torch.arange(rest, device=tensor.device) % half
-    changed.narrow(axis, half, rest).copy_(tensor.index_select(axis, again))
-    return changed
+    size, count = tensor.shape[axis], kept.stop - kept.start
+    order = torch.arange(size, device=tensor.device)
+    others = (order < kept.start) | (order >= kept.stop)
+    order[others] = kept.start + torch.arange(size - count, device=tensor.device) % count
+    return tensor.index_select(axis, order)
 
 
 def _is_the_batch_axis(passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> bool:
@@ -83,8 +90,9 @@ def _is_the_batch_axis(passes: Passes, inputs: Any, seen: Seen, axis: int, size:
     length = tensors[0].shape[1]
     if length < FEWEST or any(tensor.dim() < 2 or tensor.shape[1] != length for tensor in tensors):
         return True
-    changed = with_tensors(inputs, lambda tensor: _second_half_changed(tensor, 1, length // 2))
-    if _leak(seen, passes.run(changed), 1, length, length // 2) or not _keeps_axis(seen, length):
+    kept = slice(0, length // 2)
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, 1, kept))
+    if _leak(seen, passes.run(changed), 1, length, kept) or not _keeps_axis(seen, length):
         return True
     # Each column is on its own. A model that knows positions by column takes the rows for examples, and mixes them.
     return _moves_along(passes, inputs, seen, 0) and not _moves_along(passes, inputs, seen, 1)

@@ -62,11 +62,11 @@ def probe(
     from unstuck.capture.objects import Objects
     from unstuck.setup.groups import with_small_steps
 
-    _must_be_module(model)
+    must_be_module(model)
     objects = Objects()
     known = objects.model(model)
     objects.learn_names(known)
-    given = _as_list(optimizer)
+    given = as_list(optimizer)
     optimizers = [with_small_steps(item, objects.optimizer_seen(item, 0, None)) for item in given]
     events: list[Event] = []
     missing: tuple[ParameterFact, ...] = ()
@@ -112,7 +112,7 @@ def _try_out(
     from unstuck.setup.inputs import split
     from unstuck.setup.restore import untouched
 
-    _must_have_shapes(model)
+    must_have_shapes(model)
     inputs, target = split(batch)
     models = [model, loss_fn] if isinstance(loss_fn, nn.Module) else [model]
     ran = strays.Ran(models, (tensor for optimizer in optimizers for tensor in parameters_of(optimizer)))
@@ -140,7 +140,7 @@ def _try_out(
     )
 
 
-def _as_watched(loss_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def as_watched(loss_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A function such as `F.cross_entropy` under the name by which it is watched now."""
     from torch.nn import functional
 
@@ -171,8 +171,8 @@ def _step_under_watch(
             with _saying_who_called():
                 with ran.inside_the_model():
                     output = call(model, inputs)
-                loss = _as_watched(loss_fn)(output, target)
-            _must_be_tensor(loss)
+                loss = as_watched(loss_fn)(output, target)
+            must_be_tensor(loss)
             if loss.requires_grad:
                 with _saying_who_called():
                     loss.backward()
@@ -191,7 +191,8 @@ def _saying_who_called() -> Iterator[None]:
         raise
 
 
-def _must_be_module(model: Any) -> None:
+def must_be_module(model: Any) -> None:
+    """Raise if it is no module."""
     from torch import nn
 
     from unstuck.setup.inputs import described
@@ -200,7 +201,8 @@ def _must_be_module(model: Any) -> None:
         raise TypeError(f"model must be a torch.nn.Module, and this is {described(model)}.")
 
 
-def _must_be_tensor(loss: Any) -> None:
+def must_be_tensor(loss: Any) -> None:
+    """Raise if there is nothing to call backward() on."""
     from torch import Tensor
 
     from unstuck.setup.inputs import described
@@ -209,7 +211,8 @@ def _must_be_tensor(loss: Any) -> None:
         raise TypeError(f"loss_fn must return a tensor to call backward() on, and it returned {described(loss)}.")
 
 
-def _must_have_shapes(model: nn.Module) -> None:
+def must_have_shapes(model: nn.Module) -> None:
+    """Raise if a parameter has none yet."""
     from torch.nn.parameter import is_lazy
 
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
@@ -220,7 +223,8 @@ def _must_have_shapes(model: nn.Module) -> None:
         )
 
 
-def _as_list(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+def as_list(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+    """None, one or several, as a list."""
     from torch.optim import Optimizer
 
     if optimizer is None:

@@ -67,6 +67,8 @@ class _OptimizerState:
         self._before = {key: (kept, dict(kept)) for key, kept in optimizer.state.items() if isinstance(kept, dict)}
         tensors = (item for kept in optimizer.state.values() if isinstance(kept, dict) for item in kept.values())
         self._values = Values(item for item in tensors if isinstance(item, Tensor))
+        inside = (item for kept, _ in self._before.values() for item in kept.values())
+        self._containers = [(item, item.copy()) for item in inside if isinstance(item, dict | list | set)]
         self._groups = [(group, dict(group)) for group in optimizer.param_groups]
         self._attributes = _Attributes(optimizer)
 
@@ -74,8 +76,8 @@ class _OptimizerState:
         self._attributes.restore()
         for key in [key for key in self._state if key not in self._before]:
             del self._state[key]
-        for kept, before in (*self._before.values(), *self._groups):
-            _refill(kept, before)
+        for kept, before in (*self._before.values(), *self._containers, *self._groups):
+            refill(kept, before)
         self._values.restore()
 
 
@@ -110,9 +112,9 @@ class _Attributes:
         self._values = Values(v for v in self._before.values() if isinstance(v, Tensor) and _can_be_copied(v))
 
     def restore(self) -> None:
-        _refill(self._names, self._before)
+        refill(self._names, self._before)
         for value, before in self._containers:
-            _refill(value, before)
+            refill(value, before)
         self._values.restore()
 
 
@@ -120,7 +122,8 @@ def _can_be_copied(tensor: Tensor) -> bool:
     return not tensor.is_inference() and tensor.layout is torch.strided and not tensor.is_meta
 
 
-def _refill(container: Any, before: Any) -> None:
+def refill(container: Any, before: Any) -> None:
+    """Give a dict, list or set what it held before, if it holds something else."""
     if _holds_the_same(container, before):
         return
     container.clear()

@@ -35,13 +35,15 @@ class Findings:
         self.dropping: tuple[DropoutFact, ...] = ()
 
 
-def in_evaluation(model: nn.Module, loss_fn: Callable[[Any, Any], Any], inputs: Any, target: Any) -> Findings:
+def in_evaluation(
+    model: nn.Module, loss_fn: Callable[[Any, Any], Any], inputs: Any, target: Any, places: Places | None = None
+) -> Findings:
     """Run the batch in evaluation mode, as it is and changed. What such a pass raises is no mistake of the user's."""
     found = Findings()
     model = unwrap(model)
     with _in_silence(), contextlib.suppress(Exception):
         model.eval()
-        passes = Passes(model, loss_fn, target, Places())
+        passes = Passes(model, loss_fn, target, places or Places())
         seen = passes.run(inputs, losses=True)
         found.done.append("modes")
         found.dropping = _dropping(passes, inputs, seen)

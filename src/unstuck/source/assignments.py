@@ -32,10 +32,17 @@ class Assignments(Calls):
         value = self.evaluate(node.value)
         for target in node.targets:
             self.assign(target, value)
+            if isinstance(target, ast.Name):
+                self._settle(target.id, node.value)
         if self.loops and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
             name, sides = dotted(node.targets[0]), (dotted(node.value.left), dotted(node.value.right))
             if name and name in sides and isinstance(value, Tensor):
                 self._keep(name, value.inputs[1 - sides.index(name)], value, node)
+
+    def _settle(self, name: str, made: ast.expr) -> None:
+        """A name made straight from the parameters is as settled as they are; a literal is a flag to be flipped."""
+        settled = not self.frame.branches and not isinstance(made, ast.Constant) and self._is_settled(made)
+        (self.frame.settled.add if settled else self.frame.settled.discard)(name)
 
     def _keep(self, name: str, value: Value, result: Value, node: ast.AugAssign | ast.Assign) -> None:
         """A running sum over the turns of a loop took in one more tensor."""

@@ -49,6 +49,8 @@ class Frame(msgspec.Struct, eq=False):
     yielded: list[Value] = msgspec.field(default_factory=list)
     parameters: frozenset[str] = frozenset()
     """Names of the function's parameters, which may differ from one call to the next."""
+    settled: set[str] = msgspec.field(default_factory=set)
+    """Names of its own that follow from its parameters: `training = optimizer is not None`."""
     loops: list[ast.AST] = msgspec.field(default_factory=list)
     """The loops being read, outermost first."""
     branches: int = 0

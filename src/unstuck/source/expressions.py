@@ -173,9 +173,9 @@ class Expressions(ReaderState):
         return UNKNOWN
 
     def _conditional(self, node: ast.IfExp) -> Value:
-        test = self.evaluate(node.test)
-        if isinstance(test, Const) and self._is_settled(node.test):
-            return self.evaluate(node.body if test.value else node.orelse)
+        known = self.known(node.test)
+        if known is not None:
+            return self.evaluate(node.body if known else node.orelse)
         then, other = self._way(node.body), self._way(node.orelse)
         if then[1] or other[1]:
             condition, negated = condition_key(node.test)
@@ -190,6 +190,18 @@ class Expressions(ReaderState):
             return self.evaluate(node), self.block
         finally:
             self.block = outer
+
+    def known(self, test: ast.expr) -> bool | None:
+        """Which way a condition certainly goes in this call, if that can be said."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self.known(test.operand)
+            return None if inner is None else not inner
+        if isinstance(test, ast.BoolOp):
+            parts = [self.known(part) for part in test.values]
+            decisive = isinstance(test.op, ast.Or)
+            return decisive if decisive in parts else None if None in parts else not decisive
+        value = self.evaluate(test)
+        return bool(value.value) if isinstance(value, Const) and self._is_settled(test) else None
 
     def _is_settled(self, test: ast.expr) -> bool:
         """Is a condition that is constant now constant for good?"""

@@ -59,9 +59,9 @@ class Statements(Assignments):
             return self.execute(node.body)
         if self._asks_for_gradient_of_cut(node.test):
             return self.execute(node.orelse)
-        test = self.evaluate(node.test)
-        if isinstance(test, Const) and self._is_settled(node.test):
-            return self.execute(node.body if test.value else node.orelse)
+        known = self.known(node.test)
+        if known is not None:
+            return self.execute(node.body if known else node.orelse)
         then: Block = []
         other: Block = []
         then_names, then_falls = self._read_branch(node.body, then)
@@ -83,12 +83,13 @@ class Statements(Assignments):
         return History(self.evaluate(test.value)).detached
 
     def _is_settled(self, test: ast.expr) -> bool:
-        """A literal, or an argument of this very call: anything else that is constant now may change later."""
+        """A literal, or what the arguments of this very call say: anything else constant now may change later."""
         if isinstance(test, ast.Compare):
             test = test.left
         if not isinstance(test, ast.Name):
             return isinstance(test, ast.Constant)
-        return test.id in self.frame.parameters and not any(test.id in _stored_names(loop) for loop in self.frame.loops)
+        settled = test.id in self.frame.parameters or test.id in self.frame.settled
+        return settled and not any(test.id in _stored_names(loop) for loop in self.frame.loops)
 
     def _read_branch(self, body: Sequence[ast.stmt], block: Block) -> tuple[dict[str, Value], bool]:
         before = self.scope.names
@@ -184,15 +185,20 @@ class Statements(Assignments):
         if not isinstance(value, Instance):
             return off, unknown or "grad" in ast.unparse(node) or isinstance(value, Choice)
         if value.last in ("no_grad", "inference_mode"):
-            mode = value.args[0] if value.args else Const(True)
-            return (self.place(node), False) if isinstance(mode, Const) and mode.value else (None, True)
+            always = not value.args and not value.kwargs
+            return (self.place(node), False) if always or self._is_told(value, node, True) else (None, True)
         if value.last == "enable_grad":
             return None, False
         if value.last == "set_grad_enabled":
-            enabled = value.args[0] if value.args else UNKNOWN
-            known_off = isinstance(enabled, Const) and not enabled.value
-            return (self.place(node), False) if known_off else (None, True)
+            return (self.place(node), False) if self._is_told(value, node, False) else (None, True)
         return off, unknown
+
+    def _is_told(self, mode: Instance, node: ast.expr, wanted: bool) -> bool:
+        """Is a switch of gradient recording certainly given this? A flag that is constant now may change later."""
+        if not mode.args or not isinstance(node, ast.Call) or not node.args:
+            return False
+        told = mode.args[0]
+        return isinstance(told, Const) and bool(told.value) is wanted and self._is_settled(node.args[0])
 
     def _try(self, node: ast.Try) -> bool:
         falls = self.execute(node.body) and self.execute(node.orelse)

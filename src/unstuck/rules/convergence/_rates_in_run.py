@@ -73,7 +73,8 @@ def _zero(optimizer: str, rates: Rates, place: Place | None) -> Iterator[Trouble
 
 def _without_effect(record: Record, schedule: Schedule, used: dict[str, Rates]) -> Iterator[Trouble]:
     """The schedule moved, and the rates at the steps did not."""
-    seen, moved = schedule.seen, {step.rates for step in schedule.steps}
+    last = max((step for rates in used.values() for step, _ in rates), default=0)
+    seen, moved = schedule.seen, {step.rates for step in schedule.steps if step.step < last}
     flat = {name: {now for _, now in rates} for name, rates in used.items() if len(rates) >= LONG}
     if len(moved) < 3 or not flat or any(len(values) > 1 for values in flat.values()):
         return

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Event, OptimizerStep, Place, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.findings import Evidence, Severity
 from unstuck.lazy import pattern
+from unstuck.rules import dynamics
 from unstuck.rules.accumulation import micro_windows, step_windows, usual
 from unstuck.rules.crashes import crash_of
-from unstuck.rules.rates import Schedule, finished, rates_in_use, schedules
+from unstuck.rules.feeding import trained_on
+from unstuck.rules.rates import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
+from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -22,6 +25,8 @@ LENGTHS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "Polynomia
 FEWEST = 10
 AGAIN = 1.5
 """Stepped this many times as often as it is long, a schedule was made for another unit."""
+FELT = 0.95
+"""A decay made for epochs lowers the rate at least this far in the epochs of the run."""
 SKIPPED = "The first learning rate of the schedule is skipped, and every later one comes a step too early."
 UNMOVED = "Only step() changes the learning rate, so it stayed where it started."
 TOO_LONG = "Each step() moves a schedule on by one, whatever happened in between, so the run ended long before it."
@@ -70,7 +75,7 @@ def troubles(record: Record) -> Iterator[Trouble]:
         yield from _early(record, schedule)
         yield from _never(record, schedule, known)
         pace = _pace(record, schedule)
-        trouble = _twice(record, pace) or _mismatch(pace) if pace is not None else None
+        trouble = _twice(record, pace) or _mismatch(pace) or _gone_in_a_pass(record, pace) if pace is not None else None
         if trouble is not None:
             yield trouble
 
@@ -216,6 +221,41 @@ def _mismatch(pace: Pace) -> Trouble | None:
             f"Step it once per epoch, or build it with {name} = the number of step() calls of the whole run.",
         )
     return _barely_moved(pace, said, length)
+
+
+def _gone_in_a_pass(record: Record, pace: Pace) -> Trouble | None:
+    """Stepped for every batch, a decay made for epochs brings the rate to nothing before the first one is over."""
+    seen, loaders = pace.schedule.seen, trained_on(record)
+    epochs = loaders[0].passes if len(loaders) == 1 else 0
+    if epochs < 2 or _decayed(seen, epochs) > FELT:
+        return None
+    optimizer, rates = next(iter(rates_in_use(record).items()))
+    dead, batches = dead_from(rates), pace.steps * pace.micro // epochs
+    per_batch = _about(pace.calls, pace.steps) or _about(pace.calls, pace.micro * pace.steps)
+    if dead is None or not per_batch:
+        return None
+    taken = dead - seen.step
+    if taken > batches / pace.micro or taken > pace.steps / 2 or _still_learns(record, optimizer, dead):
+        return None
+    made = ", ".join(f"{name}={seen.numbers[name]:g}" for name in ("step_size", "gamma") if name in seen.numbers)
+    return _trouble(
+        pace,
+        f"{seen.kind}({made}) is stepped for every batch: after {taken} of the {batches} batches of the first epoch "
+        f"the learning rate was below {NOTHING:.1%} of where it began.",
+        "Each step() multiplies the rate once more. Made for epochs and stepped for batches, the decay of the whole "
+        "run is over within the first epoch, and from then on the weights stay as they are.",
+        "Call scheduler.step() once per epoch, behind the loop over batches.",
+    )
+
+
+def _decayed(seen: SchedulerSeen, count: int) -> float:
+    """What a decay by a factor makes of the rate in so many steps; 1 for schedules of other kinds."""
+    every = {"ExponentialLR": 1.0, "StepLR": seen.numbers.get("step_size", 0.0)}.get(seen.kind, 0.0)
+    return float(seen.numbers.get("gamma", 1.0) ** (count // every)) if every else 1.0
+
+
+def _still_learns(record: Record, optimizer: str, dead: int) -> bool:
+    return trend_of([loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]).word == "falling"
 
 
 def _barely_moved(pace: Pace, said: str, length: int) -> Trouble | None:

@@ -14,7 +14,7 @@ from unstuck.lazy import pattern
 from unstuck.source.facts import SchedulerMade
 from unstuck.source.knowledge import is_scheduler
 from unstuck.source.trace import Located, Loop, located
-from unstuck.source.values import Instance, Value, alternatives
+from unstuck.source.values import Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -30,6 +30,8 @@ LENGTHS = {
 }
 """The argument that says how many times a scheduler is to be stepped, and its position."""
 EPOCHS = pattern(r"([\w.]+\.)?(n_?|num_?|max_?|total_?)?(train_?)?epochs?(_?num|_?n)?", re.I)
+
+EPOCH = pattern(r"_?(i_?|n_?|curr?(ent)?_)?epoch(_?(i|n|num|idx|index))?", re.I)
 
 
 class Length(msgspec.Struct, eq=False):
@@ -71,6 +73,27 @@ def _meaning(script: Script, value: ast.expr) -> str:
     return found[0] if len(found) == 1 else text
 
 
+def decay_of(made: SchedulerMade) -> tuple[str, float] | None:
+    """The text of a decay by a factor, and the factor of one step() on average, if both are written down."""
+    given, kwargs = made.scheduler.args, made.scheduler.kwargs
+    if made.scheduler.last == "ExponentialLR":
+        every, gamma = 1.0, _number(given[1] if len(given) > 1 else kwargs.get("gamma"))
+        text = f"ExponentialLR(gamma={gamma})"
+    elif made.scheduler.last == "StepLR":
+        every = _number(given[1] if len(given) > 1 else kwargs.get("step_size"))
+        gamma = _number(given[2] if len(given) > 2 else kwargs.get("gamma", Const(0.1)))
+        text = f"StepLR(step_size={every:g}, gamma={gamma})"
+    else:
+        return None
+    return (text, gamma ** (1 / every)) if every >= 1 and gamma > 0 else None
+
+
+def _number(value: Value | None) -> float:
+    """A number that is written down; 0 if it is not."""
+    number = value.value if isinstance(value, Const) else None
+    return number if isinstance(number, int | float) else 0.0
+
+
 class Cadence(msgspec.Struct, eq=False):
     """Where a scheduler is stepped and where its optimizer is."""
 
@@ -83,6 +106,15 @@ class Cadence(msgspec.Struct, eq=False):
             outer = [loop for loop in item.loops[:-1] if _runs_over(loop, epochs)]
             varying = any(branch.varies for branch, _ in item.branches)
             if not outer or varying or _runs_over(item.loops[-1], epochs):
+                return None
+        return outer[0] if self.scheduler else None
+
+    def per_batch_in_epochs(self) -> Loop | None:
+        """The loop over epochs, if the scheduler is stepped in a loop inside it together with the optimizer."""
+        beside = {item.loops for item in self.optimizer}
+        for item in self.scheduler:
+            outer = [loop for loop in item.loops[:-1] if _is_over_epochs(loop)]
+            if not outer or _is_over_epochs(item.loops[-1]) or item.branches or item.loops not in beside:
                 return None
         return outer[0] if self.scheduler else None
 
@@ -106,6 +138,11 @@ def _runs_over(loop: Loop, epochs: str) -> bool:
     if epochs.isdigit():
         return re.search(rf"range\((0, )?{epochs}\)", header) is not None
     return re.search(rf"range\(.*(?<![\w.]){re.escape(epochs)}(?!\w)", header) is not None
+
+
+def _is_over_epochs(loop: Loop) -> bool:
+    """Is it `for epoch in ...`?"""
+    return isinstance(loop.node, ast.For) and EPOCH.fullmatch(ast.unparse(loop.node.target)) is not None
 
 
 def cadence_of(script: Script, made: SchedulerMade) -> Cadence | None:

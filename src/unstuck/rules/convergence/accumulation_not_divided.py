@@ -29,7 +29,7 @@ rule = Rule(
     name="accumulation-not-divided",
     title="gradients of N micro-batches summed, with no division by N or by another number",
     severity=Severity.ERROR,
-    explains=("O07", "O22", "G08", "G10", "G05"),
+    explains=("G05", "G08", "G10", "G18", "M14", "O07", "O22", "O25", "R08"),
     needs=(Backward, OptimizerStep),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep
@@ -18,6 +18,7 @@ from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import Called
@@ -27,7 +28,7 @@ rule = Rule(
     name="actual-lr",
     title="a learning rate of zero, one that its schedule does not reach, or get_lr() printed in its place",
     severity=Severity.ERROR,
-    explains=("O01", "O07"),
+    explains=("O01", "O07", "O22", "R08"),
     needs=(OptimizerStep,),
 )
 
@@ -123,3 +124,11 @@ def in_run(record: Record) -> Iterator[Finding]:
             evidence=trouble.evidence,
             severity=trouble.severity,
         )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The rate stays where it begins."""
+    from unstuck.interventions import NoSchedule
+
+    yield (NoSchedule(),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
@@ -11,6 +11,7 @@ from unstuck.rule import Rule
 from unstuck.rules import objects
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -18,7 +19,7 @@ rule = Rule(
     name="adam-eps-underflow",
     title="an eps of Adam that is 0, or becomes 0 in the precision of its state",
     severity=Severity.ERROR,
-    explains=("G10", "G08", "M14", "O22"),
+    explains=("G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
     needs=(OptimizerSeen,),
 )
 
@@ -84,3 +85,11 @@ def _finding(witness: Witness, optimizer: OptimizerSeen, group: GroupFact, dtype
         evidence=[Evidence("eps", group.eps or 0.0), Evidence("precision of the state", dtype)],
         severity=Severity.WARNING if zero and dtype != "float16" else Severity.ERROR,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The usual eps."""
+    from unstuck.interventions import SetOption
+
+    yield (SetOption("eps", 1e-8),)

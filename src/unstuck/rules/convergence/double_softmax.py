@@ -15,6 +15,7 @@ from unstuck.source.syntax import imported_names, last_name, parent_of, uses
 from unstuck.source.values import Tensor, Value
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -189,3 +190,11 @@ def _finding(
         severity=Severity.ADVICE if harmless else None,
         confidence=Confidence.CERTAIN if softmax else Confidence.LIKELY,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The loss is given logits."""
+    from unstuck.interventions import GiveLoss
+
+    yield (GiveLoss("undo-softmax"),)

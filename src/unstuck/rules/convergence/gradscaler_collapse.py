@@ -17,7 +17,7 @@ rule = Rule(
     name="gradscaler-collapse",
     title="the scale of GradScaler falls toward 1 and steps are left out",
     severity=Severity.ERROR,
-    explains=("O07", "O22"),
+    explains=("O07", "O22", "R08"),
     needs=(ScalerUpdate,),
 )
 

@@ -22,6 +22,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, W
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import objects
+from unstuck.rules.convergence._cut_in_run import cut_beginning
 from unstuck.source.flow import History, first_cut, papers_over, producers
 from unstuck.source.values import Tensor, Value, members
 
@@ -34,7 +35,7 @@ rule = Rule(
     name="loss-detached",
     title="the loss is cut off the graph before backward()",
     severity=Severity.ERROR,
-    explains=("O01", "O02", "O07", "O22", "G09", "G18"),
+    explains=("G09", "G18", "O01", "O07", "O22", "R08"),
     needs=(Backward,),
 )
 
@@ -50,7 +51,7 @@ FIX = "Back-propagate the loss tensor itself, and use {cut} only on the copy tha
 EventType = TypeVar("EventType", bound=Event)
 
 CUT_FIX = (
-    "Between these layers and the loss, remove what cuts the graph (detach(), .data, no_grad(), argmax, round); if "
+    "Between these layers and the loss, remove what cuts the graph (detach(), .data, numpy(), no_grad(), argmax); if "
     "that is meant, freeze them with requires_grad_(False)."
 )
 UNUSED = (
@@ -173,6 +174,30 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield _hand_made(events, leaves, empty)
     else:
         yield from _never_reached(record)
+        yield from _cut_inside(record)
+
+
+def _cut_inside(record: Record) -> Iterator[Finding]:
+    """The layers before a cut never get a gradient, those behind it learn."""
+    cut = cut_beginning(record)
+    if cut is None:
+        return
+    names = objects.listed(cut.names)
+    yield rule.finding(
+        Witness.RUN,
+        f"{len(cut.names)} of {cut.trainable} trainable parameters of {cut.model} never got a gradient, though their "
+        f"layers ran in every step watched ({names}).",
+        cause=f"The graph is cut between them and {cut.first_learning}: {CAUSE}",
+        fix=CUT_FIX,
+        subject=Subject("parameter", names),
+        place=cut.place,
+        evidence=[
+            Evidence("trainable parameters without a gradient", f"{len(cut.names)} of {cut.trainable}"),
+            Evidence("optimizer steps", cut.steps),
+        ],
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+    )
 
 
 def _never_reached(record: Record) -> Iterator[Finding]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, StateLoaded, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics
+from unstuck.rules import dynamics, range_test
 from unstuck.rules.gradients import clip_always_on, vanishing_gradients
 
 if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -102,3 +104,35 @@ def has_other_reason(record: Record) -> bool:
         return True
     healthy = (dynamics.median([norm for _, norm in dynamics.grad_norms(record)]) or 0.0) > HEALTHY
     return not healthy or vanishing_gradients.judged(record) is not None
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The range test puts the rate a decade or more under the productive band, and trainings above it come further."""
+    if experiment.name != "lr" or experiment.verdict != "too low":
+        return
+    band = range_test.told(experiment)
+    yield rule.finding(
+        Witness.EXPERIMENT,
+        f"The learning rate {band.own:.3g} lies a factor of {band.lowest / band.own:,.0f} under the productive band, "
+        f"{band.words}{range_test.comparison(experiment)}.",
+        cause=CAUSE,
+        fix=f"Set the learning rate to about {dynamics.rounded(band.suggested)}.",
+        subject=Subject("optimizer", band.optimizer),
+        evidence=range_test.evidence(experiment),
+        confidence=Confidence.CERTAIN if experiment.measures.get("trainings") else Confidence.LIKELY,
+    )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The suggested rate; else a higher one, so that a step is about a thousandth of the weights; else a hundred times
+    as high."""
+    from unstuck.interventions import SetRate
+
+    if factor := range_test.factor(finding):
+        yield (SetRate(factor),)
+    ratio = finding.number("largest change of a weight in a step, as a share of it")
+    if ratio:
+        yield (SetRate(float(f"{min(1e4, max(10.0, dynamics.USUAL / ratio)):.1g}")),)
+    yield (SetRate(100.0),)

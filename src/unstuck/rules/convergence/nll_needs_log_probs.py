@@ -15,6 +15,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Group, Tensor
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -23,7 +24,7 @@ rule = Rule(
     name="nll-needs-log-probs",
     title="NLLLoss on raw scores or plain probabilities",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "M14", "G08", "G10", "R01", "R08"),
+    explains=("G08", "G10", "G18", "M14", "O01", "O07", "O25", "R01", "R08"),
     needs=(LossCall,),
 )
 
@@ -183,3 +184,11 @@ def _seen(witness: Witness, calls: Sequence[LossCall], given: str, cause: str, f
         evidence=evidence,
         confidence=Confidence.CERTAIN,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The loss is given logarithms, of scores or of probabilities."""
+    from unstuck.interventions import GiveLoss
+
+    yield (GiveLoss("log" if "probabilit" in finding.message else "log-softmax"),)

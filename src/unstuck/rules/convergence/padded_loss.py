@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, LossCall, ModelSeen, ModuleFact, OperationFact
+from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, ModuleFact, OperationFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
@@ -27,7 +28,7 @@ rule = Rule(
     name="padded-loss",
     title="pad positions take part in the loss",
     severity=Severity.WARNING,
-    explains=("R01", "O07"),
+    explains=("O07", "R01", "R02", "R08", "R09"),
     needs=(LossCall,),
 )
 
@@ -43,6 +44,7 @@ LEARNED = (
 MASKED_MEAN = Subject("loss", "masked mean")
 PER_POSITION = ("nllloss", "nllloss2d", "mseloss", "binarycrossentropy", "binarycrossentropywithlogits", "smoothl1loss")
 FEWEST_PADS = 0.05
+FEWEST_BATCHES = 3
 SEQUENCE = ("view", "reshape", "flatten")
 
 
@@ -149,8 +151,10 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _diluted_in_run(backward, mean.share or 0.0)
             break
     vocabularies = [module for module in loss_calls.embeddings(record.of(ModelSeen)) if "padding_idx" in module.numbers]
+    batches = [batch for batch in record.of(BatchSeen) if batch.model] if vocabularies else []
     for calls in loss_calls.trained(record.of(LossCall), ("cross_entropy", "nll_loss")) if vocabularies else ():
-        yield from _learned_in_run(calls, vocabularies)
+        found = list(_learned_in_run(calls, vocabularies))
+        yield from found or _tagged(calls, batches, {int(module.numbers["padding_idx"]) for module in vocabularies})
 
 
 def _masked_mean(backward: Backward) -> OperationFact | None:
@@ -196,6 +200,53 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
                 confidence=Confidence.LIKELY,
             )
             return
+
+
+def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> Iterator[Finding]:
+    """In every batch looked at, one class has exactly as many targets as there are pads among the inputs."""
+    once = {call.step: call for call in calls if sum(other.step == call.step for other in calls) == 1}
+    for pad in sorted(pads):
+        pairs = [
+            (fact.ids.counts.get(pad, 0), call)
+            for batch in batches
+            for fact in batch.inputs
+            if fact.ids is not None and (call := once.get(batch.step)) is not None and _is_one_each(fact.ids, call)
+        ]
+        # Were their number always the same, it could be that of something else.
+        if len(pairs) < FEWEST_BATCHES or len({often for often, _ in pairs}) < 2:
+            continue
+        share = sum(often for often, _ in pairs) / sum(math.prod(loss_calls.wanted(call).shape) for _, call in pairs)
+        same = [label for label in range(loss_calls.classes_of(calls[0])) if _matches(label, pairs)]
+        if share >= FEWEST_PADS and len(same) == 1:
+            yield _tagged_finding(calls[0], pad, same[0], 100 * share, len(pairs))
+            return
+
+
+def _is_one_each(ids: ClassFact, call: LossCall) -> bool:
+    """Is there one target for each input, none of them left out or weighted?"""
+    classes = loss_calls.wanted(call).classes
+    return classes is not None and classes.total == ids.total and not call.weighted and call.reduction != "none"
+
+
+def _matches(label: int, pairs: list[tuple[int, LossCall]]) -> bool:
+    counts = [(often, loss_calls.wanted(call).classes) for often, call in pairs]
+    return all(classes is not None and classes.counts.get(label, 0) == often for often, classes in counts)
+
+
+def _tagged_finding(call: LossCall, pad: int, label: int, share: float, batches: int) -> Finding:
+    return rule.finding(
+        Witness.RUN,
+        f"{share:.3g} % of the targets of {call.loss} stand for padding: in every batch, class {label} has as many "
+        f"targets as there are pads (id {pad}) among the inputs.",
+        cause=LEARNED,
+        fix=f"Tell the loss to leave it out: ignore_index={label}.",
+        subject=Subject("call", f"{call.loss} at {call.place}"),
+        place=call.place,
+        evidence=[
+            Evidence("targets that stand for padding", round(share, 1), "%", round(100 * FEWEST_PADS, 1)),
+            Evidence("batches compared", batches),
+        ],
+    )
 
 
 def _share(call: LossCall, label: int) -> float:

@@ -20,6 +20,7 @@ from unstuck.rule import Rule
 from unstuck.rules.convergence import _optimizer_source as source
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -28,7 +29,7 @@ rule = Rule(
     name="params-not-in-optimizer",
     title="parameters that should be trained and that no optimizer holds",
     severity=Severity.ERROR,
-    explains=("O01", "O03", "O07", "O22"),
+    explains=("O01", "O03", "O07", "O22", "R08"),
     needs=(ModelSeen, OptimizerSeen),
 )
 
@@ -88,13 +89,25 @@ def in_run(record: Record) -> Iterator[Finding]:
         return
     if _steps_find_nothing(record):
         yield from _nothing_trainable(Witness.RUN, setup)
-    for seen in _latest(record.of(UntrainedGradients)):
-        yield from _untrained(seen, setup)
+    latest = _latest(record.of(UntrainedGradients))
+    for seen in latest:
+        yield from _untrained(seen, setup) if seen.place is None else ()
+    for calls in _by_function(latest):
+        yield _unregistered(Witness.RUN, *calls)
 
 
 def _latest(events: Iterable[UntrainedGradients]) -> list[UntrainedGradients]:
     """The last word on each place: later reports take in what earlier ones named."""
     return list({event.place: event for event in events}.values())
+
+
+def _by_function(events: Iterable[UntrainedGradients]) -> list[list[UntrainedGradients]]:
+    """Layers of one list are called in several lines of one forward()."""
+    found: dict[tuple[str, str], list[UntrainedGradients]] = {}
+    for event in events:
+        if event.place is not None:
+            found.setdefault((event.place.document, event.place.function), []).append(event)
+    return list(found.values())
 
 
 def _steps_find_nothing(record: Record) -> bool:
@@ -144,9 +157,6 @@ def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
 
 
 def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
-    if seen.place is not None:
-        yield _unregistered(Witness.RUN, seen)
-        return
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
     missing = [fact for fact in seen.parameters if fact.key not in held]
     if not missing:
@@ -156,9 +166,10 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     yield _not_held(Witness.RUN, missing, setup, (Evidence("largest gradient norm among them", largest),))
 
 
-def _unregistered(witness: Witness, seen: UntrainedGradients) -> Finding:
-    names = _listed([fact.name for fact in seen.parameters])
-    count = len(seen.parameters)
+def _unregistered(witness: Witness, *calls: UntrainedGradients) -> Finding:
+    parameters = list({fact.key: fact for seen in calls for fact in seen.parameters}.values())
+    names = _listed(list(dict.fromkeys(fact.name for fact in parameters)))
+    count = len(parameters)
     what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
         witness,
@@ -167,10 +178,11 @@ def _unregistered(witness: Witness, seen: UntrainedGradients) -> Finding:
         "optimizer gets them.",
         fix="Create the layers in __init__ and keep them as attributes, in nn.ModuleList or nn.ModuleDict.",
         subject=Subject("module", names),
-        place=seen.place,
+        place=calls[0].place,
+        related=[seen.place for seen in calls[1:]],
         evidence=(
             Evidence("parameters not registered", count),
-            Evidence("numbers never trained", _count(seen.parameters)),
+            Evidence("numbers never trained", _count(parameters)),
         ),
     )
 
@@ -233,3 +245,11 @@ def _count(parameters: Iterable[ParameterFact]) -> int:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:NAMES_SHOWN])
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The optimizer is given what it lacks."""
+    from unstuck.interventions import AddParameters
+
+    yield (AddParameters(),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
@@ -13,6 +14,7 @@ from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
 from unstuck.rules.convergence import _schedule_in_run as schedule_in_run, _schedule_length as schedules
+from unstuck.rules.rates import NOTHING
 from unstuck.rules.windows import windows
 from unstuck.source.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
@@ -21,6 +23,7 @@ from unstuck.source.trace import Happened, Hidden, Located, Loop, Path, events_i
 from unstuck.source.values import Instance, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -29,12 +32,14 @@ rule = Rule(
     name="scheduler-misuse",
     title="a learning-rate scheduler stepped out of order, at the wrong pace, or never",
     severity=Severity.ERROR,
-    explains=("O07", "O23", "R07"),
+    explains=("O07", "O22", "O23", "R07", "R08"),
     needs=(SchedulerSeen,),
 )
 
 SEEN = (OptimizerStep, SchedulerStep)
 ON_PURPOSE = schedule_in_run.ON_PURPOSE
+STEEPEST_PER_BATCH = 0.97
+"""A rate multiplied by this is below 0.2 % of itself after 204 batches; decays made for batches are far slower."""
 PLAIN_NAMES = pattern(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
 OWN_SCHEDULER = pattern(r"class \w*(Sched|LR|Warm)|def step\(")
 HARMLESS_USE = r"\.(get_last_lr|get_lr|state_dict|load_state_dict|last_epoch|base_lrs|optimizer|print_lr)\b"
@@ -55,6 +60,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for made in script.facts.schedulers:
         yield from _pace(script, made, calls)
+        yield from _decay(script, made, calls)
         yield from _never(script, made)
 
 
@@ -192,6 +198,25 @@ def _pace(script: Script, made: SchedulerMade, calls: dict[Place, Called]) -> It
         yield from _per_micro_batch(script, made, length)
 
 
+def _decay(script: Script, made: SchedulerMade, calls: dict[Place, Called]) -> Iterator[Finding]:
+    """A decay so steep that it can only be meant for epochs, stepped behind every batch."""
+    decay, cadence = schedules.decay_of(made), schedules.cadence_of(script, made)
+    epochs = cadence.per_batch_in_epochs() if cadence is not None else None
+    if decay is None or cadence is None or epochs is None or decay[1] > STEEPEST_PER_BATCH:
+        return
+    places = [item.item.event.place for item in cadence.scheduler]
+    if any(calls[place].node.args or calls[place].node.keywords for place in places if place in calls):
+        return
+    gone = math.ceil(math.log(NOTHING) / math.log(decay[1]))
+    yield _finding(
+        f"{decay[0]} is stepped for every batch, not for every epoch.",
+        f"Each step() multiplies the rate once more: after {gone} batches it is below {NOTHING:.1%} of where it began.",
+        Fix("Call scheduler.step() once per epoch, behind the loop over batches."),
+        places[0],
+        (made.place, epochs.place),
+    )
+
+
 def _per_micro_batch(script: Script, made: SchedulerMade, length: schedules.Length) -> Iterator[Finding]:
     for window in windows(script) if "/" in length.meaning else ():
         divided = re.search(rf"//?\s*(\w+\.)*{re.escape(window.every.rpartition('.')[2])}\b", length.meaning)
@@ -261,3 +286,11 @@ def in_run(record: Record) -> Iterator[Finding]:
             severity=trouble.severity,
             confidence=Confidence.CERTAIN if trouble.severity is Severity.ERROR else Confidence.LIKELY,
         )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The rate stays where it begins."""
+    from unstuck.interventions import NoSchedule
+
+    yield (NoSchedule(),)

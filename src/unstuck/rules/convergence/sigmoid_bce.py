@@ -15,6 +15,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -177,3 +178,11 @@ def _seen(witness: Witness, calls: Sequence[LossCall], maker: str, plain: bool) 
         severity=(Severity.WARNING if saturated else Severity.ADVICE) if plain else None,
         confidence=Confidence.CERTAIN if maker else Confidence.LIKELY,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The loss is given logits."""
+    from unstuck.interventions import GiveLoss
+
+    yield (GiveLoss("undo-sigmoid"),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from unstuck.events import (
     Event,
     Forward,
     LossCall,
+    NonFinite,
     OptimizerSeen,
     OptimizerStep,
     Place,
@@ -28,6 +30,7 @@ from unstuck.source.values import Instance, Value
 from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -36,7 +39,7 @@ rule = Rule(
     name="step-order",
     title="zero_grad, backward and step out of order, or one of them missing",
     severity=Severity.ERROR,
-    explains=("O01", "O03", "O07", "O22", "G08", "G10", "M14"),
+    explains=("G08", "G10", "G18", "M14", "O01", "O03", "O07", "O22", "O25", "O26", "R08"),
     needs=(Backward,),
 )
 
@@ -231,7 +234,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     steps = [event for event in events if isinstance(event, OptimizerStep)]
     if steps:
         yield from _empty_steps(events, steps)
-        yield from _piled_up(events, steps)
+        # Of gradients that are no numbers any more nobody can tell whether they were carried over.
+        broken = min((event.step for event in record.of(NonFinite)), default=math.inf)
+        yield from _piled_up([event for event in events if event.step < broken], steps)
     else:
         yield from _no_step(record, events)
 
@@ -321,3 +326,16 @@ def _finding(
     return rule.finding(
         witness, message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Clear, keep or step, whichever is missing."""
+    from unstuck.interventions import ClearGradients, KeepGradients, TakeSteps
+
+    if finding.cause in (WIPED, EARLY):
+        yield (KeepGradients(),)
+    elif finding.cause == PILED:
+        yield (ClearGradients(),)
+    elif finding.cause == MISSING:
+        yield (TakeSteps(),)

@@ -21,7 +21,7 @@ rule = Rule(
     name="update-ratio",
     title="updates far from a thousandth of the weights for long, or one tensor moving 100 times as fast as its peers",
     severity=Severity.WARNING,
-    explains=("O25", "O26", "R08"),
+    explains=("R08",),
     needs=(OptimizerStep, TensorGauges),
 )
 

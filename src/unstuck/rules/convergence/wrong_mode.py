@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Forward, Setup
@@ -14,6 +14,7 @@ from unstuck.rules.convergence import _always_on_dropout as dropout, _mode_in_lo
 from unstuck.source.edit import Editor, Edits, fix_with
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -202,3 +203,12 @@ def _still_dropping(setup: Setup) -> Iterator[Finding]:
 
 def _heeds_mode(kind: str, numbers: dict[str, float]) -> bool:
     return numbers.get("p", 0) > 0 if "Dropout" in kind else "BatchNorm" in kind and bool(numbers.get("momentum"))
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Of training in evaluation mode; evaluations leave the training as it is."""
+    from unstuck.interventions import TrainingMode
+
+    if "evaluat" not in finding.message:
+        yield (TrainingMode(),)

@@ -28,7 +28,7 @@ EXTREME = 1e3
 NOTABLE = 30.0
 """Said only of a run that suffers."""
 FEWEST_LAYERS = 3
-STRONG, WEAK = 4.0, 0.1
+STRONG, WEAK = 4.0, 0.2
 """A layer whose output is that many times its input is part of it."""
 SQUASHING = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
 CAUSE = (

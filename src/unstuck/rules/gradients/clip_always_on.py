@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place
@@ -12,6 +12,7 @@ from unstuck.rules import dynamics
 from unstuck.source.knowledge import LARGEST_LIMIT
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -19,7 +20,7 @@ rule = Rule(
     name="clip-always-on",
     title="every step is clipped to a threshold far below the usual gradient norm",
     severity=Severity.WARNING,
-    explains=("O07", "O22", "R08"),
+    explains=("G09", "O07", "O22", "R08"),
     needs=(OptimizerStep, Clip),
 )
 
@@ -27,6 +28,12 @@ FEWEST = 20
 ALWAYS = 0.95
 FAR = 10.0
 """Times the threshold, in the typical step."""
+VERY_FAR = 100.0
+SLOW_STEPS = 200
+SLOW_FALL = 0.4
+"""A fall of at most this share of the loss, in so many steps and still going on, is slow."""
+SLOW_PACE = 0.3
+"""Of the usual change of a weight."""
 CAUSE = (
     "Clipping is meant for the rare spike. When every gradient is cut to the same small norm, each step has the length "
     "lr * max_norm whatever the slope is, and that is too short to get anywhere."
@@ -46,21 +53,39 @@ def in_run(record: Record) -> Iterator[Finding]:
 def judged(record: Record) -> list[Place | None]:
     """Which lines cap every step. Optimizers that divide by the size of past gradients do not mind."""
     optimizer = dynamics.sole_optimizer(record)
-    if optimizer is None or dynamics.is_adaptive(optimizer) or dynamics.trend(record).word not in dynamics.STUCK:
+    if optimizer is None or dynamics.is_adaptive(optimizer):
         return []
+    stuck = dynamics.trend(record).word in dynamics.STUCK
+    if not stuck and not _is_slow(record):
+        return []
+    far = FAR if stuck else VERY_FAR
     found = []
     for place, clips in clips_by_place(record).items():
         cut = sum(norm > bound for norm, bound in clips)
         usual = dynamics.median([norm for norm, _ in clips]) or 0.0
-        if len(clips) >= FEWEST and cut >= ALWAYS * len(clips) and usual >= FAR * clips[-1][1]:
+        if len(clips) >= FEWEST and cut >= ALWAYS * len(clips) and usual >= far * clips[-1][1]:
             found.append(place)
     return found
+
+
+def _is_slow(record: Record) -> bool:
+    """Does the loss go down steadily, and by little for so many steps, with updates far below the usual?"""
+    values = [value for _, value in dynamics.losses(record)]
+    trend, pace = dynamics.trend(record), dynamics.median([ratio for _, ratio in dynamics.pace(record)])
+    if trend.word != "falling" or trend.steps < SLOW_STEPS or trend.first is None or trend.last is None:
+        return False
+    if pace is None or pace > SLOW_PACE * dynamics.USUAL:
+        return False
+    middle = dynamics.median(values[int(0.45 * len(values)) : int(0.55 * len(values))]) or 0.0
+    fall = trend.first - trend.last
+    return 0 < fall <= SLOW_FALL * trend.first and middle - trend.last >= 0.3 * fall
 
 
 def _finding(record: Record, place: Place | None, norms: list[float], limit: float, cut: int) -> Finding:
     trend = dynamics.trend(record)
     usual, high = dynamics.median(norms) or 0.0, dynamics.quantile(norms, 0.9) or 0.0
-    moves = "crawls" if trend.word == "crawling" else "is flat"
+    words = {"crawling": "crawls", "flat": "is flat"}
+    moves = words.get(trend.word, f"has only come from {trend.first:.3g} to {trend.last:.3g} in {trend.steps} steps")
     return rule.finding(
         Witness.RUN,
         f"{cut} of {len(norms)} steps were clipped to {limit:.3g}, while the typical norm is {usual:.3g}, "
@@ -87,3 +112,11 @@ def clips_by_place(record: Record) -> dict[Place | None, list[tuple[float, float
         if clip.kind == "norm" and clip.norm is not None and clip.limit is not None and 0 < clip.limit < LARGEST_LIMIT:
             found.setdefault(clip.place, []).append((clip.norm, clip.limit))
     return found
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """No clipping at all."""
+    from unstuck.interventions import NoClipping
+
+    yield (NoClipping(),)

@@ -14,6 +14,7 @@ from unstuck.source.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Path
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -22,7 +23,7 @@ rule = Rule(
     name="clip-misplaced",
     title="gradients clipped after step(), before backward(), or when there are none",
     severity=Severity.ERROR,
-    explains=("G08", "G10", "G05", "M14", "O22"),
+    explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
     needs=(Clip,),
 )
 
@@ -153,3 +154,12 @@ def _finding(
 ) -> Finding:
     subject = Subject("call", f"gradient clipping at {place}")
     return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=place, evidence=evidence)
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The same limit, before the step."""
+    from unstuck.interventions import ClipGradients
+
+    limits = [item.threshold for item in finding.evidence if isinstance(item.threshold, float)]
+    yield (ClipGradients(limits[0] if limits else 1.0),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from unstuck.source import knowledge
 from unstuck.source.trace import Happened, Loop, events_in, reads_all
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -25,7 +26,7 @@ rule = Rule(
     name="clip-missing",
     title="recurrent, transformer or policy-gradient training without gradient clipping",
     severity=Severity.ERROR,
-    explains=("G08", "G10", "G18", "O22", "O25"),
+    explains=("G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep,),
 )
 
@@ -130,3 +131,11 @@ def _trained(record: Record) -> str:
     signs = {value > 0 for _, value in dynamics.losses(record) if value == value and value}
     # The loss of a policy gradient is none of torch's, and it changes its sign with the advantage.
     return named or ("a policy" if len(signs) == 2 and not any(record.of(LossCall)) else "")
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The usual limit."""
+    from unstuck.interventions import ClipGradients
+
+    yield (ClipGradients(1.0),)

@@ -23,6 +23,7 @@ from unstuck.source.trace import Happened, Hidden, Path, events_in, located, pat
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -31,7 +32,7 @@ rule = Rule(
     name="clip-scaled-gradients",
     title="gradients clipped or applied while GradScaler still has them multiplied",
     severity=Severity.ERROR,
-    explains=("G05", "G08", "G10", "M14", "O22"),
+    explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
     needs=(Backward,),
 )
 
@@ -391,3 +392,11 @@ def _finding(
         severity=severity,
         confidence=confidence,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Unscaled first."""
+    from unstuck.interventions import UnscaleBeforeClip
+
+    yield (UnscaleBeforeClip(),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place
@@ -12,6 +12,7 @@ from unstuck.rules import dynamics, harm
 from unstuck.rules.gradients.clip_always_on import clips_by_place
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -19,7 +20,7 @@ rule = Rule(
     name="clip-too-loose",
     title="clipping never acts while gradients spike and the loss is hurt by it",
     severity=Severity.ERROR,
-    explains=("G08", "G10", "G18", "O22", "O25"),
+    explains=("G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, Clip),
 )
 
@@ -75,3 +76,11 @@ def _finding(record: Record, place: Place | None, limit: float, worst: harm.Spik
         ],
         severity=Severity.ERROR if worst.after is None else Severity.WARNING,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The usual limit."""
+    from unstuck.interventions import ClipGradients
+
+    yield (ClipGradients(1.0),)

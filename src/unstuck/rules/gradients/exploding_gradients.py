@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, TensorGauges
@@ -12,6 +12,7 @@ from unstuck.rule import Rule
 from unstuck.rules import dynamics, harm
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -19,7 +20,7 @@ rule = Rule(
     name="exploding-gradients",
     title="gradients explode: huge, in spikes or growing, and the loss is hurt by it",
     severity=Severity.ERROR,
-    explains=("G10", "G18", "O22", "O25", "R08"),
+    explains=("G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, TensorGauges),
 )
 
@@ -113,3 +114,12 @@ def top_layers(record: Record, step: int) -> list[str]:
         if measured:
             found.append((measured[-1], series.name))
     return [f"{name} {norm:.3g}" for norm, name in sorted(found, reverse=True)[:3]]
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Clipped to the usual limit; else a tenth of the rate."""
+    from unstuck.interventions import ClipGradients, SetRate
+
+    yield (ClipGradients(1.0),)
+    yield (SetRate(0.1),)

@@ -26,7 +26,7 @@ rule = Rule(
     name="saturating-depth",
     title="deep stack of sigmoid or tanh, or over 20 layers, without normalisation or skips",
     severity=Severity.WARNING,
-    explains=("G09", "O07", "O22", "O25"),
+    explains=("G09", "G18", "O07", "O22", "O25", "O26", "R08"),
 )
 
 LAYERS = pattern(r"(^|\.)(Lazy)?(Linear|Conv[123]d)$")

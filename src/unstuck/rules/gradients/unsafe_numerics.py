@@ -148,33 +148,47 @@ def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
 def in_run(record: Record) -> Iterator[Finding]:
     """Operations behind a loss that were given numbers at their edge, and one that made the first NaN."""
     told: set[str] = set()
+    broken = next(record.of(NonFinite), None)
     for backward in record.of(Backward):
+        earlier = broken if broken is not None and broken.step < backward.step else None
         for fact in backward.graph.operations if backward.graph is not None else ():
             name = SAME.get(fact.name, fact.name)
-            if (name,) in FORMULAS and name not in told:
+            # What is seen after the first NaN may be its work, unless it can have made it.
+            if (name,) in FORMULAS and name not in told and (earlier is None or name in _suspects(earlier)):
                 told.add(name)
-                yield _reached(name, fact, backward.place, backward.step)
+                yield _reached(name, fact, backward.place, backward.step, earlier)
     for event in record.of(NonFinite):
-        name = event.suspects[0].partition("Backward")[0].lower() if len(event.suspects) == 1 else ""
-        name = SAME.get(name, name)
+        name = next(iter(_suspects(event)), "") if len(event.suspects) == 1 else ""
         if (name,) in FORMULAS and name not in told and event.low is not None:
             fact = OperationFact(name, low=event.low, high=event.high)
-            yield _reached(name, fact, event.place, event.step, broke=True)
+            yield _reached(name, fact, event.place, event.step, event)
 
 
-def _reached(name: str, fact: OperationFact, place: Place | None, step: int, *, broke: bool = False) -> Finding:
+def _suspects(event: NonFinite) -> set[str]:
+    """The operations that can have made it."""
+    names = [node.partition("Backward")[0].lower() for node in event.suspects]
+    return {SAME.get(name, name) for name in names}
+
+
+def _reached(
+    name: str, fact: OperationFact, place: Place | None, step: int, broken: NonFinite | None = None
+) -> Finding:
     chains = [chain for chain in FORMULAS if (name, *fact.behind)[: len(chain)] == chain]
     form, fix = FORMULAS[max(chains, key=len)]
     low, high = ("infinity" if end is None else f"{end:.3g}" for end in (fact.low, fact.high))
     span = f"{low} to {high}"
     what = {"div": "denominators", "exp": "results"}.get(name, "numbers")
-    then = "made a NaN or infinity" if broke else f"came to its edge, {EDGES.get(name, '0')}"
+    edge = f"came to its edge, {EDGES.get(name, '0')}, at step {step + 1}"
+    if broken is not None and broken.step == step:
+        edge = f"made a NaN or infinity at step {step + 1}"
+    elif broken is not None:
+        edge = f"{edge}, and can have made what was not finite at step {broken.step + 1}"
     return rule.finding(
         Witness.RUN,
-        f"{form} on the way to the loss {then} at step {step}: it had {what} from {span}.",
+        f"{form} on the way to the loss {edge}: it had {what} from {span}.",
         cause="There its value or its slope is not finite, and one such number makes every gradient behind it NaN.",
         fix=fix,
         subject=Subject("call", name),
         place=place,
-        evidence=[Evidence(what, span), Evidence("step", step)],
+        evidence=[Evidence(what, span), Evidence("step", step + 1)],
     )

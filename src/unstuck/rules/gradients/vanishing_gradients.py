@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import OptimizerStep, TensorGauges
+from unstuck.events import Activations, ModelSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics
@@ -19,7 +19,7 @@ rule = Rule(
     name="vanishing-gradients",
     title="gradients vanish on their way to the first layers while the loss is stuck",
     severity=Severity.WARNING,
-    explains=("G18", "O07", "O22", "O26", "R08"),
+    explains=("G18", "O07", "O22", "R08"),
     needs=(OptimizerStep, TensorGauges),
 )
 
@@ -35,9 +35,12 @@ CAUSE = (
     "Each layer passes on less gradient than it was given, and over the depth that multiplies; the first layers get "
     "almost none and stay as they were initialised."
 )
+SQUASHING = frozenset(("sigmoid", "tanh", "logsigmoid", "softsign", "hardtanh", "hardsigmoid"))
+REPLACE = "Use ReLU or GELU in place of sigmoid and tanh, initialise for them"
+KEEP = "Initialise the weights for the activations"
 FIX = (
-    "Use ReLU or GELU in place of sigmoid and tanh, initialise for them (nn.init.kaiming_normal_), put LayerNorm or "
-    "BatchNorm into each block and skip connections around it; a higher learning rate alone does not help."
+    "{} (nn.init.kaiming_normal_), put LayerNorm or BatchNorm into each block and skip connections around it; a higher "
+    "learning rate alone does not help."
 )
 
 
@@ -73,7 +76,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         Witness.RUN,
         message,
         cause=CAUSE,
-        fix=FIX,
+        fix=FIX.format(REPLACE if _squashes(record) else KEEP),
         subject=Subject("parameter", fading.first),
         place=dynamics.model_place(record),
         related=(dynamics.step_place(record),),
@@ -83,6 +86,13 @@ def in_run(record: Record) -> Iterator[Finding]:
             Evidence("norm of all gradients", fading.total, "", NOTHING),
         ],
     )
+
+
+def _squashes(record: Record) -> bool:
+    """Does the model hold, or call, activations that flatten out at both ends?"""
+    held = {module.kind.lower() for model in record.of(ModelSeen) for module in model.modules}
+    called = {kind for event in record.of(Activations) for kind in event.kinds}
+    return bool(SQUASHING & (held | called))
 
 
 @dynamics.remembered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, Place, ZeroGrad
@@ -15,6 +15,7 @@ from unstuck.source.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -119,3 +120,11 @@ def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
             return []
         found.append(zeros[-1])
     return found
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Nothing is cleared inside a window."""
+    from unstuck.interventions import KeepGradients
+
+    yield (KeepGradients(),)

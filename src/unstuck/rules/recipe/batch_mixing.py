@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from unstuck.events import Setup
 from unstuck.facts import Leak
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
 
 rule = Rule(
     code="R04",
@@ -32,11 +36,22 @@ BATCH_FIRST = "Build {module} ({kind}) with batch_first=True, or give it the seq
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Half of the batch was exchanged in evaluation mode, and the outputs for the other half changed."""
     leak = setup.trial.between_examples if setup.trial else None
-    if leak is None:
-        return
+    if leak is not None:
+        yield _finding(Witness.SETUP, leak)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The same was done with the first batch of the script."""
+    leak = experiment.probe.between_examples if experiment.name == "independence" and experiment.probe else None
+    if leak is not None:
+        yield _finding(Witness.EXPERIMENT, leak)
+
+
+def _finding(witness: Witness, leak: Leak) -> Finding:
     half = leak.size // 2
-    yield rule.finding(
-        Witness.SETUP,
+    return rule.finding(
+        witness,
         f"With other examples beside them the outputs for {half} of {leak.size} examples change, in eval mode by up "
         f"to {leak.change:.2g} times their spread{_where(leak)}.",
         cause=CAUSE,

@@ -13,9 +13,10 @@ from unstuck.rules import dynamics
 from unstuck.rules.dynamics import median
 from unstuck.rules.feeding import trained_on, training_losses
 from unstuck.rules.harm import harm
-from unstuck.rules.recipe import _label_flags as labels
+from unstuck.rules.recipe import _label_flags as labels, init_loss
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -23,7 +24,7 @@ rule = Rule(
     name="data-red-flags",
     title="inputs or labels that cannot teach: broken, alike, badly scaled, of one class, other than in evaluation",
     severity=Severity.ERROR,
-    explains=("G10", "G08", "G09", "G18", "O07", "O22", "O25", "O26", "R08", "M13"),
+    explains=("G05", "G07", "G08", "G09", "G10", "G18", "M13", "M14", "O07", "O22", "O25", "O26", "R01", "R08"),
     needs=(BatchSeen,),
 )
 
@@ -40,7 +41,14 @@ FEWEST_NUMBERS = 8
 MISMATCH = 5.0
 FEWEST_STEPS = 30
 """Fewer steps are no training that could suffer."""
+LONG = 100
+LAST_CALLS = 9
+ABOVE = 1.2
+"""Times the loss of a guess: a loss above it after that many steps has learned nothing yet."""
+ORDERS = 100.0
+"""Times the loss of a guess at the start."""
 SCALE = "Initial weights are made for inputs of a size about 1; these make the first layer's outputs and gradients {}."
+SCALE_OF = "scale of inputs"
 RESCALE = "Bring the inputs to mean 0 and deviation 1 (images: x / 255, then normalise), in training and after it."
 
 
@@ -68,7 +76,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
-        if consequence:
+        if consequence or (consequence := _above_a_guess(record)):
             yield from _scale(Witness.RUN, batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
@@ -84,6 +92,20 @@ def _consequence(record: Record) -> str:
         return f"the loss {hurt.word}"
     trend = dynamics.trend(record)
     return f"the loss is {trend.word}" if trend.word in dynamics.SUFFERING and trend.steps >= FEWEST_STEPS else ""
+
+
+def _above_a_guess(record: Record) -> str:
+    """A loss that began orders above a guess, or that never came below one; it may have fallen all the time."""
+    for first in init_loss.judged(record) if not dynamics.alternating(record) else ():
+        guess = init_loss.guess_of(first)[0]
+        calls = [call for call in training_losses(record, first.loss) if call.place == first.place]
+        last = median([call.value for call in calls[-LAST_CALLS:] if call.value is not None])
+        began = f"the loss begins at {first.value:.3g}, where a guess costs {guess:.3g}"
+        if last is not None and last > ABOVE * guess and calls[-1].step >= LONG:
+            return f"{began}, and is at {last:.3g} after {calls[-1].step} steps"
+        if first.value is not None and first.value > ORDERS * guess:
+            return began
+    return ""
 
 
 def _non_finite(record: Record) -> Iterator[Finding]:
@@ -144,7 +166,7 @@ def _scale(witness: Witness, batch: BatchSeen, consequence: str) -> Iterator[Fin
         + (f", and {consequence}." if consequence else "."),
         cause=SCALE.format(f"{'that much larger' if large else 'next to nothing'}"),
         fix=RESCALE,
-        subject=Subject("call", f"scale of inputs at {batch.place}"),
+        subject=Subject("call", f"{SCALE_OF} at {batch.place}"),
         place=batch.place,
         evidence=[Evidence("root mean square of the inputs", size, threshold=LARGE if large else SMALL)],
         severity=Severity.WARNING if consequence else Severity.ADVICE,
@@ -254,3 +276,12 @@ def _is_worse(record: Record, event: Evaluated) -> bool:
     values = [call.value for call in training_losses(record, event.loss) if call.value is not None]
     usual = median(values[-max(5, len(values) // 4) :])
     return usual is not None and event.value is not None and event.value > 1.5 * abs(usual)
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Inputs of size 1, where their size is the matter; other data cannot be mended from outside."""
+    from unstuck.interventions import ChangeInputs
+
+    if finding.subject.name.startswith(SCALE_OF):
+        yield (ChangeInputs("standardised"),)

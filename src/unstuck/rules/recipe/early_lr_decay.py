@@ -9,7 +9,7 @@ from unstuck.events import OptimizerStep, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics
-from unstuck.rules.rates import Rates, Schedule, finished, rates_in_use, schedules
+from unstuck.rules.rates import Rates, Schedule, dead_from, finished, rates_in_use, schedules
 from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ rule = Rule(
     needs=(OptimizerStep,),
 )
 
-NOTHING = 0.002
-"""Of its peak: below this a rate moves nothing. Three drops by ten, the most that recipes ask for, end just below."""
 REST = 1 / 3
 """Recipes end low; a third of the run at nothing is no ending."""
 FEWEST = 20
@@ -38,7 +36,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     if not finished(record):
         return
     for optimizer, rates in rates_in_use(record).items():
-        dead = _dead_from(rates)
+        dead = dead_from(rates)
         last = _steps_taken(record, rates)
         makers = [schedule for schedule in schedules(record) if schedule.seen.optimizer == optimizer and schedule.steps]
         if dead is None or last < FEWEST or last - dead < REST * last or _waits_for_a_metric(makers):
@@ -46,17 +44,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         after = [loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]
         if trend_of(after).word != "falling":
             yield _finding(record, optimizer, rates, dead, makers, after)
-
-
-def _dead_from(rates: Rates) -> int | None:
-    """The step from which on every rate stays next to nothing; None if the last one does not."""
-    peak = max(max(now) for _, now in rates)
-    dead: int | None = None
-    for step, now in reversed(rates):
-        if max(now) > NOTHING * peak:
-            break
-        dead = step
-    return dead if peak > 0 else None
 
 
 def _steps_taken(record: Record, rates: Rates) -> int:

@@ -38,6 +38,8 @@ MOST = 0.5
 """Shares of a run that go into it."""
 FEWEST_STEPS = 20
 FEWEST_WASTED = 10
+FEWEST_BATCHES = 5
+"""Whose targets must be known before something is said of them all."""
 CAUSE = (
     "A bias set before training costs nothing; learned, it takes all steps until then, since the gradient of every "
     "example points the same way and what tells them apart is drowned. The loss curve looks like a hockey stick."
@@ -60,7 +62,7 @@ class Bias(msgspec.Struct, frozen=True):
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The first predictions of the probed batch against its targets."""
     for calls in loss_calls.trained(setup.losses, LOSSES):
-        bias = _bias(calls)
+        bias = _bias(calls, 1)
         if bias is not None:
             yield _finding(Witness.SETUP, calls[0], bias, setup.models, "", Severity.ADVICE)
 
@@ -71,7 +73,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     if not loss_calls.starts_fresh(record) or dynamics.alternating(record):
         return
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
-        bias = _bias(calls) if calls[0].step == 0 else None
+        bias = _bias(calls, FEWEST_BATCHES) if calls[0].step == 0 else None
         wasted = _wasted(calls, bias.reached) if bias is not None else None
         if bias is not None and wasted is not None:
             last = calls[-1].step
@@ -96,29 +98,44 @@ def _wasted(calls: Sequence[LossCall], reached: float) -> int | None:
 LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits")
 
 
-def _bias(calls: Sequence[LossCall]) -> Bias | None:
+def _bias(calls: Sequence[LossCall], batches: int) -> Bias | None:
     first = calls[0]
     has_bias = loss_calls.given(first).made_by.startswith(("AddmmBackward", "ConvolutionBackward"))
     if not has_bias or first.reduction != "mean" or first.weighted or first.value is None:
         return None
     if first.loss == "mse_loss":
-        # One line may serve many time steps, each with targets of its own.
-        found = [_of_values(call, call.value or 0.0) for call in loss_calls.looked_at(calls) if call.step == first.step]
+        found = [_of_values(same, batches) for same in _by_turn(loss_calls.looked_at(calls))]
         known = [bias for bias in found if bias is not None]
         return max(known, key=lambda bias: bias.reached) if known and len(known) == len(found) else None
     return _of_classes(calls, first.value) if first.loss == "cross_entropy" else _of_positives(calls, first.value)
 
 
-def _of_values(call: LossCall, value: float) -> Bias | None:
-    given, target = loss_calls.given(call), loss_calls.wanted(call)
-    if given.mean is None or target.mean is None or not target.spread or given.shape != target.shape:
+def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
+    """One line may serve many time steps, each with targets of its own: the first calls of all steps, the second..."""
+    by_step: dict[int, list[LossCall]] = {}
+    for call in calls:
+        by_step.setdefault(call.step, []).append(call)
+    steps = list(by_step.values())
+    turns = range(len(steps[0]) if steps else 0)
+    return [[step[turn] for step in steps if len(step) == len(steps[0])] for turn in turns]
+
+
+def _of_values(calls: Sequence[LossCall], batches: int) -> Bias | None:
+    """By the targets of all batches: those of one may be alike and far from the others'."""
+    given, first = loss_calls.given(calls[0]), loss_calls.wanted(calls[0])
+    targets = [loss_calls.wanted(call) for call in calls]
+    means = [fact.mean for fact in targets if fact.mean is not None and fact.spread is not None]
+    if given.mean is None or len(means) < max(batches, len(targets)) or given.shape != first.shape:
         return None
-    gap, variance = target.mean - given.mean, target.spread**2
+    mean = sum(means) / len(means)
+    within = sum((fact.spread or 0.0) ** 2 for fact in targets) / len(targets)
+    variance = within + sum((one - mean) ** 2 for one in means) / len(means)
+    gap = mean - given.mean
     # Predictions that begin far from 0 come from the weights and the inputs: a bias would not bring them home.
-    if min(abs(gap), abs(target.mean)) < FAR * target.spread or abs(given.mean) > OWN * abs(gap):
+    if not variance or min(abs(gap), abs(mean)) ** 2 < FAR**2 * variance or abs(given.mean) > OWN * abs(gap):
         return None
-    because = f"the targets have a mean of {target.mean:.3g}, the first predictions one of {given.mean:.2g}"
-    return Bias(f"{target.mean:.3g}", because, value, variance, 2 * variance)
+    because = f"the targets have a mean of {mean:.3g}, the first predictions one of {given.mean:.2g}"
+    return Bias(f"{mean:.3g}", because, calls[0].value or 0.0, variance, 2 * variance)
 
 
 def _of_positives(calls: Sequence[LossCall], value: float) -> Bias | None:

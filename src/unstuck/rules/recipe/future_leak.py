@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from unstuck.events import Setup
-from unstuck.facts import Leak
+from unstuck.facts import Leak, Place, Trial
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
 
 rule = Rule(
     code="R05",
@@ -32,30 +36,39 @@ COPIES_FIX = "Shift by one: feed tokens[:, :-1] and compare with tokens[:, 1:]."
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The later half of the sequences was exchanged, and predictions before it changed; or targets equal the inputs."""
-    trial = setup.trial
-    if trial is None:
-        return
+    if setup.trial is not None:
+        places = [call.place for call in setup.losses if call.place]
+        yield from _findings(Witness.SETUP, setup.trial, places[0] if places else None)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The same was done with the first batch of the script."""
+    if experiment.name == "causality" and experiment.probe is not None:
+        yield from _findings(Witness.EXPERIMENT, experiment.probe, experiment.place)
+
+
+def _findings(witness: Witness, trial: Trial, place: Place | None) -> Iterator[Finding]:
     if trial.from_future is not None:
-        yield _sees(trial.from_future)
+        yield _sees(witness, trial.from_future)
     if trial.copies_input:
-        losses = [call.place for call in setup.losses if call.place]
         yield rule.finding(
-            Witness.SETUP,
+            witness,
             f"The target of every position is the very token the causal model is given there "
             f"({' x '.join(map(str, trial.copies_input))} tokens).",
             cause=COPIES,
             fix=COPIES_FIX,
             subject=Subject("loss", "target of the batch"),
-            place=losses[0] if losses else None,
+            place=place,
             evidence=[Evidence("targets equal to the input at their place", "all")],
         )
 
 
-def _sees(leak: Leak) -> Finding:
+def _sees(witness: Witness, leak: Leak) -> Finding:
     begins = f", beginning in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
     cut = leak.size // 2
     return rule.finding(
-        Witness.SETUP,
+        witness,
         f"Predictions at the first {cut} positions change when only the inputs from position {cut} on change, by up to "
         f"{leak.change:.2g} times their spread{begins}.",
         cause=SEES,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls
+from unstuck.rules import dynamics, loss_calls
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -48,15 +48,25 @@ FIX = (
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The loss of the probed batch."""
     if not _is_pretrained(setup.models):
-        yield from _judge(Witness.SETUP, setup.losses, _large_inputs(setup.batches))
+        inputs = _large_inputs(setup.batches)
+        for call in _high(setup.losses):
+            yield _finding(Witness.SETUP, call, *guess_of(call), inputs)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The losses before the first step of a run that nothing was loaded into."""
-    if loss_calls.starts_fresh(record) and not _is_pretrained(record.of(ModelSeen)):
-        calls = (call for call in record.of(LossCall) if call.step == 0)
-        yield from _judge(Witness.RUN, calls, _large_inputs(record.of(BatchSeen)))
+    inputs = _large_inputs(record.of(BatchSeen))
+    for call in judged(record):
+        yield _finding(Witness.RUN, call, *guess_of(call), inputs)
+
+
+@dynamics.remembered
+def judged(record: Record) -> list[LossCall]:
+    """The first losses of a run that began with fresh weights and far above a guess."""
+    if not loss_calls.starts_fresh(record) or _is_pretrained(record.of(ModelSeen)):
+        return []
+    return list(_high(call for call in record.of(LossCall) if call.step == 0))
 
 
 def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
@@ -73,19 +83,19 @@ def _large_inputs(batches: Iterable[BatchSeen]) -> str:
     return f": {batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
 
 
-def _judge(witness: Witness, calls: Iterable[LossCall], inputs: str) -> Iterator[Finding]:
+def _high(calls: Iterable[LossCall]) -> Iterator[LossCall]:
     for group in loss_calls.trained(calls, LOSSES):
         read = loss_calls.looked_at(group)
         # One line may serve many time steps, each with targets of its own.
         if read and all(_is_high(call) for call in read):
-            yield _finding(witness, read[0], *_guess(read[0]), inputs)
+            yield read[0]
 
 
 def _is_high(call: LossCall) -> bool:
     """Does the loss lie clearly above a guess, where that can be said?"""
     if call.value is None or call.reduction != "mean" or call.weighted or not _is_judged(call):
         return False
-    guess, squared = _guess(call)[0], call.loss == "mse_loss"
+    guess, squared = guess_of(call)[0], call.loss == "mse_loss"
     times, more = (TIMES_SQUARED, 0.0) if squared else (TIMES, CLEARLY)
     return guess > 0 and call.value > max(times * guess, guess + more)
 
@@ -99,8 +109,8 @@ def _is_judged(call: LossCall) -> bool:
     return right and math.prod(loss_calls.wanted(call).shape) >= FEWEST_TARGETS
 
 
-def _guess(call: LossCall) -> tuple[float, str]:
-    """What knowing nothing costs, and how it comes about."""
+def guess_of(call: LossCall) -> tuple[float, str]:
+    """What knowing nothing costs, and how it comes about; 0 where that cannot be said."""
     target = loss_calls.wanted(call)
     if call.loss in ("cross_entropy", "nll_loss"):
         classes = loss_calls.classes_of(call)

@@ -12,6 +12,7 @@ from unstuck.rule import Rule
 from unstuck.source.trace import Loop, events_in, loops_in, reads_all
 
 if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -28,6 +29,16 @@ CAUSE = (
     "come from a change of the code or from chance."
 )
 FIX = "Call torch.manual_seed(0) before the model is built (it also decides the order of a DataLoader)."
+CHANGING = "The script seeds its generators with another number in each run, so seeding fixes nothing."
+FIXED_NUMBER = "Seed with a number that stays the same, such as torch.manual_seed(0), and print it if it must vary."
+SEED_THAT_CHANGES = "the seed that the script sets"
+NOT_BY_SEEDS = (
+    "The runs differ also when every generator is seeded: an operation is not deterministic, or the script reads the "
+    "clock, the order of a set, or something else outside."
+)
+DETERMINISTIC = (
+    "Call torch.use_deterministic_algorithms(True), which names such operations, and sort what sets and folders give."
+)
 COMMENT = pattern(r"#.*")
 NOT_TORCH = frozenset({"random.seed", "numpy.random.seed"})
 """Seeds that torch does not read."""
@@ -66,6 +77,31 @@ def in_run(record: Record) -> Iterator[Finding]:
         subject=Subject("loop", f"seed of {record.started.script}"),
         place=optimizer.place if optimizer else None,
         evidence=[Evidence("what differs from run to run", _random_parts(record))],
+    )
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The same script was run twice, and the losses were not the same."""
+    if experiment.name != "seeds" or experiment.verdict != "not reproducible":
+        return
+    measures = experiment.measures
+    if not measures.get("script"):
+        return  # live objects: nobody knows how the program seeds them
+    seeded = bool(measures.get("once_seeded"))
+    changing = SEED_THAT_CHANGES in str(measures.get("source"))
+    yield rule.finding(
+        Witness.EXPERIMENT,
+        f"Two runs of the same script differ from step {measures['first_difference']} on.",
+        cause=CAUSE if seeded else CHANGING if changing else NOT_BY_SEEDS,
+        fix=FIX if seeded else FIXED_NUMBER if changing else DETERMINISTIC,
+        subject=Subject("loop", f"seed of {measures['script']}"),
+        place=experiment.place,
+        evidence=[
+            Evidence("what differs first", str(measures.get("source") or "nothing that was recorded but the loss")),
+            Evidence("equal when every generator is seeded", "yes" if seeded else "no"),
+            Evidence("deviation over seeds", measures.get("noise") or 0.0, "of the last loss"),
+        ],
     )
 
 

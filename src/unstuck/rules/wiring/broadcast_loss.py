@@ -17,6 +17,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -25,7 +26,7 @@ rule = Rule(
     name="broadcast-loss",
     title="an (N, 1) prediction against an (N,) target: the loss compares everything with everything",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "R08"),
+    explains=("O01", "O07", "R03", "R08"),
 )
 
 BROADCASTS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
@@ -175,3 +176,11 @@ def _finding(
         place=place,
         evidence=evidence,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The target is given the shape of the prediction."""
+    from unstuck.interventions import GiveLoss
+
+    yield (GiveLoss("same-shape"),)

@@ -30,7 +30,7 @@ rule = Rule(
     name="freeze-without-effect",
     title="a freeze or a resize that changes nothing",
     severity=Severity.ERROR,
-    explains=("O17", "O19"),
+    explains=("O17", "O19", "O25", "O26"),
     needs=(ModelSeen,),
 )
 

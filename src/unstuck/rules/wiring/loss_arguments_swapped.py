@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
@@ -16,6 +16,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -24,7 +25,7 @@ rule = Rule(
     name="loss-arguments-swapped",
     title="loss(target, prediction) in place of loss(prediction, target)",
     severity=Severity.ERROR,
-    explains=("O01", "O14", "O16", "G08", "G10", "R01", "R08"),
+    explains=("G08", "G10", "M14", "O01", "O14", "O16", "R01", "R08"),
     needs=(LossCall,),
 )
 
@@ -165,3 +166,11 @@ def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) 
     ]
     subject = Subject("call", f"loss at {call.place}")
     return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The arguments change places."""
+    from unstuck.interventions import GiveLoss
+
+    yield (GiveLoss("swapped"),)

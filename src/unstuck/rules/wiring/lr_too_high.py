@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm
+from unstuck.rules import dynamics, harm, range_test
 
 if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -96,3 +98,34 @@ def _evidence(record: Record, hurt: harm.Harm, ratio: float, rate: float) -> lis
 
 def _share(ratio: float) -> str:
     return f"{ratio:.0%} of" if ratio < 10 else f"{ratio:,.0f} times"
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The range test puts the rate a decade or more above what trains, and the run at it comes to nothing."""
+    if experiment.name != "lr" or experiment.verdict != "too high":
+        return
+    band, broken = range_test.told(experiment), bool(experiment.measures.get("own_broken"))
+    certain = broken or bool(experiment.measures.get("trainings"))
+    yield rule.finding(
+        Witness.EXPERIMENT,
+        f"The learning rate {band.own:.3g} is {band.own / band.suggested:,.0f} times the one that trains best; the "
+        f"productive band is {band.words}{range_test.comparison(experiment)}.",
+        cause=CAUSE,
+        fix=f"Set the learning rate to about {dynamics.rounded(band.suggested)}.",
+        subject=Subject("optimizer", band.optimizer),
+        evidence=range_test.evidence(experiment),
+        severity=Severity.ERROR if broken else Severity.WARNING,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+    )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The suggested rate; else a tenth of it, else a hundredth."""
+    from unstuck.interventions import SetRate
+
+    if factor := range_test.factor(finding):
+        yield (SetRate(factor),)
+    yield (SetRate(0.1),)
+    yield (SetRate(0.01),)

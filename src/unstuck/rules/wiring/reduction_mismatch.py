@@ -25,7 +25,7 @@ rule = Rule(
     name="reduction-mismatch",
     title="loss terms added under different reductions, a mean and a sum over the batch",
     severity=Severity.WARNING,
-    explains=("R01", "G08", "R08"),
+    explains=("G08", "G10", "G18", "M14", "O25", "R01", "R08"),
     needs=(Backward,),
 )
 

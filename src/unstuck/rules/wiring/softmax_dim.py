@@ -24,7 +24,7 @@ rule = Rule(
     name="softmax-dim",
     title="softmax over the batch axis, or over an axis that is not named",
     severity=Severity.ERROR,
-    explains=("O01", "R04", "R08"),
+    explains=("M13", "O01", "O07", "R01", "R04", "R08"),
     needs=(Forward,),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen, LossCall, Place
@@ -26,7 +26,7 @@ rule = Rule(
     name="train-data-not-shuffled",
     title="training batches come in the order of the dataset",
     severity=Severity.WARNING,
-    explains=("R08", "M13"),
+    explains=("M13", "O25", "O26", "R08"),
     needs=(LossCall,),
 )
 
@@ -52,7 +52,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Loaders without shuffling whose batches are back-propagated."""
     made = [called for called in script.facts.calls if called.last == "DataLoader" and called.name.startswith("torch.")]
     suspects = {id(called.result): called for called in made if _in_order(called)}
-    for loader in _trained_on(script) if suspects else ():
+    for loader in _trained_on(script, set(suspects)) if suspects else ():
         called = suspects.pop(id(loader), None)
         if called is not None:
             yield from _judge(script, called, loader)
@@ -134,16 +134,28 @@ def _text(called: Called) -> str:
     return ast.unparse(called.node)
 
 
-def _trained_on(script: Script) -> Iterator[Instance]:
-    """Loaders whose batches a backward() goes back to, each once."""
-    seen: set[int] = set()
+def _trained_on(script: Script, suspects: Container[int]) -> Iterator[Instance]:
+    """Loaders in order whose batches a backward() goes back to, each once.
+
+    A backward() that also goes back to a loader that shuffles is shared with evaluation, which some condition keeps
+    away from it.
+    """
+    by_line: dict[Place | None, dict[int, Instance]] = {}
     for item in script.facts.backwards:
-        for value in flow.behind(item.value, through_cuts=True) if item.value is not None else ():
-            loader = (
-                value.args[0] if isinstance(value, Tensor) and value.op in ("data", "batch") and value.args else None
-            )
-            if isinstance(loader, Instance) and id(loader) not in seen:
-                seen.add(id(loader))
+        behind = flow.behind(item.value, through_cuts=True) if item.value is not None else ()
+        by_line.setdefault(item.event.place, {}).update({id(loader): loader for loader in _loaders(behind)})
+    seen: set[int] = set()
+    for loaders in by_line.values():
+        if all(key in suspects for key in loaders):
+            yield from (loader for key, loader in loaders.items() if key not in seen)
+            seen.update(loaders)
+
+
+def _loaders(values: Iterable[Value]) -> Iterator[Instance]:
+    for value in values:
+        if isinstance(value, Tensor) and value.op in ("data", "batch") and value.args:
+            loader = value.args[0]
+            if isinstance(loader, Instance):
                 yield loader
 
 

@@ -18,7 +18,7 @@ rule = Rule(
     name="two-optimizers-one-parameter",
     title="two optimizers step the same parameter with the same gradient",
     severity=Severity.ERROR,
-    explains=("O22", "M14", "G08"),
+    explains=("G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
     needs=(OptimizerSeen, OptimizerStep),
 )
 

@@ -1,0 +1,81 @@
+"""`unstuck diagnose SCRIPT [ARGS]`: the whole triage, with proofs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.cli import common, trying
+
+if TYPE_CHECKING:
+    from unstuck.experiments.investigation import Investigation
+
+DESCRIPTION = """Find out why a training script does not learn: watch it for a while, try the remedy of what is found
+(same script, same seeds, with and without), and experiment on its loop if that does not settle it.
+
+The script runs as it is, several times and for a few hundred steps each, in copies of the working directory: it
+writes nothing of yours. Everything after SCRIPT belongs to the script."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Investigate, then report."""
+    return investigate("diagnose", DESCRIPTION, arguments)
+
+
+def investigate(verb: str, description: str, arguments: Sequence[str], *, only_proofs: bool = False) -> int:
+    """What `diagnose` and `prove` share."""
+    split, options = trying.parsed(_parser(verb, description), arguments, verb)
+    for file in (options.output, options.html):
+        common.check_output(file)
+    from unstuck.experiments.diagnose import NoRun, diagnose
+
+    with trying.Progress(sys.stderr, quiet=options.quiet) as progress:
+        folder = trying.new_folder(split)
+        try:
+            done = diagnose(
+                trying.program(split), folder, options.budget, progress.tell, progress.watch, only_proofs=only_proofs
+            )
+        except NoRun as error:
+            raise common.Stop(str(error)) from None
+    _publish(done, options)
+    return common.exit_code(done.result.verdict, options.fail_on)
+
+
+def _parser(verb: str, description: str) -> argparse.ArgumentParser:
+    usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
+    parser = common.verb_parser(verb, description, usage)
+    trying.add_options(parser)
+    parser.add_argument("--html", metavar="FILE", help="write the report as a page too, with the data and the curves")
+    parser.add_argument(
+        "--fail-on",
+        choices=("error", "warning", "advice", "never"),
+        default="error",
+        help="the least severity that makes the exit code 1 (default: error)",
+    )
+    return parser
+
+
+def _publish(done: Investigation, options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from unstuck.report import investigation, terminal
+
+    if options.html:
+        from unstuck.report.html import page
+
+        common.write_whole(Path(options.html), page(done))
+    if options.format == "json":
+        text = investigation.document_text(done)
+    elif options.output:
+        text = terminal.plain(investigation.render(done))
+    else:
+        terminal.show(investigation.render(done, terminal.columns_of(sys.stdout)), sys.stdout)
+        return
+    if options.output:
+        common.write_whole(Path(options.output), text)
+        print(f"unstuck: the report is in {os.path.relpath(options.output)}", file=sys.stderr)
+    else:
+        common.send(text, sys.stdout)

@@ -1,0 +1,196 @@
+"""What the verbs that try things on a script share: options, the program, and what is shown while they work."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from unstuck.cli import common
+from unstuck.cli.run import Split, split_arguments
+from unstuck.cli.runs import new_run_folder
+
+if TYPE_CHECKING:
+    from unstuck.experiments.context import Context
+    from unstuck.experiments.result import Experiment
+    from unstuck.experiments.runner import Program, Variant
+
+WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html", "--steps")
+ON_A_STAGE = """The script runs as it is, for a few hundred steps, in copies of the working directory: it writes nothing
+of yours. Everything after SCRIPT belongs to the script."""
+EPILOG = """exit codes:
+  0   the experiment was made, and what it showed is no error
+  1   what it showed is an error
+  2   wrong usage, or a script that cannot be run
+  3   an optional dependency is missing
+"""
+EVERY = 0.5
+"""Seconds between two looks at a trial that runs."""
+
+
+def add_options(parser: argparse.ArgumentParser, budget: str = "5m") -> None:
+    """`--budget`, `--format`, `--output` and `--quiet`."""
+    parser.add_argument(
+        "--budget",
+        metavar="TIME",
+        type=_seconds,
+        default=_seconds(budget),
+        help=f"such as 90s or 5m (default: {budget})",
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="text to read, JSON for programs")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="short for --format json")
+    parser.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _seconds(text: str) -> float:
+    from unstuck.experiments.diagnose import seconds_of
+
+    try:
+        return seconds_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 90s, 5m or 1h") from None
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str) -> tuple[Split, argparse.Namespace]:
+    """Our options, and what belongs to the script; refuses what cannot be run."""
+    split = split_arguments(arguments, WITH_VALUE)
+    options = parser.parse_args(split.ours)
+    if split.target is None:
+        parser.error(f"name a script, such as: unstuck {verb} train.py")
+    if importlib.util.find_spec("torch") is None:
+        needed = f"{verb} needs PyTorch, which is not installed here: pip install torch"
+        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    if not hasattr(os, "fork"):
+        raise common.Stop(f"{verb} forks a process for every trial, which this system cannot; use: unstuck run")
+    if not split.as_module and not os.path.exists(split.target):
+        raise common.Stop(f"there is no file {split.target}; check the path, or use -m to run a module.")
+    return split, options
+
+
+def program(split: Split) -> Program:
+    """What is to be tried."""
+    from unstuck.experiments.runner import Program
+
+    assert split.target is not None
+    return Program(split.target, tuple(split.theirs), split.as_module)
+
+
+def new_folder(split: Split) -> Path:
+    """Where the records of the trials go."""
+    assert split.target is not None
+    folder, moved = new_run_folder(split.target)
+    if moved:
+        print(f"unstuck: {moved}", file=sys.stderr)
+    return folder
+
+
+def experiment(verb: str, description: str, function: Callable[[Context], Experiment], arguments: Sequence[str]) -> int:
+    """Make one experiment on a script and report what it showed."""
+    usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
+    parser = common.verb_parser(verb, f"{description}\n\n{ON_A_STAGE}", usage, EPILOG)
+    add_options(parser, "2m")
+    split, options = parsed(parser, arguments, verb)
+    common.check_output(options.output)
+    from unstuck.experiments.context import Context
+    from unstuck.experiments.runner import Runner
+
+    with Progress(sys.stderr, quiet=options.quiet) as progress, Runner(program(split), new_folder(split)) as runner:
+        context = Context(runner, options.budget, progress.tell)
+        context.watch = progress.watch
+        progress.tell(verb)
+        done = function(context)
+    return _published(done, verb, options)
+
+
+def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
+    from unstuck.experiments.judging import findings_in
+    from unstuck.findings import Severity, merge
+    from unstuck.report import experiment as report, terminal
+
+    diagnoses = merge(findings_in(done))
+    if options.format == "json":
+        text = report.document_text(done, diagnoses)
+    else:
+        lines = report.render(done, diagnoses, terminal.columns_of(sys.stdout))
+        if not options.output:
+            terminal.show(lines, sys.stdout)
+        text = terminal.plain(lines)
+    if options.output:
+        common.write_whole(Path(options.output), text)
+    elif options.format == "json":
+        common.send(text, sys.stdout)
+    return common.FOUND if any(d.severity is Severity.ERROR for d in diagnoses) else common.CLEAN
+
+
+class Progress:
+    """One line that is written over on a terminal, else one line per thing done."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._live = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._text = ""
+        self._began = time.monotonic()
+        self._last = 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live and not self._quiet:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def tell(self, text: str) -> None:
+        """Something else is being done now."""
+        self._text = text
+        if self._quiet:
+            return
+        if self._live:
+            self._show("")
+        else:
+            self._stream.write(f"unstuck: {self._clock()} {text}\n")
+            self._stream.flush()
+
+    def watch(self, variant: Variant, folder: Path) -> None:
+        """A trial runs: how far is it?"""
+        now = time.monotonic()
+        if self._quiet or not self._live or now - self._last < EVERY:
+            return
+        self._last = now
+        self._show(_latest(folder))
+
+    def _show(self, detail: str) -> None:
+        from unstuck.report.terminal import columns_of, spell_for
+
+        line = f"{self._clock()} {self._text}" + (f": {detail}" if detail else "")
+        self._stream.write("\r\x1b[K" + spell_for(line[: columns_of(self._stream) - 1], self._stream))
+        self._stream.flush()
+
+    def _clock(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        return f"{minutes}:{seconds:02}"
+
+
+def _latest(folder: Path) -> str:
+    """The last step and loss on record."""
+    import re
+
+    from unstuck.record.store import record_file
+
+    try:
+        with record_file(folder).open("rb") as record:
+            record.seek(max(0, os.fstat(record.fileno()).st_size - 20_000))
+            tail = record.read().decode(errors="replace")
+    except OSError:
+        return ""
+    steps = re.findall(r'"step":(\d+)', tail)
+    losses = re.findall(r'"loss":(-?[\d.e+-]+)', tail)
+    words = f"step {steps[-1]}" if steps else ""
+    return words + (f", loss {float(losses[-1]):.4g}" if losses else "")

@@ -1,0 +1,48 @@
+"""Makes experiments on many short scripts quickly: one process imports torch, and every trial is a fork of it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unstuck.experiments.result import Experiment
+    from unstuck.experiments.runner import Runner
+
+SECONDS = 60.0
+"""What an experiment on an example may take."""
+
+
+def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
+    """Make the experiment of this name on a script, given as its text."""
+    from unstuck.experiments.context import Context
+    from unstuck.experiments.runner import Program
+
+    runner, home = _laboratory()
+    (home / script).write_text(code, encoding="utf-8")
+    runner.program = Program(script)
+    experiment: Experiment = getattr(importlib.import_module(f"unstuck.experiments.{name}"), name)(
+        Context(runner, SECONDS)
+    )
+    return experiment
+
+
+@functools.cache
+def _laboratory() -> tuple[Runner, Path]:
+    """The one of this process, and the folder in which its scripts lie."""
+    from unstuck.experiments.runner import Program, Runner
+
+    folder = Path(tempfile.mkdtemp())
+    home = folder / "home"
+    home.mkdir()
+    with contextlib.chdir(home):
+        runner = Runner(Program(""), folder / "trials").__enter__()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(runner.__exit__)
+    return runner, home

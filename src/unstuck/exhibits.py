@@ -1,0 +1,128 @@
+"""The data of a run on the table: what the model received, its first filters, what it predicts. Plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+FILE = "exhibit.json"
+
+
+class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One example as it can be shown: pixels of a picture, or numbers."""
+
+    height: int = 0
+    width: int = 0
+    channels: int = 0
+    """1 or 3; 0: it is no picture."""
+    pixels: bytes = b""
+    numbers: tuple[float | None, ...] = ()
+    """None: not finite."""
+    text: str = ""
+    """Token ids as the program's own tokenizer decodes them."""
+    target: str = ""
+
+
+class TensorShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tensor that the model was called with."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    mean: float | None = None
+    spread: float | None = None
+    quantiles: tuple[float, ...] = ()
+    """1, 25, 50, 75 and 99 %."""
+    broken: float = 0.0
+    """The share that is not finite."""
+    examples: int = 0
+    constant: int = 0
+    """Examples whose elements are all the same."""
+    duplicates: int = 0
+    """Examples that are the same as an earlier one, bit by bit."""
+    form: str = ""
+    """How it is drawn: `pictures`, `series`, `table` or `ids`."""
+    scaling: str = ""
+    """How values became grey levels."""
+    drawn: tuple[Drawn, ...] = ()
+
+
+class TargetShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the first call of a loss was given to compare with."""
+
+    loss: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    mean: float | None = None
+    counts: dict[str, int] = {}
+    """How often each class came, over the calls that were counted."""
+    batches: int = 0
+    """How many calls were counted."""
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Weights of a first layer as pictures, at one step. A byte is 128 at 0, 255 at `scale` and 1 at minus that."""
+
+    step: int
+    scale: float
+    pictures: tuple[Drawn, ...] = ()
+
+
+class FirstLayer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The layer that looks at the pictures, before training and at the last look."""
+
+    name: str
+    kind: str
+    count: int
+    start: Filters
+    end: Filters
+    moved: float | None = None
+    """The norm of the change as a share of the norm at the start."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What the model predicts for the probe batch after so many steps, a number for each example."""
+
+    step: int
+    values: tuple[float | None, ...]
+    confidence: tuple[float | None, ...] = ()
+
+
+class Dynamics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Predictions on a fixed batch over the run."""
+
+    kind: str
+    """`class`: the class with the highest score; `value`: the output; `right`: the share of positions
+    predicted right; `spread`: the deviation within the output."""
+    classes: int = 0
+    targets: tuple[float | None, ...] = ()
+    """In the unit of the values, where examples have one each."""
+    snapshots: tuple[Snapshot, ...] = ()
+    training_mode: bool = True
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything on the table."""
+
+    model: str = ""
+    tensors: tuple[TensorShown, ...] = ()
+    target: TargetShown | None = None
+    class_names: tuple[str, ...] = ()
+    first_layer: FirstLayer | None = None
+    dynamics: Dynamics | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_table(folder: Path) -> Table | None:
+    """What a trial kept in its folder, or the first trial of an investigation that kept something."""
+    for path in (folder / FILE, *sorted(folder.glob(f"*/{FILE}"))):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Table)
+        except (OSError, msgspec.DecodeError):
+            continue
+    return None

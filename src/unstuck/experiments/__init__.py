@@ -1,0 +1,1 @@
+"""Experiments: runs of the user's own loop under interventions, compared. One file each."""

@@ -1,0 +1,272 @@
+"""Is anything learned from the input? Real inputs against zeros and those of other examples, targets unchanged.
+
+Verdicts: `learns` (real inputs lead clearly lower than both), `ignores` (they lead no lower than either, though the
+loop can learn one batch by heart), `undecided` (a sentence says why). Runs of one seed meet the same targets in the
+same order, so they are compared step by step.
+Measures: `real`, `zeros`, `shuffled` (the loss over the second half of the steps), `advantage` (of real inputs over the
+better of the others, as a share of its loss), `error` (its standard error), `identical` (real and other inputs lead to
+the very same losses), `seeds`, `steps`, `overfits` (the verdict of `overfit`, if it was asked).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from unstuck.experiments.overfit import overfit
+from unstuck.experiments.result import Experiment, Measure, NamedCurve
+from unstuck.experiments.runner import Outcome, Variant
+from unstuck.interventions import ChangeInputs, Intervention, Seed
+
+if TYPE_CHECKING:
+    from unstuck.experiments.context import Context
+    from unstuck.experiments.curve import Curve
+
+STEPS = 300
+ENOUGH = 150
+"""Steps after which a loss that is no better than without its inputs is worth a word."""
+FEWEST = 40
+SEEDS = (0, 1)
+KINDS: tuple[Literal["shuffled", "zeros"], ...] = ("shuffled", "zeros")
+WORDS = {"shuffled": "with the inputs of other examples", "zeros": "with zeros"}
+BLOCKS = 6
+"""Neighbouring steps are alike, so the error is that of means over blocks of them."""
+CERTAIN = 4.0
+"""Standard errors by which real inputs must lead lower to be better."""
+CLEAR = 0.05
+"""The advantage of real inputs that is called clear, as a share of the loss without."""
+NONE = 0.02
+"""An advantage that is at most so large is none."""
+SAME = 1e-6
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Real inputs against one other kind, over the second half of the steps that both took."""
+
+    kind: str
+    seed: int
+    real: float
+    other: float
+    advantage: float
+    """By how much lower real inputs lead, as a share of the loss without."""
+    error: float
+    steps: int
+    identical: bool
+
+    @property
+    def is_clear(self) -> bool:
+        """Do real inputs certainly lead much lower?"""
+        return self.advantage > max(CLEAR, CERTAIN * self.error)
+
+    @property
+    def is_none(self) -> bool:
+        """Can any advantage worth a word be ruled out?"""
+        return self.advantage + 2 * self.error < NONE
+
+
+def baseline(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
+    """Train with real, zeroed and exchanged inputs, each with the same seeds for the same steps."""
+    began = time.monotonic()
+    context.tell("comparing real inputs with zeroed and exchanged ones")
+    seeds = SEEDS if context.plan(3 * len(SEEDS), share=0.7, wanted=STEPS) >= ENOUGH else SEEDS[:1]
+    steps = context.plan(3 * len(seeds), share=0.7, wanted=STEPS)
+    if not steps:
+        return _undecided("There was no time left to try other inputs.")
+    variants = [variant for seed in seeds for variant in _variants(seed, changes)]
+    outcomes = context.run(variants, steps)
+    runs = [outcomes[index : index + 3] for index in range(0, len(outcomes), 3)]
+    problem = _problem(outcomes)
+    compared = [c for seed, trio in zip(seeds, runs, strict=True) for c in _compare(seed, trio, steps)]
+    if problem or not compared:
+        return _undecided(problem or _nothing_compared(outcomes), runs[0])
+    if not all(c.is_clear for c in compared):
+        # Examples that were seen before may be known by heart, which has nothing to do with what they are.
+        unseen = [c for seed, trio in zip(seeds, runs, strict=True) for c in _compare(seed, trio, _first_pass(trio[0]))]
+        compared = unseen if len(unseen) == len(compared) else compared
+    verdict, sentence, measures = _judge(context, changes, compared)
+    return Experiment(
+        name="baseline",
+        verdict=verdict,
+        sentence=sentence,
+        method=_method(compared),
+        curves=_curves(runs[0]),
+        measures=measures,
+        caveats=tuple(_caveats(outcomes)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _variants(seed: int, changes: Sequence[Intervention]) -> list[Variant]:
+    shared = (Seed(seed), *changes)
+    return [
+        Variant(f"real-seed{seed}", shared),
+        *(Variant(f"{kind}-seed{seed}", (*shared, ChangeInputs(kind))) for kind in KINDS),
+    ]
+
+
+def _first_pass(outcome: Outcome) -> int:
+    """The steps until every example has been seen once; all, if that is not known."""
+    from unstuck.events import LoaderSeen
+    from unstuck.record import RecordError
+
+    try:
+        loaders = [seen for seen in outcome.record().of(LoaderSeen) if seen.trained and seen.length and seen.batch_size]
+    except RecordError:
+        loaders = []
+    return max(((seen.length or 0) // (seen.batch_size or 1) for seen in loaders), default=STEPS)
+
+
+def _compare(seed: int, trio: Sequence[Outcome], steps: int) -> list[Comparison]:
+    real, *others = trio
+    found = []
+    for kind, other in zip(KINDS, others, strict=True):
+        if (other.notes.get("inputs") or {}).get("changed"):
+            compared = compare(kind, seed, real.curve.until(steps), other.curve)
+            found += [compared] if compared else []
+    return found
+
+
+def compare(kind: str, seed: int, real: Curve, other: Curve) -> Comparison | None:
+    """Two runs step by step; None if they share too few steps, or one of them stopped being a number."""
+    without = dict(zip(other.steps, other.losses, strict=True))
+    pairs = [
+        (own, without[step])
+        for step, own in zip(real.steps, real.losses, strict=True)
+        if own is not None and without.get(step) is not None
+    ]
+    if len(pairs) < FEWEST:
+        return None
+    late = pairs[len(pairs) // 2 :]
+    level = math.fsum(after or 0.0 for _, after in late) / len(late)
+    if level <= 0:
+        return None
+    gains = [((after or 0.0) - own) / level for own, after in late]
+    size = len(gains) // BLOCKS
+    blocks = [math.fsum(gains[i * size : (i + 1) * size]) / size for i in range(BLOCKS)]
+    mean = math.fsum(gains) / len(gains)
+    spread = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (BLOCKS - 1))
+    return Comparison(
+        kind=kind,
+        seed=seed,
+        real=math.fsum(own for own, _ in late) / len(late),
+        other=level,
+        advantage=mean,
+        error=spread / math.sqrt(BLOCKS),
+        steps=len(pairs),
+        identical=all(abs((after or 0.0) - own) <= SAME * abs(own) for own, after in pairs),
+    )
+
+
+def _judge(
+    context: Context, changes: Sequence[Intervention], compared: Sequence[Comparison]
+) -> tuple[str, str, dict[str, Measure]]:
+    levels = _levels(compared)
+    steps = min(c.steps for c in compared)
+    least = min(compared, key=lambda c: c.advantage)
+    measures: dict[str, Measure] = {
+        **levels,
+        "advantage": least.advantage,
+        "error": least.error,
+        "identical": all(c.identical for c in compared),
+        "seeds": len({c.seed for c in compared}),
+        "steps": steps,
+    }
+    told = ", ".join(f"{level:.3g} {WORDS[kind]}" for kind, level in levels.items() if kind != "real")
+    seen = f"over the second half of {steps} steps the loss is {levels['real']:.3g} with the real inputs, {told}"
+    if all(c.is_clear for c in compared):
+        return "learns", f"The input is used: {seen}.", measures
+    seen = f"{seen[0].upper()}{seen[1:]}"
+    if not all(c.is_none for c in compared):
+        return "undecided", f"{seen}: not far enough apart to be sure that the input is used.", measures
+    if steps < ENOUGH and not measures["identical"]:
+        return "undecided", f"{seen}; {steps} steps are too few to say that the input is not used.", measures
+    able = overfit(context, changes)
+    measures["overfits"] = able.verdict
+    if able.verdict != "passed" and not measures["identical"]:
+        return "undecided", f"{seen}; but it has not been seen to learn even one batch by heart.", measures
+    return "ignores", f"{seen}: nothing is learned from the input.", measures
+
+
+def _levels(compared: Sequence[Comparison]) -> dict[str, float]:
+    levels = {"real": _mean([c.real for c in compared])}
+    for kind in KINDS:
+        values = [c.other for c in compared if c.kind == kind]
+        if values:
+            levels[kind] = _mean(values)
+    return levels
+
+
+def _problem(outcomes: Sequence[Outcome]) -> str:
+    """Why these runs cannot be compared, if they cannot."""
+    real = outcomes[0]
+    if not real.curve.losses:
+        return "No optimizer step with a loss was seen."
+    if real.status == "crashed":
+        return f"The script failed after {len(real.curve.losses)} steps."
+    if real.curve.is_broken:
+        return "The loss is no number any more, whatever the inputs."
+    if len(real.curve.finite) < FEWEST:
+        return f"The script took {len(real.curve.losses)} steps, too few to tell."
+    if any(value < 0 for outcome in outcomes for value in outcome.curve.finite):
+        return "The loss is negative at times, so a lower one need not be a better one."
+    if _several_optimizers(real):
+        return "Several optimizers step, and each may have a loss of its own."
+    return ""
+
+
+def _nothing_compared(outcomes: Sequence[Outcome]) -> str:
+    changed = [outcome for outcome in outcomes if (outcome.notes.get("inputs") or {}).get("changed")]
+    if not changed:
+        return "The inputs of the model could not be changed."
+    steps = max(len(outcome.curve.finite) for outcome in changed)
+    return f"With other inputs the script took {steps} steps in the time it had, too few to compare."
+
+
+def _several_optimizers(outcome: Outcome) -> bool:
+    from unstuck.events import OptimizerStep
+    from unstuck.record import RecordError
+
+    try:
+        return len({step.optimizer for step in outcome.record().of(OptimizerStep)}) > 1
+    except RecordError:
+        return False
+
+
+def _caveats(outcomes: Sequence[Outcome]) -> list[str]:
+    caveats = []
+    for outcome in outcomes:
+        if outcome.status in ("crashed", "killed", "failed"):
+            caveats.append(f"The run {outcome.variant.name} {outcome.status} after {len(outcome.curve.losses)} steps.")
+        inputs = outcome.notes.get("inputs")
+        if inputs is not None and not inputs.get("changed"):
+            caveats.append(f"There was nothing to change in the inputs of {outcome.variant.name}.")
+    return caveats
+
+
+def _method(compared: Sequence[Comparison]) -> str:
+    seeds = len({c.seed for c in compared})
+    steps = min(c.steps for c in compared)
+    return f"{steps} steps each, targets unchanged, {seeds} seed{'s' if seeds > 1 else ''}"
+
+
+def _curves(trio: Sequence[Outcome]) -> tuple[NamedCurve, ...]:
+    names = ("real inputs", "inputs of other examples", "zeros")
+    return tuple(NamedCurve(name, outcome.curve) for name, outcome in zip(names, trio, strict=True))
+
+
+def _undecided(sentence: str, trio: Sequence[Outcome] = ()) -> Experiment:
+    return Experiment(
+        name="baseline",
+        verdict="undecided",
+        sentence=sentence,
+        method="real inputs against other ones",
+        curves=_curves(trio) if trio else (),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,63 @@
+"""Does a prediction of the next element see that element? (R05)"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.experiments.independence import probed, why_nothing
+from unstuck.experiments.result import Experiment
+from unstuck.experiments.runner import Outcome
+from unstuck.facts import Trial
+from unstuck.interventions import Intervention
+
+if TYPE_CHECKING:
+    from unstuck.experiments.context import Context
+
+METHOD = (
+    "the first batch was run again on the side, in evaluation mode, with the later half of its sequences exchanged, "
+    "and the predictions before it compared"
+)
+
+
+def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
+    """Exchange the later half of the sequences and look at the predictions before it, if targets are the inputs.
+
+    Verdicts: `causal`, `leaking` (predictions see what comes later), `copying` (the target is the input at its place),
+    `undecided`. Measures: `change` (in spreads of the predictions), `length` of the sequences, `module`.
+    """
+    began = time.monotonic()
+    context.tell("exchanging the later half of the sequences")
+    outcome, seen = probed(context, changes)
+    verdict, sentence = _answer(outcome, seen)
+    leak = seen.from_future if seen is not None else None
+    return Experiment(
+        name="causality",
+        verdict=verdict,
+        sentence=sentence,
+        method=METHOD,
+        measures={"change": leak.change, "length": leak.size, "module": leak.module or leak.kind} if leak else {},
+        seconds=time.monotonic() - began,
+        place=leak.place if leak else None,
+        probe=seen,
+    )
+
+
+def _answer(outcome: Outcome, seen: Trial | None) -> tuple[str, str]:
+    if seen is None:
+        return "undecided", why_nothing(outcome)
+    leak = seen.from_future
+    if leak is not None:
+        begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
+        return "leaking", (
+            f"Predictions at the first {leak.size // 2} of {leak.size} positions change by up to {leak.change:.2g} "
+            f"times their spread when only later inputs change; it begins in {begins}."
+        )
+    if seen.copies_input:
+        return "copying", "The target of every position is the very token that the model is given there."
+    if "future" not in seen.done:
+        return "undecided", (
+            "The targets of the first batch are not its inputs one position later, so none is about the future."
+        )
+    return "causal", "Predictions stay the same whatever comes after them."

@@ -1,0 +1,80 @@
+"""Does the output for one example depend on the other examples of its batch? (R04)"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unstuck.experiments.result import Experiment
+from unstuck.experiments.runner import Outcome, Variant
+from unstuck.facts import Trial
+from unstuck.interventions import Intervention, ProbeModel
+
+if TYPE_CHECKING:
+    from unstuck.experiments.context import Context
+
+METHOD = (
+    "the first batch was run again on the side, in evaluation mode, so that BatchNorm does not count, with the second "
+    "half of its examples exchanged"
+)
+
+
+def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
+    """Exchange half of the first batch and look at the outputs for the other half.
+
+    Verdicts: `independent`, `mixing`, `undecided`. Measures: `change` (the largest change of an output that should have
+    stayed, in spreads of the output), `examples` (how many were in the batch), `module` (where it begins).
+    """
+    began = time.monotonic()
+    context.tell("exchanging examples of the first batch")
+    outcome, seen = probed(context, changes)
+    verdict, sentence = _answer(outcome, seen)
+    leak = seen.between_examples if seen is not None else None
+    return Experiment(
+        name="independence",
+        verdict=verdict,
+        sentence=sentence,
+        method=METHOD,
+        measures={"change": leak.change, "examples": leak.size, "module": leak.module or leak.kind} if leak else {},
+        seconds=time.monotonic() - began,
+        place=leak.place if leak else None,
+        probe=seen,
+    )
+
+
+def probed(context: Context, changes: Sequence[Intervention]) -> tuple[Outcome, Trial | None]:
+    """The first step with the model probed; `causality` needs the same run, and it is made once."""
+    (outcome,) = context.run([Variant("probe", (*changes, ProbeModel()))], 1)
+    told = outcome.notes.get("probe")
+    return outcome, msgspec.convert(told, Trial) if told is not None else None
+
+
+def why_nothing(outcome: Outcome) -> str:
+    """Why no model could be probed."""
+    if outcome.status == "crashed":
+        last = (outcome.output.strip().splitlines() or ["no message"])[-1]
+        return f"It crashed before its first backward: {last}"
+    if outcome.status in ("killed", "failed"):
+        return f"It was {outcome.status} before its first backward{f': {outcome.reason}' if outcome.reason else ''}."
+    return "No model was called and trained, so there was nothing to ask."
+
+
+def _answer(outcome: Outcome, seen: Trial | None) -> tuple[str, str]:
+    if seen is None:
+        return "undecided", why_nothing(outcome)
+    leak = seen.between_examples
+    if leak is not None:
+        begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
+        return "mixing", (
+            f"With other examples beside them, the outputs for {leak.size // 2} of {leak.size} examples change by up "
+            f"to {leak.change:.2g} times their spread; it begins in {begins}."
+        )
+    if "examples" not in seen.done:
+        return "undecided", (
+            "The examples of the first batch could not be exchanged one by one: inputs that do not have one row each, "
+            "or a model that looks at its batch by design."
+        )
+    return "independent", "The output for an example stays the same whatever the other examples of its batch are."

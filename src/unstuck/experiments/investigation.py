@@ -1,0 +1,44 @@
+"""What `unstuck diagnose` found out, as plain data for every kind of report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from unstuck.experiments.result import Experiment, Proof
+from unstuck.findings import Diagnosis, Severity
+from unstuck.report.result import Result
+
+
+class Investigation(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer: the cause, the proof, the change, what was ruled out, and what to do next."""
+
+    result: Result
+    """The watched run with everything that was found, by whichever witness; the first diagnosis is the answer."""
+    experiments: tuple[Experiment, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    together: Proof | None = None
+    """All confirmed remedies at once, where there are several."""
+    left_over: tuple[str, ...] = ()
+    """Codes of what is still found, errors and warnings, once the remedy of the answer is in place."""
+    ruled_out: tuple[str, ...] = ()
+    """A sentence for each thing that was tested and is not the cause."""
+    skipped: tuple[str, ...] = ()
+    """A sentence for each experiment that was not made, and why."""
+    protected: str = ""
+    """What was done so that the program wrote nothing of the user's."""
+    next_command: str = ""
+    seconds: float = 0.0
+    budget: float = 0.0
+    folder: Path = Path()
+
+    @property
+    def principal(self) -> Diagnosis | None:
+        """The answer, if there is one louder than advice."""
+        found = self.result.verdict.diagnoses
+        return found[0] if found and found[0].severity is not Severity.ADVICE else None
+
+    def proof_of(self, diagnosis: Diagnosis) -> Proof | None:
+        """What became of it when its remedy was tried."""
+        return next((proof for proof in self.proofs if proof.code == diagnosis.lead.code), None)

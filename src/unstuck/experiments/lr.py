@@ -1,0 +1,328 @@
+"""The learning rate range test on the user's own loop, checked by short trainings where time allows.
+
+Sweeps raise the rate of all groups in proportion, in geometric steps, until the loss diverges; that tells where it
+falls fastest and where it breaks. Trainings at constant rates below that, half a decade apart, then tell which rate
+trains best: a sweep alone is a noisy witness.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from unstuck.events import Gauges, OptimizerSeen, StateLoaded
+from unstuck.experiments.context import Context
+from unstuck.experiments.curve import Curve
+from unstuck.experiments.range_test import Sweep, best_rate, grid, middle, result_of, sweep_of
+from unstuck.experiments.result import Experiment, Measure, NamedCurve
+from unstuck.experiments.runner import Outcome, Variant
+from unstuck.interventions import Intervention, Seed, SweepRate
+from unstuck.record import RecordError
+
+LOWEST, HIGHEST = 1e-6, 100.0
+"""The rates of a sweep, widened where the script's own lies outside."""
+SWEEP_STEPS = 160
+TRAINING_STEPS = 200
+FEWEST_STEPS = 40
+SHARES = {"own": 0.2, "sweeps": 0.35, "trainings": 0.7}
+"""Of the time that is left, what each part may take."""
+DECADES_BELOW = 3.5
+"""How far below divergence trainings begin to look."""
+DECADE = 10.0
+CLEARLY = 0.2
+"""The script's own rate is wrong only if the run loses at least this share of the gain by it."""
+RISING = 1.3
+"""A rate so many times what it was in the middle of the run is being warmed up."""
+WITHOUT_RATE = ("LBFGS",)
+
+
+class Own(msgspec.Struct, frozen=True):
+    """The script's own rate, as a plain run shows it."""
+
+    optimizer: str
+    rate: float
+    built_with: float
+    curve: Curve
+    is_rising: bool = False
+    is_loaded: bool = False
+
+
+class Unfit(Exception):
+    """There is nothing to sweep, and this sentence says why."""
+
+
+def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
+    """Verdict: `inside`, `too low` or `too high` (by a decade and to the harm of the run), or `undecided`.
+
+    Measures: `own`, `suggested`, `lowest` and `highest` of the band, `steepest`, `diverged_at` (None: it never did),
+    `steps` of a sweep, `trainings` (at how many rates) of `training_steps`, `own_result` and `suggested_result` (the
+    losses they end at), `own_broken` (did the script's own run end non-finite or above its start?), `optimizer`.
+    """
+    began = time.monotonic()
+    try:
+        found = _measure(context, tuple(changes))
+    except Unfit as reason:
+        found = _undecided(str(reason))
+    return msgspec.structs.replace(found, seconds=time.monotonic() - began)
+
+
+def remedy_factor(experiment: Experiment) -> float | None:
+    """What to multiply the script's own rate by; None if it is not wrong."""
+    own, suggested = experiment.measures.get("own"), experiment.measures.get("suggested")
+    wrong = experiment.verdict in ("too low", "too high")
+    return float(suggested) / float(own) if wrong and own and suggested else None
+
+
+def _measure(context: Context, changes: tuple[Intervention, ...]) -> Experiment:
+    own = _own(context, changes)
+    sweeps, base = _sweeps(context, changes, own)
+    diverged = middle([sweep.diverged_at for sweep in sweeps])
+    results = _trainings(context, changes, base, diverged or sweeps[0].rates[-1])
+    return _judged(own, sweeps, diverged, results)
+
+
+def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
+    """The script as it is: which rate it uses, and how far it comes."""
+    context.tell("running at the script's own learning rate")
+    steps = context.plan(1, SHARES["own"], TRAINING_STEPS)
+    if steps < FEWEST_STEPS:
+        raise Unfit(_too_few(context, steps))
+    outcome = context.run([Variant("own-rate", changes)], steps)[0]
+    seen = _rates_of_objects(context, outcome) if context.live else _rates_on_record(outcome)
+    if not seen.rates or not outcome.curve.losses:
+        raise Unfit(f"No optimizer step was seen whose loss is known: the run {_ended(outcome)}.")
+    if len(seen.kinds) > 1:
+        raise Unfit(
+            f"{len(seen.kinds)} optimizers take turns ({', '.join(sorted(seen.kinds))}): no single rate to test."
+        )
+    name, kind = next(iter(seen.kinds.items()))
+    if kind in WITHOUT_RATE:
+        raise Unfit(f"{kind} searches for the length of its steps itself: a range test says nothing about it.")
+    highest = max(seen.rates)
+    if not highest > 0:
+        raise Unfit(f"The learning rate of {kind} is 0 or not its own, so there is nothing to raise in proportion.")
+    return Own(
+        optimizer=name,
+        rate=highest,
+        built_with=seen.built_with or highest,
+        curve=outcome.curve,
+        is_rising=seen.rates[-1] > RISING * seen.rates[len(seen.rates) // 2],
+        is_loaded=seen.is_loaded,
+    )
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Optimizers that step (kind by name), and the highest rate of a group, step by step."""
+
+    kinds: dict[str, str]
+    rates: tuple[float, ...]
+    built_with: float = 0.0
+    is_loaded: bool = False
+
+
+def _rates_on_record(outcome: Outcome) -> Seen:
+    try:
+        record = outcome.record()
+    except RecordError:
+        return Seen({}, ())
+    gauges = [gauge for gauge in record.of(Gauges) if gauge.optimizer]
+    built = {event.optimizer: event for event in reversed(list(record.of(OptimizerSeen)))}
+    kinds = {gauge.optimizer: built[gauge.optimizer].kind for gauge in gauges if gauge.optimizer in built}
+    return Seen(
+        kinds,
+        tuple(max(gauge.rates, default=0.0) for gauge in gauges),
+        max((rate for name in kinds for rate in built[name].rates), default=0.0),
+        any(event.matched for event in record.of(StateLoaded)),
+    )
+
+
+def _rates_of_objects(context: Context, outcome: Outcome) -> Seen:
+    optimizers = context.objects.optimizers  # type: ignore[attr-defined]
+    kinds = {f"{type(each).__name__}#{number}": type(each).__name__ for number, each in enumerate(optimizers, 1)}
+    rates = [float(group.get("lr") or 0.0) for each in optimizers for group in each.param_groups]
+    return Seen(kinds, (max(rates, default=0.0),) * len(outcome.curve.losses))
+
+
+def _too_few(context: Context, steps: int) -> str:
+    if context.available_steps is not None and context.available_steps < FEWEST_STEPS:
+        return f"The script takes only {context.available_steps} steps; a range test needs {FEWEST_STEPS}."
+    return f"The time left allows {steps} steps; a range test needs {FEWEST_STEPS}." if steps else "No time was left."
+
+
+def _sweeps(context: Context, changes: tuple[Intervention, ...], own: Own) -> tuple[list[Sweep], float]:
+    """One for each process that may run, with seeds of their own, and the rate that they multiply; once more if that
+    turned out to be another than was thought."""
+    context.tell("sweeping the learning rate")
+    lowest, highest = min(LOWEST, own.rate / 100), max(HIGHEST, own.rate * 100)
+    count = max(2, context.runner.jobs)
+    base = own.built_with
+    for _ in range(2):
+        steps = context.plan(count, SHARES["sweeps"], SWEEP_STEPS)
+        if steps < FEWEST_STEPS:
+            raise Unfit(_too_few(context, steps))
+        change = SweepRate(lowest / base, highest / base, steps)
+        variants = [Variant(f"sweep-{seed}", (Seed(seed), *changes, change), every=1) for seed in range(count)]
+        outcomes = context.run(variants, steps)
+        sweeps = [sweep for outcome in outcomes if (sweep := sweep_of(outcome)) is not None]
+        if not sweeps:
+            raise Unfit(f"The sweep showed too few losses: the run {_ended(outcomes[0])}.")
+        off = sweeps[0].rates[0] / lowest
+        base *= off
+        if 1 / DECADE < off < DECADE:
+            break
+    return sweeps, base
+
+
+def _ended(outcome: Outcome) -> str:
+    words = {"crashed": "crashed", "killed": "was ended when its time was over", "failed": "could not be started"}
+    taken = len(outcome.curve.losses)
+    return f"{words.get(outcome.status, 'ended')} after {taken} steps"
+
+
+def _trainings(
+    context: Context, changes: tuple[Intervention, ...], base: float, top: float
+) -> dict[float, tuple[float, Curve]]:
+    """Where short trainings at constant rates end, if time allows: a decade apart, then between the best ones."""
+    rates = grid(top * 10**-DECADES_BELOW, top)
+    coarse = rates[::-2][::-1]
+    steps = context.plan(len(coarse) + 4, SHARES["trainings"], TRAINING_STEPS)
+    if steps < FEWEST_STEPS:
+        return {}
+    found = _train_at(context, changes, base, coarse, steps)
+    best = min(found, key=lambda rate: found[rate][0])
+    if best == coarse[0]:
+        found |= _train_at(context, changes, base, [best / DECADE], steps)
+        best = min(found, key=lambda rate: found[rate][0])
+    return found | _train_at(context, changes, base, [best / math.sqrt(DECADE), best * math.sqrt(DECADE)], steps)
+
+
+def _train_at(
+    context: Context, changes: tuple[Intervention, ...], base: float, rates: Sequence[float], steps: int
+) -> dict[float, tuple[float, Curve]]:
+    context.tell(f"training for {steps} steps at each of {len(rates)} rates")
+    factors = [rate / base for rate in rates]
+    variants = [
+        Variant(f"at-{rate:.0e}", (*changes, SweepRate(factor, factor, steps)))
+        for rate, factor in zip(rates, factors, strict=True)
+    ]
+    outcomes = context.run(variants, steps)
+    return {
+        rate: (math.inf if _has_failed(outcome) else result_of(outcome.curve), outcome.curve)
+        for rate, outcome in zip(rates, outcomes, strict=True)
+    }
+
+
+def _has_failed(outcome: Outcome) -> bool:
+    return outcome.status in ("crashed", "failed", "killed") or "diverged" in outcome.reason
+
+
+def _judged(
+    own: Own, sweeps: list[Sweep], diverged: float | None, trainings: dict[float, tuple[float, Curve]]
+) -> Experiment:
+    start = own.curve.start or 0.0
+    steepest = middle([sweep.steepest for sweep in sweeps])
+    results = {rate: result for rate, (result, _) in trainings.items() if math.isfinite(result)}
+    learned = [rate for rate, result in results.items() if result < start - max(s.noise for s in sweeps)]
+    if not learned and (steepest is None or results):
+        return _nothing_learned(own, sweeps, diverged)
+    top = (diverged or sweeps[0].rates[-1]) / DECADE
+    suggested = best_rate(results, start) if learned else math.sqrt(min(steepest or top, top) * top)
+    lowest, highest = min(steepest or suggested, top, suggested), max(top, suggested)
+    steps = max((len(curve.losses) for _, curve in trainings.values()), default=0)
+    own_result = result_of(own.curve.until(steps) if steps else own.curve)
+    best = min([*results.values(), *(min(sweep.level) for sweep in sweeps)])
+    lost = (own_result - best) / max(start - best, 1e-12)
+    verdict = _verdict(own, lowest, highest, suggested, lost)
+    measures: dict[str, Measure] = {
+        "own": own.rate,
+        "suggested": float(f"{suggested:.2g}"),
+        "lowest": float(f"{lowest:.2g}"),
+        "highest": float(f"{highest:.2g}"),
+        "steepest": steepest,
+        "diverged_at": diverged,
+        "steps": max(len(sweep.rates) for sweep in sweeps),
+        "trainings": len(trainings),
+        "training_steps": steps,
+        "own_result": own_result if math.isfinite(own_result) else None,
+        "suggested_result": min(results.values()) if results else None,
+        "own_broken": not own_result < start,
+        "optimizer": own.optimizer,
+    }
+    sweep = max(sweeps, key=lambda one: len(one.rates))
+    return Experiment(
+        name="lr",
+        verdict=verdict,
+        sentence=_sentence(verdict, measures),
+        method=_method(sweeps, trainings),
+        curves=(NamedCurve("loss", Curve(tuple(range(len(sweep.rates))), sweep.level)),),
+        measures=measures,
+        caveats=_caveats(own, diverged, trainings),
+        x_axis="learning rate",
+        xs=sweep.rates,
+    )
+
+
+def _verdict(own: Own, lowest: float, highest: float, suggested: float, lost: float) -> str:
+    if lost < CLEARLY:
+        return "inside"
+    if own.rate * DECADE <= lowest:
+        return "undecided" if own.is_rising or own.is_loaded else "too low"
+    harmed = own.rate >= DECADE * suggested and lost > 1 - CLEARLY
+    return "too high" if own.rate >= DECADE * highest or harmed else "inside"
+
+
+def _nothing_learned(own: Own, sweeps: list[Sweep], diverged: float | None) -> Experiment:
+    first, last = sweeps[0].rates[0], sweeps[0].rates[-1]
+    found = _undecided(
+        f"At no learning rate from {first:.2g} to {last:.2g} does the loss fall, so the rate is not what holds it."
+    )
+    measures: dict[str, Measure] = {"own": own.rate, "suggested": None, "diverged_at": diverged, "learns": False}
+    sweep = sweeps[0]
+    curve = NamedCurve("loss", Curve(tuple(range(len(sweep.rates))), sweep.level))
+    return msgspec.structs.replace(
+        found, measures=measures, curves=(curve,), x_axis="learning rate", xs=sweep.rates, method=_method(sweeps, {})
+    )
+
+
+def _undecided(sentence: str) -> Experiment:
+    return Experiment(name="lr", verdict="undecided", sentence=sentence, method="learning rate range test")
+
+
+def _sentence(verdict: str, measures: dict[str, Measure]) -> str:
+    own, suggested = measures["own"], measures["suggested"]
+    band = f"{measures['lowest']:.2g} to {measures['highest']:.2g}"
+    where = {
+        "inside": "is one that trains",
+        "too low": "is far below it",
+        "too high": "is far above it",
+        "undecided": "is far below it, which may be meant",
+    }[verdict]
+    diverged = measures["diverged_at"]
+    limit = f"the loss diverges at {diverged:.2g}" if diverged else "the loss diverged at no rate that was tried"
+    return f"The productive band is {band} ({limit}); your learning rate {own:.3g} {where}. Suggested: {suggested:.2g}."
+
+
+def _method(sweeps: list[Sweep], trainings: dict[float, tuple[float, Curve]]) -> str:
+    first, last = sweeps[0].rates[0], max(sweep.rates[-1] for sweep in sweeps)
+    words = (
+        f"{len(sweeps)} sweeps from {first:.1g} to {last:.1g} in {max(len(sweep.rates) for sweep in sweeps)} steps, "
+        "all groups in proportion, the script's schedule overridden"
+    )
+    if not trainings:
+        return words
+    steps = max(len(curve.losses) for _, curve in trainings.values())
+    return f"{words}; then {len(trainings)} trainings of {steps} steps at constant rates"
+
+
+def _caveats(own: Own, diverged: float | None, trainings: dict[float, tuple[float, Curve]]) -> tuple[str, ...]:
+    found = []
+    if not trainings:
+        found.append("There was no time to train at the suggested rate, so it rests on the sweeps alone.")
+    if own.is_rising:
+        found.append("The script's rate was still being warmed up when it was read.")
+    if own.is_loaded:
+        found.append("Trained weights were loaded; a rate that is right to keep them may lie far below the band.")
+    return tuple(found)

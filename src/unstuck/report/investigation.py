@@ -1,0 +1,168 @@
+"""The report of `unstuck diagnose`: the cause, the proof, the change, what was ruled out, what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unstuck.experiments.investigation import Investigation
+from unstuck.experiments.judging import GOOD
+from unstuck.experiments.result import Experiment, Proof
+from unstuck.findings import Diagnosis, Severity
+from unstuck.report import json, text
+from unstuck.report.terminal import Line
+from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
+
+NOT_PROVEN = {
+    "no effect": "tried, and it changes nothing",
+    "worse": "tried, and it makes things worse",
+    "undecided": "tried, and the runs do not tell",
+}
+
+
+def render(done: Investigation, width: int = PROSE) -> list[Line]:
+    """The whole report, for a terminal `width` columns wide."""
+    width = max(width, 40)
+    prose = min(width, PROSE)
+    lines = _heading(done, prose)
+    lines += text.diagnosis_lines(done.result, width, lambda diagnosis: _proof(done, diagnosis, width))
+    lines += _together(done, prose)
+    lines += _experiments(done, width)
+    lines += _section("Ruled out", done.ruled_out, prose)
+    lines += _section("Not done", done.skipped, prose)
+    return [*lines, *_closing(done, prose)]
+
+
+def _heading(done: Investigation, prose: int) -> list[Line]:
+    run, trend = done.result.run, done.result.verdict.trend
+    rule = "─── unstuck diagnose " + "─" * (prose - 21)
+    lines: list[Line] = [[], [(rule, "quiet")]]
+    if run is not None:
+        script = " ".join([run.script, *run.arguments])
+        ended = " and crashed" if run.status == "crashed" else ""
+        lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended}.", prose)
+    if trend is not None and trend.steps:
+        lines += wrapped(trend_sentence(trend), prose)
+    for sentence in run.received if run else ():
+        lines += wrapped(sentence, prose, "quiet")
+    return [*lines, []]
+
+
+def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
+    proof = done.proof_of(diagnosis)
+    if proof is None:
+        return []
+    prose = min(width, PROSE)
+    lines = labelled("proof", proof_sentence(proof), prose, "strong" if proof.verdict == "confirmed" else "")
+    if proof.verdict == "confirmed":
+        lines += _curves(proof, width)
+        if diagnosis is done.result.verdict.diagnoses[0]:
+            rest = ", ".join(done.left_over)
+            lines += labelled("with it", f"still found: {rest}" if rest else "nothing else is found in the run", prose)
+    return lines
+
+
+def proof_sentence(proof: Proof) -> str:
+    """`confirmed: with the edit, after 300 steps the loss is 0.2 instead of 2.3, over 3 seeds.`"""
+    way = "with the edit that `fix` makes" if proof.remedy == "edit" else f"with {proof.remedy}"
+    if proof.verdict == "confirmed":
+        return f"confirmed {way}: {proof.sentence}"
+    return f"{NOT_PROVEN[proof.verdict]} ({way}): {proof.sentence}"
+
+
+def _curves(proof: Proof, width: int) -> list[Line]:
+    from unstuck.experiments.plots import plot
+    from unstuck.experiments.result import NamedCurve
+
+    if not proof.pairs:
+        return []
+    pair = proof.pairs[0]
+    curves = [NamedCurve("without", pair.without), NamedCurve("with", pair.remedied)]
+    return [[("  ", ""), *line] for line in plot(curves, min(width, PROSE) - 4)]
+
+
+def _together(done: Investigation, prose: int) -> list[Line]:
+    if done.together is None:
+        return []
+    words = f"{done.together.code} mended at once: {done.together.sentence}"
+    return [*wrapped(words, prose), []]
+
+
+def _experiments(done: Investigation, width: int) -> list[Line]:
+    prose = min(width, PROSE)
+    told = [one for one in done.experiments if one.verdict not in GOOD]
+    lines: list[Line] = [[("Experiments", "strong")]] if told else []
+    for experiment in told:
+        lines += experiment_lines(experiment, prose)
+    return [*lines, []] if lines else []
+
+
+def experiment_lines(experiment: Experiment, prose: int) -> list[Line]:
+    """What one experiment showed, in a paragraph."""
+    lines = labelled(experiment.name, f"{experiment.verdict}: {experiment.sentence}", prose)
+    for caveat in experiment.caveats:
+        lines += labelled("", caveat, prose, "quiet")
+    return lines
+
+
+def _section(title: str, sentences: tuple[str, ...], prose: int) -> list[Line]:
+    if not sentences:
+        return []
+    lines: list[Line] = [[(title, "strong")]]
+    for sentence in sentences:
+        lines += text.hanging([("  - ", "quiet")], sentence, prose)
+    return [*lines, []]
+
+
+def _closing(done: Investigation, prose: int) -> list[Line]:
+    lines = wrapped(answer(done), prose, "strong")
+    runs = sum(len(proof.pairs) for proof in done.proofs)
+    pairs = f", {count(runs, 'pair')} of runs for the proofs" if runs else ""
+    lines += wrapped(f"Took {done.seconds:.0f} of {done.budget:.0f} s{pairs}. {done.protected}", prose, "quiet")
+    lines += labelled("next", done.next_command, prose, "command")
+    return [*lines, *labelled("records", str(_typed(done)), prose, "quiet")]
+
+
+def _typed(done: Investigation) -> str:
+    import os
+
+    return os.path.relpath(done.folder)
+
+
+def answer(done: Investigation) -> str:
+    """The cause and how sure it is, in a sentence."""
+    principal = done.principal
+    if principal is None:
+        return text.outcome(done.result)
+    proof = done.proof_of(principal)
+    name = f"{principal.lead.code} {principal.lead.name}"
+    if proof is not None and proof.verdict == "confirmed":
+        return f"The cause is {name}, and mending it was shown to help."
+    certain = "The cause is most likely" if principal.severity is Severity.ERROR else "The first thing to mend is"
+    return f"{certain} {name}; no run has shown yet that mending it helps."
+
+
+def document_text(done: Investigation) -> str:
+    """The report as a JSON document."""
+    return json.encode(document(done))
+
+
+def document(done: Investigation) -> dict[str, Any]:
+    """The result of the watched run as every report has it, with what was tried beside it."""
+    principal = done.principal
+    return {
+        **json.document(done.result),
+        "principal": principal.lead.code if principal else None,
+        "proofs": [msgspec.to_builtins(proof) for proof in done.proofs],
+        "together": msgspec.to_builtins(done.together),
+        "left_over": done.left_over,
+        "experiments": [msgspec.to_builtins(experiment) for experiment in done.experiments],
+        "ruled_out": done.ruled_out,
+        "skipped": done.skipped,
+        "protected": done.protected,
+        "next": done.next_command,
+        "seconds": round(done.seconds, 1),
+        "budget": done.budget,
+        "records": str(done.folder),
+    }

@@ -1,0 +1,378 @@
+"""The page of `unstuck diagnose`: whole, safe, and readable without its pictures."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fakes import SCRIPT, detailed_finding, make_finding
+from unstuck.events import Place
+from unstuck.exhibits import (
+    FILE,
+    Drawn,
+    Dynamics,
+    Filters,
+    FirstLayer,
+    Snapshot,
+    Table,
+    TargetShown,
+    TensorShown,
+)
+from unstuck.experiments.curve import Curve
+from unstuck.experiments.investigation import Investigation
+from unstuck.experiments.result import Experiment, NamedCurve, Pair, Proof
+from unstuck.findings import Edit, Fix, Severity, merge
+from unstuck.judge import Verdict
+from unstuck.report.html import page
+from unstuck.report.received import exhibit_sentences
+from unstuck.report.result import Result, RunSummary
+from unstuck.trend import Trend
+
+HOSTILE = "<script>alert('x')</script>&\"'"
+
+
+def descent(rate: float, steps: int, start: float = 3.0) -> Curve:
+    """The losses of gradient descent on w²/2 + 0.05: a real curve, non-finite where it diverges."""
+    weight, losses = start, []
+    for _ in range(steps):
+        loss = weight * weight / 2 + 0.05
+        losses.append(loss if math.isfinite(loss) and loss < 1e30 else None)
+        weight -= rate * weight
+    return Curve(tuple(range(1, steps + 1)), tuple(losses))
+
+
+def proof(code: str = "O12", verdict: str = "confirmed") -> Proof:
+    pairs = tuple(
+        Pair(seed, descent(0.0005, 120, 2 + seed / 5), descent(0.05, 120, 2 + seed / 5), "stopped", "stopped")
+        for seed in range(3)
+    )
+    return Proof(
+        code=code,
+        verdict=verdict,
+        sentence="after 120 steps the loss is 0.05 instead of 1.8.",
+        remedy="edit",
+        steps=120,
+        pairs=pairs,
+        difference=-0.97,
+        interval=(-0.99, -0.91),
+    )
+
+
+def sweep() -> Experiment:
+    rates = tuple(1e-5 * 10 ** (index / 20) for index in range(121))
+    losses = tuple(descent(rate, 30).losses[-1] for rate in rates)
+    return Experiment(
+        name="lr",
+        verdict="too low",
+        sentence="The productive band is 0.05 to 0.5; your learning rate 1e-05 is far below it.",
+        method="2 sweeps",
+        curves=(NamedCurve("loss", Curve(tuple(range(121)), losses)),),
+        measures={"own": 1e-5, "lowest": 0.05, "highest": 0.5, "suggested": 0.2, "diverged_at": None},
+        x_axis="learning rate",
+        xs=rates,
+        caveats=("The schedule was overridden.",),
+    )
+
+
+def picture(seed: int, target: str) -> Drawn:
+    pixels = bytes((x * seed + y * 7) % 256 for y in range(12) for x in range(12) for _ in range(3))
+    return Drawn(12, 12, 3, pixels, target=target)
+
+
+def table(class_name: str = "cat") -> Table:
+    weights = tuple(Drawn(5, 5, 1, bytes((seed * 31 + i * 10) % 256 for i in range(25))) for seed in range(8))
+    shots = tuple(
+        Snapshot(step, tuple(float(i % 3 if step > 8 else 1) for i in range(6)), (0.5,) * 6) for step in (0, 1, 8, 20)
+    )
+    return Table(
+        model="Net",
+        tensors=(
+            TensorShown(
+                name="x",
+                dtype="float32",
+                shape=(6, 3, 12, 12),
+                low=0.0,
+                high=255.0,
+                mean=120.0,
+                spread=70.0,
+                quantiles=(0.0, 60.0, 120.0, 200.0, 254.0),
+                examples=6,
+                duplicates=2,
+                form="pictures",
+                scaling="0 is black, 255 white",
+                drawn=tuple(picture(seed, class_name) for seed in range(1, 7)),
+            ),
+            TensorShown(
+                name="rows",
+                dtype="float32",
+                shape=(6, 3),
+                examples=6,
+                form="table",
+                drawn=(Drawn(numbers=(1.5, None)),),
+            ),
+            TensorShown(
+                name="ids",
+                dtype="int64",
+                shape=(6, 4),
+                examples=6,
+                form="ids",
+                drawn=(Drawn(numbers=(4.0,), text=HOSTILE),),
+            ),
+            TensorShown(
+                name="wave",
+                dtype="float32",
+                shape=(6, 90),
+                examples=6,
+                form="series",
+                drawn=(Drawn(numbers=tuple(math.sin(i / 9) for i in range(90)), target="1"),),
+            ),
+        ),
+        target=TargetShown(
+            loss="cross_entropy", dtype="int64", shape=(6,), counts={"0": 80, "1": 7, "2": 13}, batches=4
+        ),
+        class_names=(class_name, "dog", "fox"),
+        first_layer=FirstLayer(
+            name="features.0",
+            kind="Conv2d",
+            count=8,
+            start=Filters(step=0, scale=0.3, pictures=weights),
+            end=Filters(step=20, scale=0.4, pictures=weights),
+            moved=0.123,
+        ),
+        dynamics=Dynamics(kind="class", classes=3, targets=(0.0, 1.0, 2.0, 0.0, 1.0, 2.0), snapshots=shots),
+    )
+
+
+def investigation(folder: Path, shown: Table | None = None, **more: Any) -> Investigation:
+    (folder / "train.py").write_text(SCRIPT)
+    script = str(folder / "train.py")
+    edit = Edit(script, 5, 16, 5, 50, "self.head(x)")
+    lead = msgspec.structs.replace(
+        detailed_finding(),
+        place=Place(script, 5, 16, 5, 50, "Net.forward"),
+        fix=Fix("Return the logits.", (edit,), "safe"),
+    )
+    other = make_finding("G10", severity=Severity.WARNING, line=None, subject="x", message="Another matter.")
+    verdict = Verdict(
+        diagnoses=tuple(merge([lead])) + tuple(merge([other])),
+        trend=Trend("flat", 400, first=2.3, last=2.29),
+        checked=("O12", "G10"),
+    )
+    run = RunSummary(script=script, steps=400, status="stopped", record="")
+    if shown is not None:
+        trial = folder / "01-watched"
+        trial.mkdir()
+        (trial / FILE).write_bytes(msgspec.json.encode(shown))
+    fields: dict[str, Any] = {
+        "result": Result(command="diagnose", verdict=verdict, run=run),
+        "experiments": (sweep(),),
+        "proofs": (proof(),),
+        "ruled_out": ("overfit: one batch is learned by heart in 80 steps.",),
+        "skipped": ("The experiment seeds was not made: there was no time left for it.",),
+        "protected": "Nothing of yours was written.",
+        "next_command": f"unstuck lint --fix {script}",
+        "seconds": 41.0,
+        "budget": 300.0,
+        "folder": folder,
+    }
+    return Investigation(**{**fields, **more})
+
+
+class Reader(HTMLParser):
+    """What a browser would see: text by element, and every attribute."""
+
+    VOID = ("meta", "img", "br", "hr", "line", "rect", "polyline", "circle", "path")
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
+    words = Reader(page(investigation(tmp_path, table()))).words
+    for part in (
+        "The cause is O12 double-softmax, and mending it was shown to help.",
+        "return torch.softmax(self.head(x), dim=1)",
+        "gradient kept 0.1934 of the right one (threshold 0.5)",
+        "The loss is flat: 2.3 → 2.29 over 400 steps.",
+        "confirmed With the change above: after 120 steps the loss is 0.05 instead of 1.8.",
+        "G10 non-finite: Another matter.",
+        "The productive band is 0.05 to 0.5",
+        "one batch is learned by heart",
+        "there was no time left for it",
+        "It took 41 of 300 s.",
+        "unstuck lint --fix",
+        "2 of the 6 examples of x in the first batch are copies of others",
+    ):
+        assert part in words
+
+
+def test_edits_are_shown_as_a_diff(tmp_path: Path) -> None:
+    words = Reader(page(investigation(tmp_path))).words
+    assert "- return torch.softmax(self.head(x), dim=1)" in words
+    assert "+ return self.head(x)" in words
+
+
+def test_a_file_that_changed_since_gets_no_diff(tmp_path: Path) -> None:
+    done = investigation(tmp_path)
+    changed = msgspec.structs.replace(done.result, changed=frozenset({str(tmp_path / "train.py")}))
+    words = Reader(page(msgspec.structs.replace(done, result=changed))).words
+    assert "+ return self.head(x)" not in words
+    assert "return torch.softmax" not in words
+
+
+def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
+    content = page(investigation(tmp_path, table()))
+    reader = Reader(content)
+    assert reader.open == []
+    assert not any(tag in ("script", "link", "iframe", "object", "base", "form") for tag, _ in reader.seen)
+    sources = [value for _, attributes in reader.seen for name, value in attributes.items() if name in ("src", "href")]
+    assert sources
+    assert all((source or "").startswith("data:image/png;base64,") for source in sources)
+    assert not any(name.startswith("on") for _, attributes in reader.seen for name in attributes)
+    assert "url(" not in content
+    assert "@import" not in content
+    policy = next(attributes["content"] for tag, attributes in reader.seen if "http-equiv" in attributes)
+    assert policy is not None
+    assert "default-src 'none'" in policy
+
+
+def test_names_of_the_user_stay_text(tmp_path: Path) -> None:
+    folder = tmp_path / "<script>alert(1)<"
+    folder.mkdir()
+    shown = msgspec.structs.replace(table(HOSTILE), model=HOSTILE, notes=(HOSTILE,))
+    done = investigation(folder, shown, ruled_out=(HOSTILE,), next_command=HOSTILE, protected=HOSTILE)
+    run = msgspec.structs.replace(done.result.run, script=HOSTILE, arguments=(HOSTILE,), received=(HOSTILE,))
+    evil = make_finding(
+        message=HOSTILE, cause=HOSTILE, fix=Fix(f"{HOSTILE}\n    {HOSTILE}"), docs=HOSTILE, path=HOSTILE
+    )
+    result = msgspec.structs.replace(done.result, run=run, verdict=Verdict(diagnoses=tuple(merge([evil]))))
+    experiment = msgspec.structs.replace(sweep(), sentence=HOSTILE, curves=(NamedCurve(HOSTILE, descent(0.1, 9)),))
+    done = msgspec.structs.replace(done, result=result, experiments=(experiment,))
+    reader = Reader(page(done))
+    assert reader.open == []
+    assert "script" not in {tag for tag, _ in reader.seen}
+    assert not any(name.startswith("on") for _, attributes in reader.seen for name in attributes)
+    assert reader.words.count("<script>alert('x')</script>&\"'") >= 10
+
+
+def test_every_picture_and_curve_has_words(tmp_path: Path) -> None:
+    reader = Reader(page(investigation(tmp_path, table())))
+    images = [attributes for tag, attributes in reader.seen if tag == "img"]
+    assert len(images) == 6 + 16 + 2
+    assert all(attributes["alt"] for attributes in images)
+    drawings = [attributes for tag, attributes in reader.seen if tag == "svg"]
+    assert len(drawings) == 3 + 1 + 1
+    assert all(attributes.get("role") == "img" for attributes in drawings)
+    charts = [attributes["aria-label"] or "" for attributes in drawings if "aria-label" in attributes]
+    assert any("with (stopped): from 2.05 to 0.05" in words for words in charts)
+    assert "productive band: 0.05 to 0.5" in reader.words
+    assert "your rate: 1e-05" in reader.words
+
+
+def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:
+    shown = table()
+    found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", page(investigation(tmp_path, shown)))
+    content = base64.b64decode(found[0])
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height, depth, kind = struct.unpack(">IIBB", content[16:26])
+    assert (width, height, depth, kind) == (12, 12, 8, 2)
+    start = content.index(b"IDAT")
+    length = struct.unpack(">I", content[start - 4 : start])[0]
+    rows = zlib.decompress(content[start + 4 : start + 4 + length])
+    lines = [rows[i : i + 37] for i in range(0, len(rows), 37)]
+    assert all(line[0] == 0 for line in lines)
+    assert b"".join(line[1:] for line in lines) == shown.tensors[0].drawn[0].pixels
+
+
+def test_bars_are_as_long_as_classes_are_frequent(tmp_path: Path) -> None:
+    lengths = [
+        float(one) for one in re.findall(r'class="bar" style="width:([\d.]+)%"', page(investigation(tmp_path, table())))
+    ]
+    assert lengths == [80.0, 7.0, 13.0]
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Curve(),
+        Curve((1,), (None,)),
+        Curve((1,), (0.5,)),
+        Curve((1, 2, 3), (1.0, 1.0, 1.0)),
+        Curve((1, 2, 3), (0.0, 0.0, 0.0)),
+        Curve((1, 2, 3), (-3.0, 1e30, None)),
+        Curve((1, 2), (5e-324, 1e308)),
+    ],
+)
+def test_odd_curves_make_no_odd_page(tmp_path: Path, curve: Curve) -> None:
+    pair = Pair(0, curve, curve, "crashed", "killed")
+    experiment = msgspec.structs.replace(sweep(), curves=(NamedCurve("loss", curve),), xs=(1e-5, 1e-4, 1e-3))
+    odd = msgspec.structs.replace(proof(), pairs=(pair,))
+    content = page(investigation(tmp_path, proofs=(odd,), experiments=(experiment,)))
+    assert Reader(content).open == []
+    drawn = " ".join(re.findall(r'(?:points|x1|y1|d)="([^"]*)"', content))
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
+def test_a_run_without_a_finding_has_a_page_too(tmp_path: Path) -> None:
+    verdict = Verdict(checked=("O12",), trend=Trend("falling", 300, first=2.3, last=0.1))
+    result = Result(command="diagnose", verdict=verdict, run=RunSummary(script="train.py", steps=300))
+    done = Investigation(result=result, folder=tmp_path)
+    words = Reader(page(done)).words
+    assert "Nothing found; one pitfall checked." in words
+    assert "The answer" not in words
+
+
+def test_sentences_for_the_text_report(tmp_path: Path) -> None:
+    assert exhibit_sentences(tmp_path) == ()
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(table()))
+    assert exhibit_sentences(tmp_path) == (
+        "2 of the 6 examples of x in the first batch are copies of others, bit by bit.",
+        "Targets are int64 [6]; 3 classes came in 4 batches, the rarest 7 times, the most frequent 80.",
+        "After step 20 the model predicts 3 classes for the 6 examples of the first batch, 1 at step 0; "
+        "6 right, 2 right at step 0.",
+    )
+
+
+def test_a_model_that_predicts_one_class_is_told(tmp_path: Path) -> None:
+    same = Dynamics(kind="class", snapshots=(Snapshot(0, (0.0, 1.0)), Snapshot(60, (1.0, 1.0))), targets=(0.0, 1.0))
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(table(), dynamics=same)))
+    assert "predicts class 1 dog for all 2 examples" in exhibit_sentences(tmp_path)[-1]
+
+
+def test_a_broken_exhibit_is_no_exhibit(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"model": 3')
+    assert exhibit_sentences(tmp_path) == ()
+    assert "Data on the table" not in page(investigation(tmp_path))
