@@ -10,6 +10,7 @@ from unstuck._version import __version__
 if TYPE_CHECKING:
     from unstuck import gradients, helpers
     from unstuck.capture import RunStopped
+    from unstuck.experiments.diagnose_objects import diagnose
     from unstuck.experiments.notebook import baseline, causality, independence, lr_range, overfit, seeds
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
@@ -30,6 +31,7 @@ __all__ = [
     "baseline",
     "causality",
     "check",
+    "diagnose",
     "gradients",
     "helpers",
     "independence",
@@ -49,6 +51,7 @@ _HOMES = {
     "Severity": "unstuck.findings",
     "assert_trains": "unstuck.preflight",
     "check": "unstuck.preflight",
+    "diagnose": "unstuck.experiments.diagnose_objects",
     "watch": "unstuck.live.watching",
 } | dict.fromkeys(
     ("baseline", "causality", "independence", "lr_range", "overfit", "seeds"), "unstuck.experiments.notebook"

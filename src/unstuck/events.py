@@ -175,6 +175,8 @@ class LossCall(Event, tag="loss-call", frozen=True):
     weighted: bool = False
     """`weight` or `pos_weight` was given."""
     grad_enabled: bool | None = None
+    variance: TensorFact | None = None
+    """What `gaussian_nll_loss` was given as the variance, if that is a tensor."""
 
 
 class LossInputs(Event, tag="loss-inputs", frozen=True):

@@ -150,6 +150,8 @@ class TermFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """The product of the constants before it."""
     shape: tuple[int, ...] = ()
     """Of what it was taken over."""
+    divergence: bool = False
+    """It is taken over `mu**2 + exp(logvar) - logvar - 1`, however that is written."""
 
 
 class GraphFact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -218,7 +220,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     """What `check` saw when it ran the batch a few times more on the side, each time with one thing changed."""
 
     done: tuple[str, ...] = ()
-    """Which of `examples`, `future`, `modes` and `step` could be tried."""
+    """Which of `examples`, `future`, `modes` and `step` could be tried; `next` if targets are the next elements."""
     between_examples: Leak | None = None
     """Outputs of some examples changed with the inputs of others, in evaluation mode."""
     from_future: Leak | None = None

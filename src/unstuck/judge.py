@@ -302,6 +302,8 @@ def _complete(finding: Finding, record: Record | None, scripts: Sequence[Script]
 
 def _verify(finding: Finding, record: Record | None, scripts: Sequence[Script]) -> Verify | None:
     expect = f"no {finding.code} {finding.name}"
+    if record is not None and record.started.watched == "objects":
+        return Verify("unstuck.diagnose(...) on the same objects", expect)
     if record is not None and record.started.watched == "watch":
         script = [spelled(record.started.script), *record.started.arguments]
         again = shlex.join(["python", *script]) if record.started.source_hash else "unstuck.watch() around the same"

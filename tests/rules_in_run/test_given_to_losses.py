@@ -77,6 +77,12 @@ def by_time(model: nn.Module, x: Tensor) -> Tensor:
     return F.cross_entropy(scores, TIMES, reduction="none")
 
 
+def divergence(code: Tensor) -> Tensor:
+    """Of two numbers for each example, from the standard normal; next to nothing."""
+    mu, logvar = 0.01 * code[:, :2], 0.01 * code[:, 2:4]
+    return -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+
+
 GUILTY = {
     "softmax before cross_entropy, behind a squeeze": (
         "O12",
@@ -103,7 +109,16 @@ GUILTY = {
         "M08",
         lambda m, x: F.kl_div(m(x).softmax(1), x[:, :5].softmax(1), reduction="batchmean"),
     ),
+    "the variance as the target": (
+        "M08",
+        lambda m, x: nn.GaussianNLLLoss()(m(x)[:, :2], F.softplus(m(x)[:, 2:4]), x[:, :2].abs()),
+    ),
+    "the target named as the variance": (
+        "M08",
+        lambda m, x: F.gaussian_nll_loss(m(x)[:, :2], var=x[:, :2].exp(), target=m(x)[:, 2:4].exp()),
+    ),
     "a mean and a sum": ("M11", lambda m, x: F.cross_entropy(m(x), labels(x)) + (m(x) - x[:, :5]).pow(2).sum()),
+    "a mean and a summed divergence that is small": ("M11", lambda m, x: F.mse_loss(m(x), x[:, :5]) + divergence(m(x))),
     "the root of 0": ("G15", lambda m, x: (m(x) - m(x)).pow(2).sum(1).sqrt().mean() + m(x).pow(2).mean()),
     "a clipped loss": ("G19", lambda m, x: F.mse_loss(m(x), 9 * x[:, :5], reduction="none").clamp(max=1.0).mean()),
 }
@@ -127,10 +142,20 @@ INNOCENT = {
     "nll_loss completed by hand": lambda m, x: F.nll_loss(s := m(x), labels(x)) + s.logsumexp(1).mean(),
     "a frozen input, mean squared error": lambda m, x: F.mse_loss(x[:, :5], m(x)),
     "a sum per example": lambda m, x: F.cross_entropy(m(x), labels(x)) + m(x).pow(2).sum(1).mean(),
+    "a divergence divided by the batch": lambda m, x: F.mse_loss(m(x), x[:, :5]) + divergence(m(x)) / 64,
+    "a divergence divided by all": lambda m, x: F.mse_loss(m(x), x[:, :5]) + 4 * divergence(m(x)) / 320,
+    "two sums": lambda m, x: F.mse_loss(m(x), x[:, :5], reduction="sum") / 64 + divergence(m(x)) / 64,
     "a light sum": lambda m, x: F.cross_entropy(m(x), labels(x)) + 1e-3 * m(x).pow(2).sum(),
     "a guarded root": lambda m, x: (m(x) - x[:, :5]).pow(2).sum(1).add(1e-8).sqrt().mean(),
     "a hinge": lambda m, x: (1 - m(x)[:, 0] * x[:, 0].sign()).clamp(min=0).mean(),
     "a limit that is never reached": lambda m, x: F.cross_entropy(m(x), labels(x)).clamp(max=1e4),
+    "mean, target and variance": lambda m, x: F.gaussian_nll_loss(m(x)[:, :2], x[:, :2], m(x)[:, 2:4].exp()),
+    "a variance that is known": lambda m, x: F.gaussian_nll_loss(m(x)[:, :2], x[:, :2], x[:, 2:4].exp()),
+    "the mean as the target": lambda m, x: F.gaussian_nll_loss(x[:, :2], m(x)[:, :2], x[:, 2:4].exp()),
+    "two outputs and a fixed variance": lambda m, x: F.gaussian_nll_loss(
+        m(x)[:, :2], m(x)[:, 2:4].exp(), torch.ones(64, 2)
+    ),
+    "two outputs on one scale": lambda m, x: F.gaussian_nll_loss(m(x)[:, :2], m(x)[:, 2:4], x[:, :2].exp()),
     "a rank over the batch": lambda m, x: F.kl_div(
         torch.log_softmax(m(x), 0), torch.softmax(x[:, :5], 0), reduction="batchmean"
     ),

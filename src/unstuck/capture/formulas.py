@@ -251,7 +251,20 @@ def _terms(node: Node, weight: float = 1.0, depth: int = 12) -> Iterator[TermFac
         if reduction:
             yield TermFact(_LOSSES[name], reduction, weight, _shape(children[0]))
     elif name in ("Mean", "Sum") and children:
-        yield TermFact(name.lower(), name.lower(), weight, _shape(children[0]))
+        yield TermFact(name.lower(), name.lower(), weight, _shape(children[0]), _is_divergence(children[0]))
+
+
+def _is_divergence(node: Node) -> bool:
+    """A sum of an exponential, a square and what the exponential was taken of: that of a Gaussian from the standard."""
+    parts, depth = [node], 6
+    summands: list[Node] = []
+    while parts and depth:
+        inner = [part for part in parts if operation(part) in ("Add", "Sub", "Neg")]
+        summands += [part for part in parts if part not in inner]
+        parts, depth = [child for part in inner for child, _ in part.next_functions if child is not None], depth - 1
+    squares = [part for part in summands if operation(part) == "Pow"]
+    powers = [part for part in summands if operation(part) == "Exp"]
+    return len(squares) == len(powers) == 1 and powers[0].next_functions[0][0] in summands
 
 
 def _constant(node: Node, name: str) -> float | None:

@@ -25,6 +25,7 @@ NAMES = (
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "kl_div",
+    "gaussian_nll_loss",
 )
 _CLASS_LOSSES = ("cross_entropy", "nll_loss")
 _BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
@@ -104,6 +105,7 @@ class Losses:
                 ignored=_share_left_out(target, wanted) if ignored is not None else None,
                 weighted=given.get("weight") is not None or given.get("pos_weight") is not None,
                 grad_enabled=torch.is_grad_enabled(),
+                variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
 

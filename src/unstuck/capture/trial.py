@@ -93,26 +93,15 @@ def _run(trial: Trial, target: str, stage: Stage) -> int:
 
 
 def _edit(stage: Stage, edits: Iterable[Edit]) -> None:
-    """Apply edits to the copies of the files, last ones first so that positions stay true."""
+    """Apply edits to the copies of their files."""
+    from unstuck.source.document import open_document
+
     by_file: dict[str, list[Edit]] = {}
     for edit in edits:
         by_file.setdefault(stage.copy_of(os.path.join(stage.home, edit.path)), []).append(edit)
     for path, changes in by_file.items():
         path = stage.make_writable(path, keep=True)
-        text = apply_edits(Path(path).read_text(encoding="utf-8"), changes)
-        Path(path).write_text(text, encoding="utf-8")
-
-
-def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """The text after the edits, whose positions are those of the text before."""
-    lines = text.splitlines(keepends=True) or [""]
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    for edit in sorted(edits, key=lambda edit: (edit.line, edit.column), reverse=True):
-        begin, end = starts[edit.line - 1] + edit.column - 1, starts[edit.end_line - 1] + edit.end_column - 1
-        text = text[:begin] + edit.text + text[end:]
-    return text
+        Path(path).write_bytes(open_document(Path(path)).edited(changes).raw)
 
 
 def _on_stage(stage: Stage, entry: str) -> str:

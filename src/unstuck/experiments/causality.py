@@ -56,7 +56,7 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[str, str]:
         )
     if seen.copies_input:
         return "copying", "The target of every position is the very token that the model is given there."
-    if "future" not in seen.done:
+    if "next" not in seen.done:
         return "undecided", (
             "The targets of the first batch are not its inputs one position later, so none is about the future."
         )

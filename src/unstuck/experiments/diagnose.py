@@ -1,44 +1,24 @@
-"""The whole triage: watch the script for a while, try the remedies of what is found, and if that does not settle it,
-experiment on the loop until it does or the time is over."""
+"""`unstuck diagnose` on a script."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import msgspec
 
 from unstuck.experiments.context import Context, Tell
 from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.judging import GOOD, experiment_named, findings_in
-from unstuck.experiments.prove import prove, try_remedy
-from unstuck.experiments.remedies import Remedied, worth_trying
-from unstuck.experiments.result import Experiment, Proof
 from unstuck.experiments.runner import Outcome, Program, Runner, Variant
-from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
-from unstuck.interventions import Intervention
+from unstuck.experiments.triage import Triage
+from unstuck.findings import Severity
 from unstuck.judge import Verdict
-from unstuck.live.outcome import result_of
-from unstuck.rule import all_rules, find_rule
 
-WATCHED = 400
-"""Steps that are watched first, if there is time."""
-PROVEN = 300
-"""Steps that a proof takes, if there is time."""
-MOST_PROOFS = 4
-PROOF_SECONDS = 25.0
-"""What the runs of one proof may take."""
-FEWEST = 50
-"""Steps that each run of an experiment should be able to take."""
-ORDER = ("independence", "causality", "overfit", "baseline", "lr")
-"""The quick ones first, then those whose failure says more."""
 NOT_BEFORE_FORKING = frozenset(
     {"tensorflow", "jax", "cupy", "ray", "mpi4py", "horovod", "deepspeed", "triton", "wandb"}
 )
-GOING_WELL = ("falling",)
+"""Libraries that start threads or take a device as soon as they are imported."""
+LAST_LINES = 12
 
 
 class NoRun(Exception):
@@ -58,217 +38,46 @@ def diagnose(
     with Runner(program, folder) as runner:
         context = Context(runner, seconds, tell)
         context.watch = watch
-        return _Triage(context, runner, only_proofs).answer()
+        return _OfScript(context, runner, only_proofs).answer()
 
 
-class _Triage:
-    """The state of one investigation."""
-
+class _OfScript(Triage):
     def __init__(self, context: Context, runner: Runner, only_proofs: bool) -> None:
-        self._only_proofs = only_proofs
-        self._context = context
+        super().__init__(context, runner.folder, only_proofs=only_proofs)
         self._runner = runner
         self._program = runner.program
-        self._proofs: list[Proof] = []
-        self._remedies: dict[str, tuple[Intervention, ...]] = {}
-        self._experiments: list[Experiment] = []
-        self._findings: list[Finding] = []
-        self._skipped: list[str] = []
-        self._left_over: tuple[str, ...] = ()
-        self._together: Proof | None = None
 
-    def answer(self) -> Investigation:
-        outcome = self._watched()
-        result = result_of(outcome.record(), outcome.folder, "diagnose")
-        if outcome.curve.losses or outcome.status == "crashed":
-            self._prove(result.verdict)
-        trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
-        if trains and not self._is_settled() and not self._only_proofs:
-            self._experiment(result.verdict)
-        verdict = self._final(result.verdict)
-        self._look_again(verdict)
-        return Investigation(
-            result=msgspec.structs.replace(result, verdict=verdict),
-            experiments=tuple(self._experiments),
-            proofs=tuple(self._proofs),
-            together=self._together,
-            left_over=self._left_over,
-            ruled_out=tuple(self._ruled_out(verdict)),
-            skipped=tuple(self._skipped),
-            protected=_protected(outcome),
-            next_command=self._next(verdict),
-            seconds=self._context.budget - self._context.left,
-            budget=self._context.budget,
-            folder=self._runner.folder,
-        )
-
-    def _watched(self) -> Outcome:
-        context = self._context
-        context.tell("watching the script as it is")
-        steps = context.plan(1, wanted=WATCHED)
-        outcome = context.run([Variant("watched", show_data=True)], steps)[0]
-        self._runner.prepare(_harmless(outcome.notes.get("modules") or []))
+    def watched(self) -> Outcome:
+        outcome = super().watched()
         if outcome.status == "failed":
             lines = outcome.output.strip().splitlines()
-            raise NoRun("\n".join([f"{self._program.target} could not be run.", *lines[-12:]]))
+            raise NoRun("\n".join([f"{self._program.target} could not be run.", *lines[-LAST_LINES:]]))
+        self._runner.prepare(_harmless(outcome.notes.get("modules") or []))
         return outcome
 
-    def _prove(self, verdict: Verdict) -> None:
-        """Try what was found, causes before symptoms, until one remedy works; then those that are independent of it."""
-        symptoms = {code for diagnosis in verdict.diagnoses for code in diagnosis.explains}
-        found = [d for d in verdict.diagnoses if worth_trying(d)]
-        causes = [d for d in found if d.lead.code not in symptoms]
-        rest = [d for d in found if d.lead.code in symptoms]
-        unseen = [d for d in verdict.unconfirmed if worth_trying(d)]
-        for diagnosis in [*causes, *rest, *unseen][:MOST_PROOFS]:
-            if self._is_settled() and diagnosis not in causes:
-                break
-            self._prove_one(diagnosis)
-        if sum(proof.verdict == "confirmed" for proof in self._proofs) > 1:
-            self._prove_together(verdict)
+    def protected(self, outcome: Outcome) -> str:
+        words = "Every run was made in a copy of the working directory, which is gone: nothing of yours was written"
+        elsewhere = outcome.notes.get("elsewhere") or []
+        if elsewhere:
+            more = " and elsewhere" if len(elsewhere) > 1 else ""
+            words += f"; what the script writes to {elsewhere[0]}{more} was kept there too"
+        return words + "."
 
-    def _prove_one(self, diagnosis: Diagnosis) -> None:
-        context = self._context
-        if any(proof.code == diagnosis.lead.code for proof in self._proofs):
-            return
-        steps = context.plan(6, share=min(1.0, PROOF_SECONDS / max(1.0, context.left)), wanted=PROVEN)
-        if not steps:
-            self._skipped.append(f"The remedy of {diagnosis.lead.code} was not tried: there was no time left for it.")
-            return
-        tried = prove(context, diagnosis, steps)
-        if tried is not None:
-            proof, remedied = tried
-            self._proofs.append(proof)
-            if proof.verdict == "confirmed":
-                self._remedies[proof.code] = remedied.changes
-
-    def _prove_together(self, verdict: Verdict) -> None:
-        """All confirmed remedies at once, so that what each contributes can be told."""
-        confirmed = [p for p in self._proofs if p.verdict == "confirmed"]
-        changes = tuple(change for proof in confirmed for change in self._remedies[proof.code])
-        diagnosis = next(d for d in (*verdict.diagnoses, *verdict.unconfirmed) if d.lead.code == confirmed[0].code)
-        steps = min(proof.steps for proof in confirmed)
-        if self._context.plan(2, wanted=steps) >= steps and _compatible(changes):
-            codes = " and ".join(proof.code for proof in confirmed)
-            counted = any((rule := find_rule(proof.code)) and rule.changes_loss for proof in confirmed)
-            proof = try_remedy(self._context, Remedied(diagnosis, changes, f"the remedies of {codes}", counted), steps)
-            self._together = msgspec.structs.replace(proof, code=codes)
-
-    def _is_settled(self) -> bool:
-        return any(proof.verdict == "confirmed" for proof in self._proofs)
-
-    def _experiment(self, verdict: Verdict) -> None:
-        """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
-        inputs, is its learning rate sane? Until one of them fails."""
-        for name in ORDER:
-            if self._context.plan(2, wanted=FEWEST) < min(FEWEST, self._context.available_steps or FEWEST):
-                self._skipped.append(f"The experiment {name} was not made: there was no time left for it.")
-                continue
-            done = experiment_named(name)(self._context)
-            self._experiments.append(done)
-            found = findings_in(done)
-            self._findings += self._tested(found, done, verdict) if name == "lr" else found
-            if any(finding.severity is Severity.ERROR for finding in found) and name != "lr":
-                break
-
-    def _tested(self, found: Sequence[Finding], done: Experiment, verdict: Verdict) -> list[Finding]:
-        """A learning rate outside of its band is a finding only if the run learns better with another one."""
-        from unstuck.experiments.lr import remedy_factor
-        from unstuck.interventions import SetRate
-
-        factor = remedy_factor(done)
-        if not found or factor is None:
-            return []
-        steps = self._context.plan(6, wanted=PROVEN)
-        if not steps:
-            return list(found)
-        diagnosis = merge(found)[0]
-        words = f"the learning rate times {factor:.3g}"
-        proof = try_remedy(self._context, Remedied(diagnosis, (SetRate(factor),), words), steps)
-        self._proofs.append(proof)
-        if proof.verdict != "confirmed":
-            return []
-        self._remedies[proof.code] = (SetRate(factor),)
-        if verdict.trend is not None and verdict.trend.word in GOING_WELL:
-            return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
-        return list(found)
-
-    def _final(self, verdict: Verdict) -> Verdict:
-        """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
-        word = {proof.code: proof.verdict for proof in self._proofs}
-        promoted = [d for d in verdict.unconfirmed if word.get(d.lead.code) == "confirmed"]
-        found = [finding for d in (*verdict.diagnoses, *promoted) for finding in d.findings] + self._findings
-        causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
-        ranked = rank(merge(found), causes)
-        ordered = sorted(ranked, key=lambda d: _order(d, word.get(d.lead.code, "")))
-        rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
-        return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
-
-    def _look_again(self, verdict: Verdict) -> None:
-        """What is still found in the run with the remedy of the answer?"""
-        first = verdict.diagnoses[0] if verdict.diagnoses else None
-        changes = self._remedies.get(first.lead.code) if first else None
-        if first is None or changes is None:
-            return
-        proof = next(proof for proof in self._proofs if proof.code == first.lead.code)
-        variant = Variant(f"with-{proof.code}-seed0", changes)
-        outcome = self._context.run([variant], proof.steps, seed=0)[0]
-        from unstuck.judge import judge
-
-        left = judge(record=outcome.record()).diagnoses
-        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and d.lead.code != proof.code]
-        self._left_over = tuple(f"{lead.code} {lead.name}" for lead in loud)
-
-    def _ruled_out(self, verdict: Verdict) -> Iterable[str]:
-        for proof in self._proofs:
-            if proof.verdict in ("no effect", "worse"):
-                yield f"{proof.code}: its remedy ({proof.remedy}) was tried and does not help: {proof.sentence}"
-        for done in self._experiments:
-            if done.verdict in GOOD:
-                yield f"{done.name}: {done.sentence}"
-
-    def _next(self, verdict: Verdict) -> str:
+    def next_command(self, verdict: Verdict) -> str:
         words = ["-m", self._program.target] if self._program.as_module else [self._program.target]
         script = shlex.join([*words, *self._program.arguments])
-        if verdict.diagnoses and verdict.diagnoses[0].severity is not Severity.ADVICE:
-            first = verdict.diagnoses[0].lead
-            if first.fix.edits:
-                path = shlex.quote(first.fix.edits[0].path)
-                flag = "--fix" if first.fix.safety == "safe" else "--unsafe-fixes"
-                return f"unstuck lint {flag} {path} && unstuck diagnose {script}"
+        if not verdict.diagnoses or verdict.diagnoses[0].severity is Severity.ADVICE:
+            return f"unstuck run {script}"
+        fix = verdict.diagnoses[0].lead.fix
+        if not fix.edits:
             return f"unstuck diagnose {script}"
-        return f"unstuck run {script}"
+        flag = "--fix" if fix.safety == "safe" else "--unsafe-fixes"
+        return f"unstuck lint {flag} {shlex.quote(fix.edits[0].path)} && unstuck diagnose {script}"
 
 
 def _harmless(modules: Sequence[str]) -> list[str]:
     """Modules that may be imported before the process forks: none that start threads or take a device at once."""
     return [name for name in modules if name.partition(".")[0] not in NOT_BEFORE_FORKING]
-
-
-def _order(diagnosis: Diagnosis, verdict: str) -> int:
-    """What was confirmed goes first, what was tried in vain last."""
-    if diagnosis.severity is Severity.ADVICE:
-        return 3
-    return {"confirmed": 0, "no effect": 2, "worse": 2}.get(verdict, 1)
-
-
-def _compatible(changes: Sequence[Intervention]) -> bool:
-    """Do the edits among them touch different lines?"""
-    from unstuck.interventions import EditSource
-
-    spans = sorted(
-        (edit.path, edit.line, edit.end_line) for c in changes if isinstance(c, EditSource) for edit in c.edits
-    )
-    return all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(spans))
-
-
-def _protected(outcome: Outcome) -> str:
-    words = "Every run was made in a copy of the working directory, which is gone: nothing of yours was written"
-    elsewhere = outcome.notes.get("elsewhere") or []
-    if elsewhere:
-        words += f"; what the script writes to {elsewhere[0]}" + (" and elsewhere" if len(elsewhere) > 1 else "")
-        words += " was kept there too"
-    return words + "."
 
 
 def seconds_of(text: str) -> float:

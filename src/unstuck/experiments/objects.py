@@ -61,6 +61,11 @@ class ObjectContext(Context):
         self.objects = Objects(model, loss_fn, optimizer, loader)
         super().__init__(ObjectRunner(self.objects), seconds, tell)
 
+    def first_batch(self) -> Any:
+        """What the loader gives first; None if it gives nothing. It will give it again."""
+        with self.objects.untouched():
+            return next(self.objects.batches(), None)
+
 
 class Objects:
     """What a training loop is made of."""

@@ -78,10 +78,9 @@ def overfit(context: Context, changes: Sequence[Intervention] = ()) -> Experimen
     reading = read(outcome.curve, levels_of(outcome.notes, outcome.curve))
     if record is None or reading.state == "nothing":
         return _undecided(_nothing_read(outcome))
-    if reading.state == "passed":
-        return _Answer(outcome, record, reading, [], is_frozen(outcome)).experiment(time.monotonic() - began)
-    others = _other_rates(context, changes, reading)
-    frozen = is_frozen(outcome) or _stands_still(context, changes)
+    passed = reading.state == "passed"
+    others = [] if passed else _other_rates(context, changes, reading)
+    frozen = is_frozen(outcome) or (not passed and _stands_still(context, changes))
     return _Answer(outcome, record, reading, others, frozen).experiment(time.monotonic() - began)
 
 
@@ -393,7 +392,7 @@ def _nothing_read(outcome: Outcome) -> str:
 
 
 def _undecided(sentence: str) -> Experiment:
-    return Experiment(name="overfit", verdict="undecided", sentence=sentence, method="one batch", measures={})
+    return Experiment(name="overfit", verdict="undecided", sentence=sentence, method="one batch")
 
 
 def _told(value: float | None) -> str:

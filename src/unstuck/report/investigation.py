@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from unstuck.experiments.judging import GOOD
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.findings import Diagnosis, Severity
 from unstuck.report import json, text
+from unstuck.report.diff import unified_diff
+from unstuck.report.received import exhibit_sentences
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
 
@@ -26,7 +29,7 @@ def render(done: Investigation, width: int = PROSE) -> list[Line]:
     width = max(width, 40)
     prose = min(width, PROSE)
     lines = _heading(done, prose)
-    lines += text.diagnosis_lines(done.result, width, lambda diagnosis: _proof(done, diagnosis, width))
+    lines += text.diagnosis_lines(done.result, width, lambda diagnosis: _proof(done, diagnosis, width), _title(done))
     lines += _together(done, prose)
     lines += _experiments(done, width)
     lines += _section("Ruled out", done.ruled_out, prose)
@@ -39,14 +42,19 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
     rule = "─── unstuck diagnose " + "─" * (prose - 21)
     lines: list[Line] = [[], [(rule, "quiet")]]
     if run is not None:
-        script = " ".join([run.script, *run.arguments])
+        script = " ".join([run.script, *run.arguments]) or "The model"
         ended = " and crashed" if run.status == "crashed" else ""
         lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended}.", prose)
     if trend is not None and trend.steps:
         lines += wrapped(trend_sentence(trend), prose)
-    for sentence in run.received if run else ():
+    for sentence in (*(run.received if run else ()), *exhibit_sentences(done.folder)):
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
+
+
+def _title(done: Investigation) -> str:
+    proof = done.proof_of(done.principal) if done.principal else None
+    return "The cause, shown by experiment" if proof and proof.verdict == "confirmed" else "Most likely cause"
 
 
 def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
@@ -56,7 +64,7 @@ def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
     prose = min(width, PROSE)
     lines = labelled("proof", proof_sentence(proof), prose, "strong" if proof.verdict == "confirmed" else "")
     if proof.verdict == "confirmed":
-        lines += _curves(proof, width)
+        lines += [*_curves(proof, width), *_difference(diagnosis, proof)]
         if diagnosis is done.result.verdict.diagnoses[0]:
             rest = ", ".join(done.left_over)
             lines += labelled("with it", f"still found: {rest}" if rest else "nothing else is found in the run", prose)
@@ -82,6 +90,16 @@ def _curves(proof: Proof, width: int) -> list[Line]:
     return [[("  ", ""), *line] for line in plot(curves, min(width, PROSE) - 4)]
 
 
+def _difference(diagnosis: Diagnosis, proof: Proof) -> list[Line]:
+    """The exact change, where it is an edit."""
+    if proof.remedy != "edit":
+        return []
+    edits = next((finding.fix.edits for finding in (diagnosis.lead, *diagnosis.findings) if finding.fix.edits), ())
+    rows = unified_diff(edits).splitlines()
+    styles = {"+": "command", "-": "mark", "@": "quiet"}
+    return [[("  ", ""), (row, styles.get(row[:1], ""))] for row in rows if not row.startswith(("---", "+++"))]
+
+
 def _together(done: Investigation, prose: int) -> list[Line]:
     if done.together is None:
         return []
@@ -91,11 +109,16 @@ def _together(done: Investigation, prose: int) -> list[Line]:
 
 def _experiments(done: Investigation, width: int) -> list[Line]:
     prose = min(width, PROSE)
-    told = [one for one in done.experiments if one.verdict not in GOOD]
+    told = [one for one in done.experiments if one.verdict not in GOOD and not _does_not_apply(one)]
     lines: list[Line] = [[("Experiments", "strong")]] if told else []
     for experiment in told:
         lines += experiment_lines(experiment, prose)
     return [*lines, []] if lines else []
+
+
+def _does_not_apply(experiment: Experiment) -> bool:
+    """Most models have no future to see and no examples to mix: that nothing could be asked is no news."""
+    return experiment.name in ("independence", "causality") and experiment.verdict == "undecided"
 
 
 def experiment_lines(experiment: Experiment, prose: int) -> list[Line]:
@@ -121,13 +144,9 @@ def _closing(done: Investigation, prose: int) -> list[Line]:
     pairs = f", {count(runs, 'pair')} of runs for the proofs" if runs else ""
     lines += wrapped(f"Took {done.seconds:.0f} of {done.budget:.0f} s{pairs}. {done.protected}", prose, "quiet")
     lines += labelled("next", done.next_command, prose, "command")
-    return [*lines, *labelled("records", str(_typed(done)), prose, "quiet")]
-
-
-def _typed(done: Investigation) -> str:
-    import os
-
-    return os.path.relpath(done.folder)
+    if done.folder.is_absolute():
+        lines += labelled("records", os.path.relpath(done.folder), prose, "quiet")
+    return lines
 
 
 def answer(done: Investigation) -> str:

@@ -45,14 +45,17 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
 
 
 def diagnosis_lines(
-    result: Result, width: int, beside: Callable[[Diagnosis], list[Line]] = lambda diagnosis: []
+    result: Result,
+    width: int,
+    beside: Callable[[Diagnosis], list[Line]] = lambda diagnosis: [],
+    title: str = "Most likely cause",
 ) -> list[Line]:
-    """Every diagnosis, each followed by what is known `beside` it."""
+    """Every diagnosis, the first under a title, each followed by what is known `beside` it."""
     prose = min(width, PROSE)
     sources = Sources(result.changed, result.texts)
     lines: list[Line] = []
     for index, diagnosis in enumerate(result.verdict.diagnoses):
-        lines += _title(result, index)
+        lines += _title(result, index, title)
         above, below = result.verdict.diagnoses[:index], result.verdict.diagnoses[index + 1 :]
         cause = next((other for other in above if diagnosis.lead.code in other.explains), None)
         if cause is not None:
@@ -64,13 +67,13 @@ def diagnosis_lines(
     return lines
 
 
-def _title(result: Result, index: int) -> list[Line]:
+def _title(result: Result, index: int, title: str) -> list[Line]:
     """What a run suffers from has a most likely cause; a script that was only read may not suffer at all."""
     first = result.verdict.diagnoses[0]
     if result.run is None or first.severity is Severity.ADVICE:
         return []
     if index == 0:
-        return [[("Most likely cause", "strong")], []]
+        return [[(title, "strong")], []]
     return [[("Also found", "strong")], []] if index == 1 else []
 
 

@@ -67,6 +67,8 @@ def _ask_of_time(passes: Passes, inputs: Any, seen: Seen, found: Findings) -> in
             found.copies_input = tuple(seen.compared[given.loss].target.shape)
     if candidates:
         found.done.append("future")
+    if any(given.ahead for given in candidates):
+        found.done.append("next")
     return 1 - candidates[0].axis if candidates else 0
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.result import Proof
-from unstuck.findings import Confidence, Diagnosis, Edit, Evidence
+from unstuck.findings import Confidence, Diagnosis, Evidence
+from unstuck.report.diff import unified_diff
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.markup import Html, tag
@@ -81,26 +81,6 @@ def _scalar(value: bool | int | float | str) -> str:
     if isinstance(value, float):
         return number(value)
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def unified_diff(edits: Sequence[Edit]) -> str:
-    """What the edits change in their files as they lie on disk; empty where they do not fit any more."""
-    import difflib
-
-    from unstuck.source import SourceError
-    from unstuck.source.document import open_document
-
-    lines: list[str] = []
-    for path in dict.fromkeys(edit.path for edit in edits):
-        try:
-            before = open_document(Path(path))
-            after = before.edited([edit for edit in edits if edit.path == path])
-            old, new = before.parts, after.parts
-        except (SourceError, OSError, ValueError, IndexError):
-            return ""
-        for name in old:
-            lines += difflib.unified_diff(old[name], new[name], name, name)
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def _coloured(difference: str) -> Html:

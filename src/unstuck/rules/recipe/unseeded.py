@@ -64,8 +64,8 @@ def in_run(record: Record) -> Iterator[Finding]:
     seeded = list(record.of(Seeded))
     if not any(event.generator == "torch" and event.seed is None for event in seeded):
         return
-    if not any(record.of(OptimizerStep)):
-        return
+    if not any(record.of(OptimizerStep)) or record.started.watched == "objects":
+        return  # live objects are trained on the side with numbers of ours
     others = sorted({f"{event.generator}.seed" for event in seeded if event.seed is not None})
     reach = f": {' and '.join(others)} does not reach it" if others else ", though the run drew random numbers"
     optimizer = next(record.of(OptimizerSeen), None)

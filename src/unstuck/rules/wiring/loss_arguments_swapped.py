@@ -49,6 +49,13 @@ NO_LOG = (
     "probabilities: otherwise the result is negative or NaN, and no divergence."
 )
 
+PLAIN = "kl_div is given plain probabilities"
+VARIANCE = "gaussian_nll_loss is given the variance as the target, and the target as the variance."
+NO_VARIANCE = (
+    "It is called as loss(mean, target, variance). The other way round the mean is fitted to the predicted variance, "
+    "and the data say only how much that counts."
+)
+
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
@@ -72,7 +79,7 @@ def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
         yield _finding(call, "kl_div is given the log-probabilities second.", NO_LOG, _swapped(script, call))
     elif first == {"softmax"}:
         fix = Fix("Give it log_softmax of the scores first, and the target's probabilities second.")
-        yield _finding(call, "kl_div is given plain probabilities (softmax) first.", NO_LOG, fix)
+        yield _finding(call, f"{PLAIN} (softmax) first.", NO_LOG, fix)
 
 
 def _operations(value: Value | None) -> set[str]:
@@ -143,14 +150,17 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
-    for group in loss_calls.trained(calls, (*CAUSES, "kl_div")):
+    for group in loss_calls.trained(calls, (*CAUSES, "kl_div", "gaussian_nll_loss")):
         first = group[0]
-        if first.loss == "kl_div":
+        if first.loss == "gaussian_nll_loss":
+            if all(map(_has_target_for_variance, group)) and loss_calls.looked_at(group):
+                yield _seen(witness, first, VARIANCE, NO_VARIANCE, "Call it as loss(mean, target, variance).")
+        elif first.loss == "kl_div":
             read = loss_calls.looked_at(group)
             probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
             if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
                 fix = "Give it log_softmax of the scores first, and the target's probabilities second."
-                yield _seen(witness, first, "kl_div is given plain probabilities first.", NO_LOG, fix)
+                yield _seen(witness, first, f"{PLAIN} first.", NO_LOG, fix)
         elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
             message = f"{first.loss} is given the target first and the prediction second."
             yield _seen(
@@ -158,8 +168,26 @@ def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding
             )
 
 
+def _has_target_for_variance(call: LossCall) -> bool:
+    """Mean and "target" come out of a model, the "target" is positive as variances are, and the variance is data.
+
+    A variance that is the same everywhere is a setting, and may stand beside two outputs of a model.
+    """
+    variance, target = call.variance, loss_calls.wanted(call)
+    if (
+        variance is None
+        or variance.requires_grad
+        or not (target.requires_grad and loss_calls.given(call).requires_grad)
+    ):
+        return False
+    if target.low is None or variance.low is None:
+        return True
+    return target.low > 0 and variance.low != variance.high
+
+
 def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) -> Finding:
     sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
+    sides += [("variance", call.variance)] if call.variance is not None else []
     evidence = [
         Evidence(name, f"{list(fact.shape)}, {'with' if fact.requires_grad else 'without'} gradient")
         for name, fact in sides
@@ -170,7 +198,10 @@ def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) 
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The arguments change places."""
+    """The arguments change places; kl_div may want the logarithm of the first instead."""
     from unstuck.interventions import GiveLoss
 
-    yield (GiveLoss("swapped"),)
+    if finding.message != VARIANCE:
+        yield (GiveLoss("swapped"),)
+    if finding.message.startswith(PLAIN):
+        yield (GiveLoss("log", "kl_div"),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ SMALL_WEIGHT = 0.1
 """A sum with a smaller weight than this may have been balanced by hand."""
 OUTWEIGHS = 10.0
 """So many times the other term, at the start of the run."""
+FULL_DIVERGENCE = 0.25
+"""Of the sum over `mu**2 + exp(logvar) - logvar - 1`: the formula says 0.5; divided by a batch it is far less."""
+MANY = 100
 LARGE_WEIGHT = 10.0
 """So may a mean with a larger one."""
 
@@ -163,8 +167,28 @@ def _outweighed(backward: Backward, terms: tuple[TermFact, ...], calls: list[Los
     if call is None or not call.value or whole.weight < SMALL_WEIGHT * mean.weight:
         return
     share = abs(backward.value or 0.0) / (abs(call.value) * mean.weight)
-    if share > OUTWEIGHS + 1:
+    if whole.divergence and whole.weight >= FULL_DIVERGENCE * mean.weight and math.prod(mean.shape) >= MANY:
+        yield _heavy(backward, call, mean, whole)
+    elif share > OUTWEIGHS + 1:
         yield _seen(backward, call, whole, share - 1)
+
+
+def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) -> Finding:
+    """A divergence may be small because it outweighs the rest: it is brought down to 0 before anything is learned."""
+    times = math.prod(mean.shape)
+    return rule.finding(
+        Witness.RUN,
+        f"{call.loss}, a mean over {list(mean.shape)}, is added to a divergence that is a sum over "
+        f"{list(whole.shape)}: it counts {times:,} times as much as beside a sum.",
+        cause=f"{CAUSE} A divergence that outweighs the reconstruction goes to 0, and the code no longer says anything "
+        "about its example.",
+        fix=FIX,
+        subject=Subject("loss", f"terms at {backward.place}"),
+        place=backward.place,
+        related=(call.place,),
+        evidence=[Evidence("numbers in the mean", times), Evidence("weight of the divergence", whole.weight)],
+        confidence=Confidence.LIKELY,
+    )
 
 
 def _is_term(call: LossCall, term: TermFact) -> bool:
