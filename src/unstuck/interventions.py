@@ -8,15 +8,26 @@ import msgspec
 
 from unstuck.findings import Edit
 
+TIME_OVER = "its time was over"
+"""Why a trial was stopped that had not taken its steps."""
+STAGE = "stage"
+"""Where in the folder of a trial its copy of the working directory lies."""
+
 
 class Change(msgspec.Struct, frozen=True, tag_field="change"):
     """One change to a run of an unmodified script."""
 
 
 class StopAfter(Change, frozen=True, tag="stop-after"):
-    """End the run after so many optimizer steps."""
+    """End the run after so many optimizer steps; or after `enough` of them, once so many seconds have passed."""
 
     steps: int
+    enough: int | None = None
+    seconds: float = 0.0
+
+    def reached(self, steps: int, seconds: float) -> bool:
+        """Is it time to end?"""
+        return steps >= self.steps or (self.enough is not None and steps >= self.enough and seconds >= self.seconds)
 
 
 class Seed(Change, frozen=True, tag="seed"):

@@ -1,23 +1,34 @@
 """A stage for a trial: a copy of the working directory in which the program may write whatever it likes.
 
 Code and small files are copied, the rest is linked. The directories above are there too, as links, so that `../data`
-leads where it always did. What the program opens for writing through a link is copied first.
+leads where it always did. There are two kinds of links: those that lead out of the stage stand for what is not copied
+yet, and are made into copies before anything is written through them; the user's own lead to places on the stage.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 LARGEST_COPY = 2**20
 """Bytes of a file that is copied and not linked."""
 COPIES = 64 * 2**20
 """Bytes that are copied in all."""
-ENTRIES = 20_000
-"""Files and folders that are looked at in all; folders beyond are linked whole."""
+COPIED_FILES = 1_000
+"""Files that are copied in all, code apart."""
+ENTRIES = 2_000
+"""Files and folders that are looked at below the working directory; folders that are too much are linked whole."""
+MOST_LINKS = 40
+"""Links on the way to a file, after which the system gives up too."""
 CODE = (".py", ".pyi", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
 LINKED = frozenset({".git", ".hg", "node_modules", "site-packages", ".mypy_cache", ".ruff_cache", ".tox"})
+MAKING = ".unstuck-copy"
+"""The name of a copy that is not complete."""
 LEFT_OUT = frozenset({".unstuck", "__pycache__"})
 
 
@@ -27,7 +38,10 @@ class Stage:
     def __init__(self, root: str, home: str) -> None:
         self.root = os.path.realpath(root)
         self.home = os.path.realpath(home)
-        self._copied = 0
+        self.homes: list[str] = []
+        """The directories that are copied."""
+        self._bytes = 0
+        self._files = 0
         self._entries = 0
 
     @property
@@ -37,9 +51,9 @@ class Stage:
 
     def build(self, *more: str) -> None:
         """Make the copy, and that of other directories the program lives in."""
-        homes = [self.home, *(os.path.realpath(path) for path in more)]
-        for home in homes:
-            if not os.path.isdir(self.root + home) or os.path.islink(self.root + home):
+        for home in (self.home, *(os.path.realpath(path) for path in more)):
+            if not self.is_copied(home):
+                self.homes.append(home)
                 self._ancestors(home)
                 self._copy(home)
 
@@ -54,124 +68,218 @@ class Stage:
 
     def holds(self, path: str) -> bool:
         """Is this absolute path on the stage?"""
-        return path == self.root or path.startswith(self.root + os.sep)
+        return _is_below(path, self.root)
+
+    def is_copied(self, path: str) -> bool:
+        """Does this absolute path belong to a directory that is copied, and is it not left out?"""
+        return any(
+            _is_below(path, home) and LEFT_OUT.isdisjoint(path[len(home) :].split(os.sep)) for home in self.homes
+        )
 
     def original_of(self, path: str) -> str:
         """What a path on the stage is a copy of."""
         return path[len(self.root) :] or os.sep if self.holds(path) else path
 
+    def leads_out(self, path: str) -> bool:
+        """Is this a link that stands for something that is not copied?"""
+        try:
+            return self._is_outside(os.readlink(path))
+        except OSError:
+            return False
+
     def make_writable(self, path: str, *, keep: bool) -> str:
-        """Where to write in place of `path`: no link is left on the way. `keep`: with what the file holds now."""
-        copy = self.copy_of(path)
-        self._own_folder(os.path.dirname(copy))
-        if os.path.islink(copy):
-            target = os.path.realpath(copy)
-            os.unlink(copy)
-            if os.path.isdir(target):
-                self._list(target, copy)
-            elif keep and os.path.isfile(target):
-                shutil.copy2(target, copy)
-        return copy
+        """Where to write in place of `path`, a file of the stage's own. `keep`: with what the file holds now."""
+        with self._alone():
+            copy = self._own_way(path, follow=True)
+            if self.leads_out(copy):
+                self._own(copy, keep=keep)
+            return copy
 
     def make_removable(self, path: str) -> str:
-        """What to remove or rename in place of `path`: a file or link in a folder of the stage's own."""
-        copy = self.copy_of(path)
-        self._own_folder(os.path.dirname(copy))
-        return copy
+        """What to remove or rename in place of `path`: itself, even if it is a link, in a folder of the stage's own."""
+        with self._alone():
+            copy = self._own_way(path, follow=False)
+            if self.leads_out(copy) and os.path.isdir(copy):
+                self._own(copy)
+            return copy
 
-    def _own_folder(self, folder: str) -> None:
-        """Make links to folders, on the way to this one, into folders of the stage's own."""
-        missing: list[str] = []
-        while self.holds(folder) and folder != self.root and (os.path.islink(folder) or not os.path.isdir(folder)):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for folder in reversed(missing):
-            original = self.original_of(folder)
-            if os.path.islink(folder):
-                original = os.path.realpath(folder)
-                os.unlink(folder)
-            if os.path.isdir(original) and not os.path.isdir(folder):
-                self._list(original, folder)
-            # A folder that the program has not made either: its own mkdir or its own error.
+    def _is_outside(self, target: str) -> bool:
+        return os.path.isabs(target) and not self.holds(target)
+
+    def _own_way(self, path: str, *, follow: bool) -> str:
+        """Walk there as the system does, and make every folder on the way the stage's own."""
+        todo = self._names(path)
+        here = self.root
+        links = 0
+        while todo:
+            name = todo.pop()
+            if name == "..":
+                here = here if here == self.root else os.path.dirname(here)
+                continue
+            step = os.path.join(here, name)
+            target = self._target_of(step) if todo or follow else None
+            if target is not None and self._is_outside(target):
+                if todo:
+                    self._own(step)
+            elif target is not None and links < MOST_LINKS:
+                links += 1
+                todo += self._names(target)
+                here = self.root if os.path.isabs(target) else here
+                continue
+            here = step
+        return here
+
+    def _target_of(self, step: str) -> str | None:
+        """Where a link leads; None if it is none."""
+        try:
+            return os.readlink(step)
+        except FileNotFoundError:
+            folder, original = os.path.dirname(step), self.original_of(step)
+            if not os.path.lexists(original) or os.access(self.original_of(folder), os.R_OK):
+                return None
+            self._link(original, step)  # from a folder that may not be listed
+            return original
+        except OSError:
+            return None
+
+    def _names(self, path: str) -> list[str]:
+        """The parts of a path, last one first."""
+        return [name for name in self.original_of(path).split(os.sep) if name not in ("", ".")][::-1]
+
+    def _own(self, link: str, *, keep: bool = True) -> None:
+        """Put a copy in the place of a link; of a folder, one that links what is in it."""
+        target = os.readlink(link)
+        made = os.path.join(os.path.dirname(link), MAKING)
+        if os.path.isdir(target):
+            os.mkdir(made)
+            self._link_all(target, made, link)
+        elif keep and os.path.isfile(target):
+            _copy_file(target, made)
+        os.unlink(link)
+        if os.path.lexists(made):
+            os.rename(made, link)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process or thread of the program at a time, also one that is forked meanwhile."""
+        lock = os.open(self.root + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
 
     def _ancestors(self, home: str) -> None:
-        path = home
-        above: list[tuple[str, str]] = []
-        while path != os.path.dirname(path):
-            above.append((os.path.dirname(path), path))
-            path = os.path.dirname(path)
+        """Folders of the stage's own from its root to this one."""
         os.makedirs(self.root, exist_ok=True)
-        for folder, child in reversed(above):
-            copy = self.root + (folder if folder != os.sep else "")
-            if os.path.islink(copy) or not os.path.isdir(copy):
-                self._own_folder(copy)
+        folder = os.sep
+        for name in [*home.split(os.sep)[1:], ""]:
+            copy = self.root + folder.rstrip(os.sep)
+            if self.leads_out(copy):
+                os.unlink(copy)
+            if not os.path.isdir(copy) or folder == os.sep:
                 os.makedirs(copy, exist_ok=True)
-            self._link_all(folder, copy, but=os.path.basename(child))
-        if os.path.islink(self.root + home):
-            os.unlink(self.root + home)
+            if folder != home:
+                self._link_all(folder, copy, copy, but=name)
+            folder = os.path.join(folder, name)
 
-    def _link_all(self, folder: str, copy: str, but: str = "") -> None:
+    def _link_all(self, folder: str, copy: str, final: str, but: str = "") -> None:
+        """Link everything in a folder into its copy, which will have another name in the end."""
         try:
             names = os.listdir(folder)
         except OSError:
             return
-        for name in names[:ENTRIES]:
-            if name != but:
-                _link(os.path.join(folder, name), os.path.join(copy, name))
+        for name in names:
+            if name != but and name not in LEFT_OUT:
+                self._link(os.path.join(folder, name), os.path.join(copy, name), os.path.join(final, name))
 
-    def _list(self, folder: str, copy: str) -> None:
-        """A folder of the stage's own with links to everything in the original."""
-        os.makedirs(copy, exist_ok=True)
-        self._link_all(folder, copy)
+    def _link(self, path: str, copy: str, final: str = "") -> bool:
+        """Link, if it can be; False, so that nobody goes into it."""
+        with contextlib.suppress(OSError):
+            if os.path.lexists(path) and not os.path.lexists(copy):
+                os.symlink(self._target(path, final or copy), copy)
+        return False
+
+    def _target(self, path: str, final: str) -> str:
+        """Where the copy of a path leads. A link of the user's leads to the same place, on the stage."""
+        if not os.path.islink(path):
+            return path
+        target = os.readlink(path)
+        if not os.path.isabs(target) and final == self.root + path:
+            return target
+        whole = os.path.join(os.path.dirname(path), target)
+        reached = os.path.exists(self.root + whole) or self.is_copied(whole)
+        return self.root + whole if reached or not os.path.exists(path) else os.path.realpath(path)
 
     def _copy(self, home: str) -> None:
         """Breadth first, so that what lies near is copied if not everything can be."""
         todo = deque([home])
         while todo:
             folder = todo.popleft()
-            os.makedirs(self.root + folder, exist_ok=True)
-            try:
-                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            except OSError:
+            entries = self._entries_of(folder)
+            if entries is None and folder != home and not os.path.lexists(self.root + folder):
+                self._link(folder, self.root + folder)
                 continue
-            for entry in entries:
-                self._entries += 1
-                if self._copy_entry(entry):
-                    todo.append(entry.path)
+            os.makedirs(self.root + folder, exist_ok=True)
+            todo += [entry.path for entry in entries or () if self._copy_entry(entry)]
+
+    def _entries_of(self, folder: str) -> list[os.DirEntry[str]] | None:
+        """What is in a folder; None if that is too much, or if it cannot be read."""
+        most = None if folder in self.homes else max(0, ENTRIES - self._entries) + 1
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted(islice(listed, most), key=lambda entry: entry.name)
+        except OSError:
+            return None
+        if most is not None and len(entries) >= most:
+            return None
+        self._entries += len(entries) if most is not None else 0
+        return entries
 
     def _copy_entry(self, entry: os.DirEntry[str]) -> bool:
         """Copy or link one entry; True if it is a folder to go into."""
         copy = self.root + entry.path
-        if entry.name in LEFT_OUT or os.path.lexists(copy):
+        if entry.name in LEFT_OUT or self.holds(entry.path):
             return False
+        if self.leads_out(copy):
+            os.unlink(copy)
+        elif os.path.lexists(copy):
+            return os.path.isdir(copy) and not os.path.islink(copy) and entry.path not in self.homes
         try:
             if entry.is_dir(follow_symlinks=False):
-                deep = entry.name not in LINKED and self._entries < ENTRIES and not _is_environment(entry.path)
-                return (deep and not self.holds(entry.path)) or _link(entry.path, copy)
-            if entry.is_file() and self._is_small(entry):
-                shutil.copy2(os.path.realpath(entry.path), copy)
+                linked = entry.name in LINKED or _is_environment(entry.path)
+                return self._link(entry.path, copy) if linked else True
+            if entry.is_file(follow_symlinks=False) and self._is_small(entry):
+                _copy_file(entry.path, copy)
                 return False
         except OSError:
             pass
-        return _link(entry.path, copy)
+        return self._link(entry.path, copy)
 
     def _is_small(self, entry: os.DirEntry[str]) -> bool:
         size = entry.stat().st_size
-        if size > LARGEST_COPY or (self._copied + size > COPIES and not entry.name.endswith(CODE)):
+        full = self._bytes + size > COPIES or self._files >= COPIED_FILES
+        if size > LARGEST_COPY or (full and not entry.name.endswith(CODE)):
             return False
-        self._copied += size
+        self._bytes += size
+        self._files += 1
         return True
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _is_environment(path: str) -> bool:
     return os.path.exists(os.path.join(path, "pyvenv.cfg"))
 
 
-def _link(path: str, copy: str) -> bool:
-    """Link, if it can be; False, so that nobody goes into it."""
+def _copy_file(path: str, copy: str) -> None:
+    """With its times and permissions. Nothing is left of a copy that fails."""
     try:
-        if not os.path.lexists(copy):
-            os.symlink(os.path.realpath(path), copy)
+        shutil.copy2(path, copy)
     except OSError:
-        pass
-    return False
+        with contextlib.suppress(OSError):
+            os.unlink(copy)
+        raise

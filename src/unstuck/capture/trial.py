@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,18 +21,16 @@ from unstuck.capture.session import Session
 from unstuck.capture.stage import Stage
 from unstuck.events import Event, Gauges, NonFinite
 from unstuck.findings import Edit
-from unstuck.interventions import EditSource, StopAfter, SweepRate, Trial
+from unstuck.interventions import STAGE, TIME_OVER, EditSource, StopAfter, SweepRate, Trial
 from unstuck.record import Writer
 
 if TYPE_CHECKING:
     from unstuck.capture.interventions import Lab
 
 NOTES = "notes.json"
-STAGE = "stage"
 MOST_LOSSES = 20_000
 ENOUGH = "it had taken the steps that were asked for"
 TOO_HIGH = "the loss diverged"
-TIME_OVER = "its time was over"
 
 
 def perform(trial: Trial) -> int:
@@ -152,7 +151,8 @@ class _Ending:
     def __init__(self, trial: Trial) -> None:
         self.stop: Callable[[str], None] = lambda reason: None
         self.step_ended: Callable[[], None] = lambda: None
-        self._limit = min((wish.steps for wish in trial.changes if isinstance(wish, StopAfter)), default=0)
+        self._limits = [wish for wish in trial.changes if isinstance(wish, StopAfter)]
+        self._began = time.monotonic()
         self._sweeps = any(isinstance(wish, SweepRate) for wish in trial.changes)
         self._windows = 0
         self._optimizers: dict[str, int] = {}
@@ -171,5 +171,6 @@ class _Ending:
         self.step_ended()
         if self._sweeps and self._divergence.seen:
             self.stop(TOO_HIGH)
-        if self._limit and self._windows >= self._limit * max(1, len(self._optimizers)):
+        steps, seconds = self._windows // max(1, len(self._optimizers)), time.monotonic() - self._began
+        if any(limit.reached(steps, seconds) for limit in self._limits):
             self.stop(ENOUGH)

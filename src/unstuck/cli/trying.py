@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unstuck.experiments.result import Experiment
     from unstuck.experiments.runner import Program, Variant
 
-WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html", "--steps")
+WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
 ON_A_STAGE = """The script runs as it is, for a few hundred steps, in copies of the working directory: it writes nothing
 of yours. Everything after SCRIPT belongs to the script."""
 EPILOG = """exit codes:
@@ -98,6 +98,7 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
     from unstuck.experiments.context import Context
+    from unstuck.experiments.diagnose import NoRun, has_trained
     from unstuck.experiments.runner import Runner
 
     with Progress(sys.stderr, quiet=options.quiet) as progress, Runner(program(split), new_folder(split)) as runner:
@@ -105,6 +106,9 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
         context.watch = progress.watch
         progress.tell(verb)
         done = function(context)
+    outcomes = context.outcomes
+    if outcomes and not any(has_trained(outcome) for outcome in outcomes):
+        raise common.Stop(str(NoRun(program(split), outcomes[0])))
     return _published(done, verb, options)
 
 

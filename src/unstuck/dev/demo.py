@@ -1,4 +1,4 @@
-"""The demo: watch a training script that does not learn, and read why."""
+"""The demo: find out why a training script does not learn, with proof."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def main(root: Path) -> int:
     """Run the demo. A finding is what it is for, so only the lack of one is a failure."""
     if not (root / SCRIPT).is_file():
         raise Refusal(f"{SCRIPT} is missing, and it is what the demo runs.")
-    print(f"$ unstuck run {SCRIPT}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "unstuck", "run", str(SCRIPT)], cwd=root)
+    print(f"$ unstuck diagnose {SCRIPT}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "unstuck", "diagnose", str(SCRIPT)], cwd=root)
     return 0 if done.returncode == 1 else done.returncode or 1

@@ -57,6 +57,11 @@ class Context:
         """Seconds of the budget that are left."""
         return self.budget - (time.monotonic() - self.began)
 
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of all runs that were made."""
+        return list(self._known.values())
+
     def plan(self, runs: int, share: float = 1.0, wanted: int = USUAL_STEPS) -> int:
         """How many steps each of so many runs can take within a share of the time that is left, at most `wanted`.
 
@@ -88,7 +93,9 @@ class Context:
         changes = variant.changes
         if not any(isinstance(change, Seed | OwnSeeds) for change in changes):
             changes = (Seed(seed or 0), *changes)
-        return Variant(variant.name, (*changes, StopAfter(steps)), variant.every, variant.show_data, variant.repeat)
+        if not any(isinstance(change, StopAfter) for change in changes):
+            changes = (*changes, StopAfter(steps))
+        return Variant(variant.name, changes, variant.every, variant.show_data, variant.repeat)
 
     @staticmethod
     def _key(variant: Variant) -> tuple[tuple[Intervention, ...], int | None, bool, int]:
@@ -103,9 +110,14 @@ class Context:
     def _learn(self, outcome: Outcome) -> None:
         """How fast it is, and whether it ends by itself."""
         taken = len(outcome.curve.losses)
-        if outcome.status in ("finished", "exited") and outcome.curve.steps:
-            self.available_steps = max(self.available_steps or 0, outcome.curve.steps[-1])
+        if outcome.status in ("finished", "exited") and outcome.curve.steps and _is_as_it_is(outcome.variant):
+            self.available_steps = max(self.available_steps or 0, outcome.curve.steps[-1] + 1)
         if self.step_seconds is None and taken > 1:
             inside = outcome.training_seconds or outcome.seconds
             self.step_seconds = inside / taken
             self.start_seconds = max(0.0, outcome.seconds - inside)
+
+
+def _is_as_it_is(variant: Variant) -> bool:
+    """Is nothing changed but chance and length? With a change the program may end sooner or later than by itself."""
+    return all(isinstance(change, Seed | OwnSeeds | StopAfter) for change in variant.changes)

@@ -12,6 +12,7 @@ from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.runner import Outcome, Program, Runner, Variant
 from unstuck.experiments.triage import Triage
 from unstuck.findings import Severity
+from unstuck.interventions import STAGE
 from unstuck.judge import Verdict
 
 NOT_BEFORE_FORKING = frozenset(
@@ -22,7 +23,21 @@ LAST_LINES = 12
 
 
 class NoRun(Exception):
-    """The program could not be run at all; its text is one sentence, then what the program printed."""
+    """The program did not get to train; its text is one sentence, then what the program printed last."""
+
+    def __init__(self, program: Program, outcome: Outcome) -> None:
+        words = {"failed": "could not be run", "killed": "had not begun to train when its time was over"}
+        words["crashed"] = "crashed before its first training step"
+        if outcome.status == "exited" and outcome.exit_code:
+            words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
+        what = words.get(outcome.status, "ended without a training step")
+        lines = outcome.output.replace(str(outcome.folder / STAGE), "").strip().splitlines()
+        super().__init__("\n".join([f"{program.target} {what}.", *lines[-LAST_LINES:]]))
+
+
+def has_trained(outcome: Outcome) -> bool:
+    """Did it come as far as a backward?"""
+    return bool(outcome.curve.losses or outcome.notes.get("losses") or outcome.notes.get("probe"))
 
 
 def diagnose(
@@ -50,10 +65,13 @@ class _OfScript(Triage):
     def watched(self) -> Outcome:
         outcome = super().watched()
         if outcome.status == "failed":
-            lines = outcome.output.strip().splitlines()
-            raise NoRun("\n".join([f"{self._program.target} could not be run.", *lines[-LAST_LINES:]]))
+            raise NoRun(self._program, outcome)
         self._runner.prepare(_harmless(outcome.notes.get("modules") or []))
         return outcome
+
+    def accept(self, outcome: Outcome, verdict: Verdict) -> None:
+        if not has_trained(outcome) and all(d.severity is Severity.ADVICE for d in verdict.diagnoses):
+            raise NoRun(self._program, outcome)
 
     def protected(self, outcome: Outcome) -> str:
         words = "Every run was made in a copy of the working directory, which is gone: nothing of yours was written"

@@ -26,7 +26,16 @@ from unstuck.events import Event
 from unstuck.experiments.context import Context, Tell
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.runner import Outcome, Progress, Variant
-from unstuck.interventions import EditSource, FreezeBatch, Intervention, Seed, StopAfter, SweepRate, TakeSteps
+from unstuck.interventions import (
+    TIME_OVER,
+    EditSource,
+    FreezeBatch,
+    Intervention,
+    Seed,
+    StopAfter,
+    SweepRate,
+    TakeSteps,
+)
 from unstuck.record import Record
 from unstuck.setup.inputs import call, described, split
 from unstuck.setup.probe import as_list, as_watched, must_be_module, must_be_tensor, must_have_shapes
@@ -36,7 +45,6 @@ from unstuck.setup.sources import Sources
 NOWHERE = Path(os.devnull) / "objects"
 """Trials on objects leave no folder."""
 EMPTY = "the loader gave no batch"
-TOO_LONG = "its time was over"
 LossFunction = Callable[[Any, Any], Any] | None
 
 
@@ -234,7 +242,8 @@ class ObjectRunner:
         self, lab: Lab, changes: Sequence[Intervention], deadline: float, losses: list[float | None]
     ) -> tuple[str, str]:
         """Step until it was enough; how it ended and why."""
-        limit = min((wish.steps for wish in changes if isinstance(wish, StopAfter)), default=math.inf)
+        limits = [wish for wish in changes if isinstance(wish, StopAfter)]
+        began = time.monotonic()
         sweeps = any(isinstance(wish, SweepRate) for wish in changes)
         divergence = Divergence()
         model = self._objects.model
@@ -248,10 +257,10 @@ class ObjectRunner:
                 divergence.follow(loss)
                 if sweeps and (divergence.seen or not math.isfinite(loss)):
                     return "stopped", TOO_HIGH
-                if len(losses) >= limit:
+                if any(limit.reached(len(losses), time.monotonic() - began) for limit in limits):
                     return "stopped", ENOUGH
                 if time.monotonic() > deadline:
-                    return "killed", TOO_LONG
+                    return "killed", TIME_OVER
         return "failed", EMPTY
 
     def _batches(self, lab: Lab, changes: Sequence[Intervention]) -> Iterator[Any]:

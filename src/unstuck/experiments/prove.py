@@ -4,7 +4,8 @@ The decision rule, fixed before any run: pairs of runs share a seed, and each pa
 share of the loss without it, both at their ends. `confirmed`: with three pairs or more, the 95 % interval of the mean
 (of logarithms, Student's t) lies below -5 %, or every pair is lower by two fifths; with fewer, every pair is lower by
 a fifth. `worse`: the same, above. `no effect`: every pair lies within 5 %, or the interval within 10 %. Anything else
-is `undecided`. A run that crashes or ends non-finite counts as infinitely worse than one that does not.
+is `undecided`. A run that crashes or ends non-finite counts as infinitely worse than one that does not. A pair of
+which a run was cut off by its deadline before half of the steps, or whose losses cannot be compared, tells nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from unstuck.experiments.context import Context
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.remedies import Remedied, remedies_of
 from unstuck.experiments.result import Pair, Proof
 from unstuck.experiments.runner import Outcome, Variant
 from unstuck.findings import Diagnosis
-from unstuck.interventions import EditSource, Seed
+from unstuck.interventions import TIME_OVER, EditSource, Seed
 
 SEEDS = 3
 SMALLEST_EFFECT = 0.05
@@ -28,7 +31,10 @@ STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for a two-sided 95 % interval, by the number of pairs."""
 LIMIT = 3.0
 """Logarithms of shares beyond which a run is as good as won or lost."""
-ALIVE = ("stopped", "finished", "exited")
+LEVEL = 0.25
+"""Of a loss below 0, the share of its own size that a difference is measured in at least."""
+ENOUGH = 0.5
+"""Of the steps, the share that a run cut off by its deadline must have taken."""
 
 
 def prove(context: Context, diagnosis: Diagnosis, steps: int) -> tuple[Proof, Remedied] | None:
@@ -38,8 +44,14 @@ def prove(context: Context, diagnosis: Diagnosis, steps: int) -> tuple[Proof, Re
         proof = try_remedy(context, remedied, steps)
         if proof.verdict == "confirmed":
             return proof, remedied
-        best = best or (proof, remedied)
+        if not _did_nothing(proof):
+            best = best or (proof, remedied)
     return best
+
+
+def _did_nothing(proof: Proof) -> bool:
+    """Are the runs the same to the last digit? Then the change found nothing to take hold of, and nothing was tried."""
+    return all(pair.without.losses == pair.remedied.losses for pair in proof.pairs)
 
 
 def try_remedy(context: Context, remedied: Remedied, steps: int) -> Proof:
@@ -47,7 +59,8 @@ def try_remedy(context: Context, remedied: Remedied, steps: int) -> Proof:
     code = remedied.diagnosis.lead.code
     context.tell(f"trying the remedy of {code}: {remedied.words}")
     pairs = _pairs(context, remedied, [0], steps)
-    shows = abs(_gain(pairs[0], remedied.changes_loss)) > math.log1p(SMALLEST_EFFECT) / 2
+    first = gain_of(pairs[0], steps, remedied.changes_loss)
+    shows = first is not None and abs(first) > math.log1p(SMALLEST_EFFECT) / 2
     if shows and context.plan(2 * (SEEDS - 1), wanted=steps) >= 0.9 * steps:
         pairs += _pairs(context, remedied, range(1, SEEDS), steps)
     return judged(remedied, pairs, steps)
@@ -67,25 +80,33 @@ def _pairs(context: Context, remedied: Remedied, seeds: Sequence[int], steps: in
 
 
 def _paired(seed: int, without: Outcome, mended: Outcome) -> Pair:
-    return Pair(seed, without.curve, mended.curve, without.status, mended.status)
+    return Pair(seed, without.curve, mended.curve, _status(without), _status(mended))
+
+
+def _status(outcome: Outcome) -> str:
+    return "killed" if outcome.reason == TIME_OVER else outcome.status
 
 
 def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
     """Apply the decision rule."""
-    gains = [_gain(pair, remedied.changes_loss) for pair in pairs]
-    verdict, interval = decide(gains)
-    mean = math.fsum(gains) / len(gains)
+    told = [(pair, gain) for pair in pairs if (gain := gain_of(pair, steps, remedied.changes_loss)) is not None]
+    gains = [gain for _, gain in told]
+    verdict, interval = decide(gains) if gains else ("undecided", None)
+    # Of losses below 0, and of runs that were lost, no share can be told.
+    are_shares = bool(gains) and all(_has_share(pair) and abs(gain) < LIMIT for pair, gain in told)
     edited = any(isinstance(change, EditSource) for change in remedied.changes)
-    return Proof(
+    proof = Proof(
         code=remedied.diagnosis.lead.code,
         verdict=verdict,
-        sentence=_sentence(verdict, pairs, interval, remedied),
+        sentence="",
         remedy="edit" if edited else remedied.words,
         steps=steps,
         pairs=tuple(pairs),
-        difference=math.expm1(mean),
-        interval=(math.expm1(interval[0]), math.expm1(interval[1])) if interval else None,
+        difference=math.expm1(math.fsum(gains) / len(gains)) if are_shares else None,
+        interval=(math.expm1(interval[0]), math.expm1(interval[1])) if interval and are_shares else None,
     )
+    sentence = _sentence(proof, [pair for pair, _ in told], remedied.changes_loss)
+    return msgspec.structs.replace(proof, sentence=sentence)
 
 
 def decide(gains: Sequence[float]) -> tuple[str, tuple[float, float] | None]:
@@ -115,49 +136,94 @@ def decide(gains: Sequence[float]) -> tuple[str, tuple[float, float] | None]:
     return "undecided", interval
 
 
-def _gain(pair: Pair, changes_loss: bool) -> float:
-    """Logarithm of the loss with the remedy as a share of the loss without, at the ends of equally long curves."""
-    lost, won = _is_lost(pair.without, pair.without_status), _is_lost(pair.remedied, pair.remedied_status)
-    if lost or won:
-        return 0.0 if lost and won else LIMIT if won else -LIMIT
+def gain_of(pair: Pair, steps: int, changes_loss: bool = False) -> float | None:
+    """Logarithm of the loss with the remedy as a share of the loss without, at the ends of equally long curves.
+
+    None: the pair tells nothing.
+    """
+    lost, lost_too = _is_lost(pair.without, pair.without_status), _is_lost(pair.remedied, pair.remedied_status)
+    runs = ((pair.without, pair.without_status, lost), (pair.remedied, pair.remedied_status, lost_too))
+    if any(not is_lost and _is_cut_short(curve, status, steps) for curve, status, is_lost in runs):
+        return None
+    if lost or lost_too:
+        return 0.0 if lost and lost_too else LIMIT if lost_too else -LIMIT
     length = min(len(pair.without.losses), len(pair.remedied.losses))
-    before, after = pair.without.until(length), pair.remedied.until(length)
-    return max(-LIMIT, min(LIMIT, _log_share(before, after, changes_loss)))
+    share = _log_share(pair.without.until(length), pair.remedied.until(length), changes_loss)
+    return None if share is None else max(-LIMIT, min(LIMIT, share))
 
 
 def _is_lost(curve: Curve, status: str) -> bool:
-    return curve.end is None or status == "crashed"
+    return curve.is_broken or status == "crashed"
 
 
-def _log_share(before: Curve, after: Curve, changes_loss: bool) -> float:
-    one, other = before.end or 0.0, after.end or 0.0
-    start, other_start = before.start or 0.0, after.start or 0.0
-    # Losses below 0 have no share: their difference, in units of how far they moved at all.
-    moved = max(abs(start - one), abs(other_start - other), 1e-12)
+def _is_cut_short(curve: Curve, status: str, steps: int) -> bool:
+    return not curve.losses or (status == "killed" and len(curve.losses) < ENOUGH * steps)
+
+
+def _log_share(before: Curve, after: Curve, changes_loss: bool) -> float | None:
+    one, other = before.end, after.end
+    start, other_start = before.start, after.start
+    if one is None or other is None or start is None or other_start is None:
+        return None  # a value among those that both have was not finite
+    if changes_loss and min(one, other, start, other_start) <= 0:
+        return None
     if changes_loss:
-        one, other = one / (abs(start) or 1.0), other / (abs(other_start) or 1.0)
-    return math.log(other) - math.log(one) if one > 0 and other > 0 else (other - one) / moved
+        return math.log(other / other_start) - math.log(one / start)
+    if one > 0 and other > 0:
+        return math.log(other) - math.log(one)
+    # Losses below 0 have no share: their difference, in units of how far they moved or of their own size.
+    moved = max(abs(start - one), abs(other_start - other), LEVEL * max(abs(one), abs(other)))
+    return (other - one) / moved if moved else 0.0
 
 
-def _sentence(verdict: str, pairs: Sequence[Pair], interval: tuple[float, float] | None, remedied: Remedied) -> str:
-    seeds = "one seed" if len(pairs) == 1 else f"{len(pairs)} seeds"
-    length = min(min(len(pair.without.losses), len(pair.remedied.losses)) for pair in pairs)
-    if all(_is_lost(pair.without, pair.without_status) for pair in pairs) and verdict == "confirmed":
-        what = "crashes" if pairs[0].without_status == "crashed" else "ends non-finite"
-        went = f"runs for {len(pairs[0].remedied.losses)} steps, to a loss of {_mean_end(pairs, after=True):.4g}"
-        return f"without it the run {what}; with it, it {went} ({seeds})."
-    ends = f"{_mean_end(pairs, after=True):.4g} instead of {_mean_end(pairs, after=False):.4g}"
+def _has_share(pair: Pair) -> bool:
+    return all(curve.end is not None and curve.end > 0 for curve in (pair.without, pair.remedied))
+
+
+def _sentence(proof: Proof, told: Sequence[Pair], changes_loss: bool) -> str:
+    if not told:
+        return _silence(proof.pairs, proof.steps)
+    seeds = "one seed" if len(told) == 1 else f"{len(told)} seeds"
+    without = _loss_of_all([(pair.without, pair.without_status) for pair in told])
+    mended = _loss_of_all([(pair.remedied, pair.remedied_status) for pair in told])
+    if without and mended:
+        return f"with and without it the run {mended} ({seeds})."
+    if without:
+        steps = min(len(pair.remedied.losses) for pair in told)
+        reached = f"runs for {steps} steps, to a loss of {_mean_end(told, after=True):.4g}"
+        return f"without it the run {without}; with it, it {reached} ({seeds})."
+    if mended:
+        return f"with it the run {mended} ({seeds})."
+    ends = f"{_mean_end(told, after=True):.4g} instead of {_mean_end(told, after=False):.4g}"
     held = ""
-    if interval is not None:
-        low, high = (100 * math.expm1(bound) for bound in interval)
-        held = f", {low:+.0f} % to {high:+.0f} % with 95 % confidence" if -99 < high < 1000 else ""
-    own = " (each counted in its own way)" if remedied.changes_loss else ""
-    return f"after {length} steps the loss is {ends}{own}, over {seeds}{held}."
+    if proof.interval is not None:
+        low, high = (100 * bound for bound in proof.interval)
+        held = f", {low:+.0f} % to {high:+.0f} % with 95 % confidence" if high < 1000 else ""
+    own = " (each counted in its own way)" if changes_loss else ""
+    return f"after {_length(told)} steps the loss is {ends}{own}, over {seeds}{held}."
+
+
+def _silence(pairs: Sequence[Pair], steps: int) -> str:
+    if any(_is_cut_short(pair.without, pair.without_status, steps) for pair in pairs):
+        return "the run as it is was cut off before it had shown enough."
+    if any(_is_cut_short(pair.remedied, pair.remedied_status, steps) for pair in pairs):
+        return "the run with it was cut off before it had shown enough."
+    return "it is another loss with it, and the two cannot be compared."
+
+
+def _loss_of_all(runs: Sequence[tuple[Curve, str]]) -> str:
+    """How these runs were lost, if all of them were."""
+    if not all(_is_lost(curve, status) for curve, status in runs):
+        return ""
+    return "crashes" if runs[0][1] == "crashed" else "ends non-finite"
+
+
+def _length(pairs: Sequence[Pair]) -> int:
+    return min(min(len(pair.without.losses), len(pair.remedied.losses)) for pair in pairs)
 
 
 def _mean_end(pairs: Sequence[Pair], *, after: bool) -> float:
-    length = min(min(len(pair.without.losses), len(pair.remedied.losses)) for pair in pairs)
     curves = [(pair.remedied if after else pair.without) for pair in pairs]
-    ends = [curve.until(length or len(curve.losses)).end for curve in curves]
+    ends = [curve.until(_length(pairs) or len(curve.losses)).end for curve in curves]
     known = [end for end in ends if end is not None]
     return math.fsum(known) / len(known) if known else math.nan

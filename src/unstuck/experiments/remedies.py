@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from unstuck.findings import Diagnosis, Severity
-from unstuck.interventions import EditSource, Intervention
+from unstuck.interventions import EditSource, GiveLoss, Intervention
 from unstuck.rule import find_rule
 
 
@@ -33,8 +33,9 @@ def remedies_of(diagnosis: Diagnosis) -> Iterator[Remedied]:
         return
     ways = dict.fromkeys(tuple(way) for finding in (lead, *diagnosis.findings) for way in rule.remedy(finding))
     for changes in ways:
-        # Interventions leave the value of the loss alone, whatever an edit would do to it.
-        yield Remedied(diagnosis, changes, described(changes))
+        # Other interventions leave the value of the loss alone, whatever an edit would do to it.
+        gives = any(isinstance(change, GiveLoss) for change in changes)
+        yield Remedied(diagnosis, changes, described(changes), changes_loss and gives)
 
 
 def worth_trying(diagnosis: Diagnosis) -> bool:

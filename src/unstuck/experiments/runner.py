@@ -18,7 +18,7 @@ import msgspec
 
 from unstuck.events import Gauges
 from unstuck.experiments.curve import Curve, curve_of
-from unstuck.interventions import Intervention, Trial
+from unstuck.interventions import STAGE, Intervention, Trial
 from unstuck.record import Record, RecordError, read
 
 ENVIRONMENT = {
@@ -36,6 +36,8 @@ ENVIRONMENT = {
 STARTUP = 60.0
 """Seconds that torch may take to be imported."""
 POLL = 0.2
+NO_TRIAL = 70
+"""Exit code of a trial that we failed to make."""
 GRACE = 3.0
 """Seconds between asking a trial to end and ending it."""
 
@@ -141,13 +143,15 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         process = self._process
         assert process is not None
-        _pipe(process.stdin).close()
+        with contextlib.suppress(BrokenPipeError):  # it is gone already
+            _pipe(process.stdin).close()
         try:
             process.wait(5)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
         _pipe(process.stdout).close()
-        for stage in self.folder.glob("*/stage"):
+        for stage in self.folder.glob(f"*/{STAGE}"):
             shutil.rmtree(stage, ignore_errors=True)
 
     def run(
@@ -166,6 +170,8 @@ class Runner:
                 progress(trial.variant, trial.folder)
                 if trial.exit_code is not None:
                     done[number] = _outcome(running.pop(number))
+                elif not trial.pid and time.monotonic() > trial.deadline:
+                    self._give_up()
                 else:
                     trial.enforce_deadline()
         return [done[number] for number in sorted(done)]
@@ -188,6 +194,11 @@ class Runner:
         now = time.monotonic()
         return _Running(variant, folder, now, now + seconds + STARTUP)
 
+    def _give_up(self) -> None:
+        """End the process that forks: it does not answer."""
+        assert self._process is not None
+        self._process.kill()
+
     def prepare(self, modules: Sequence[str]) -> None:
         """Have these modules imported once, for all trials to come."""
         self._ask({"modules": modules})
@@ -204,8 +215,10 @@ class Runner:
         ready, _, _ = select.select([stream], [], [], POLL)
         data = os.read(stream.fileno(), 1 << 16) if ready else b""
         if ready and not data:
-            for trial in running.values():
-                trial.exit_code = 70  # the process that forks is gone, and its trials with it
+            for trial in running.values():  # the process that forks is gone, and its trials go with it
+                trial.exit_code = NO_TRIAL
+                if trial.pid:
+                    _signal(trial.pid, signal.SIGKILL)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             answer = msgspec.json.decode(line)
@@ -220,7 +233,7 @@ class Runner:
 
 def _outcome(trial: _Running) -> Outcome:
     seconds = time.monotonic() - trial.began
-    shutil.rmtree(trial.folder / "stage", ignore_errors=True)
+    shutil.rmtree(trial.folder / STAGE, ignore_errors=True)
     try:
         notes = msgspec.json.decode((trial.folder / "notes.json").read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -230,11 +243,10 @@ def _outcome(trial: _Running) -> Outcome:
     except RecordError:
         record = None
     ended = record.ended if record else None
-    status = ended.status if ended else "killed" if trial.killed else "failed"
     return Outcome(
         variant=trial.variant,
         folder=trial.folder,
-        status=status,
+        status=ended.status if ended else _end_untold(trial, record),
         curve=_curve(record, notes.get("losses") or []),
         seconds=seconds,
         exit_code=trial.exit_code,
@@ -242,6 +254,15 @@ def _outcome(trial: _Running) -> Outcome:
         training_seconds=_training_seconds(record) if record else None,
         notes=notes,
     )
+
+
+def _end_untold(trial: _Running, record: Record | None) -> str:
+    """How a trial ended that has not put its end on record: by `os._exit`, say, or by a fault in a library."""
+    if trial.asked:
+        return "killed"
+    if record is None or trial.exit_code == NO_TRIAL:
+        return "failed"
+    return "crashed" if trial.exit_code else "exited"
 
 
 def _curve(record: Record | None, losses: Sequence[float | None]) -> Curve:

@@ -17,22 +17,27 @@ from unstuck.experiments.remedies import Remedied, worth_trying
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.experiments.runner import Outcome, Variant
 from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
-from unstuck.interventions import Intervention
+from unstuck.interventions import Intervention, StopAfter
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
 from unstuck.rule import all_rules, find_rule
 
-WATCHED = 400
-"""Steps that are watched first, if there is time."""
+WATCHED, ENOUGH, WATCHED_SECONDS = 2000, 200, 12.0
+"""Steps that are watched first: so many, or this many once so many seconds have passed. A run that is seen to its end
+tells more."""
 PROVEN = 300
 """Steps that a proof takes, if there is time."""
 MOST_PROOFS = 4
 PROOF_SECONDS = 25.0
 """What the runs of one proof may take."""
+QUICK_STEP, QUICK = 0.02, 55.0
+"""A training whose steps take less than so many seconds is done with in so many, whatever the budget."""
 FEWEST = 50
 """Steps that each run of an experiment should be able to take."""
 ORDER = ("independence", "causality", "overfit", "baseline", "lr")
 """The quick ones first, then those whose failure says more."""
+SYMPTOMS = ("O01",)
+"""That a loop cannot learn one batch follows from whatever else is found in it."""
 GOING_WELL = ("falling",)
 
 
@@ -55,6 +60,7 @@ class Triage:
         """Investigate."""
         outcome = self.watched()
         result = result_of(outcome.record(), outcome.folder, "diagnose")
+        self.accept(outcome, result.verdict)
         if outcome.curve.losses or outcome.status == "crashed":
             self._prove(result.verdict)
         trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
@@ -79,8 +85,16 @@ class Triage:
 
     def watched(self) -> Outcome:
         """The first run, as it is, under watch."""
-        self._context.tell("watching it as it is")
-        return self._context.run([Variant("watched", show_data=True)], self._context.plan(1, wanted=WATCHED))[0]
+        context = self._context
+        context.tell("watching it as it is")
+        until = StopAfter(WATCHED, ENOUGH, WATCHED_SECONDS)
+        outcome = context.run([Variant("watched", (until,), show_data=True)], WATCHED)[0]
+        if context.step_seconds is not None and context.step_seconds < QUICK_STEP:
+            context.budget = min(context.budget, QUICK)
+        return outcome
+
+    def accept(self, outcome: Outcome, verdict: Verdict) -> None:
+        """Raise if there is nothing to investigate."""
 
     def protected(self, outcome: Outcome) -> str:
         """What was done so that nothing of the user's is changed."""
@@ -208,8 +222,10 @@ class Triage:
 def _order(diagnosis: Diagnosis, verdict: str) -> int:
     """What was confirmed goes first, what was tried in vain last."""
     if diagnosis.severity is Severity.ADVICE:
-        return 3
-    return {"confirmed": 0, "no effect": 2, "worse": 2}.get(verdict, 1)
+        return 4
+    if diagnosis.lead.code in SYMPTOMS:
+        return 2
+    return {"confirmed": 0, "no effect": 3, "worse": 3}.get(verdict, 1)
 
 
 def _compatible(changes: Sequence[Intervention]) -> bool:

@@ -34,6 +34,7 @@ class Request(msgspec.Struct):
 def main() -> None:
     """Serve until stdin is closed, then leave nothing running."""
     global _answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
     _answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what modules print when they are imported
     _import_what_trials_need()
@@ -41,7 +42,6 @@ def main() -> None:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
     running: dict[int, int] = {}
     pending = b""
     while True:

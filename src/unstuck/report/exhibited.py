@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from unstuck.exhibits import Dynamics, Snapshot, Table, TargetShown
+
+MADE_TO_REPEAT = re.compile(r"mask|length|lens|position|token_type|label|target", re.I)
+"""Names of inputs that are alike from example to example by their nature."""
 
 
 def table_sentences(table: Table) -> tuple[str, ...]:
     """A sentence for each thing about the inputs that a person should look at."""
     found = []
     for tensor in table.tensors:
+        if MADE_TO_REPEAT.search(tensor.name):
+            continue
         if tensor.broken:
             found.append(f"{tensor.broken:.2%} of {tensor.name} is not finite.")
         if tensor.duplicates:

@@ -44,7 +44,10 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
     if run is not None:
         script = " ".join([run.script, *run.arguments]) or "The model"
         ended = " and crashed" if run.status == "crashed" else ""
-        lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended}.", prose)
+        if run.crash is not None:
+            where = f" at {run.crash.place}" if run.crash.place else ""
+            ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
+        lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
     if trend is not None and trend.steps:
         lines += wrapped(trend_sentence(trend), prose)
     for sentence in (*(run.received if run else ()), *exhibit_sentences(done.folder)):

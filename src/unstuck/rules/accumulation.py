@@ -6,6 +6,7 @@ Where several optimizers take turns, whose gradients a backward makes is not on 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from unstuck.events import (
     Event,
     Forward,
     LossCall,
+    NonFinite,
     OptimizerStep,
     SchedulerStep,
     StepSkipped,
@@ -93,8 +95,9 @@ def step_windows(record: Record, *, alone: bool = True) -> list[StepWindow]:
 
 
 def micro_windows(record: Record) -> list[StepWindow]:
-    """Windows in which one and the same line ran backward several times."""
-    return [window for window in step_windows(record) if is_micro(window)]
+    """Windows in which one and the same line ran backward several times, as long as their numbers are numbers."""
+    broken = min((event.step for event in record.of(NonFinite)), default=math.inf)
+    return [window for window in step_windows(record) if is_micro(window) and window.step.step < broken]
 
 
 def is_micro(window: StepWindow) -> bool:

@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.interventions.lab import Arguments, Lab
+from unstuck.capture.losses import class_axis
 
 SMALLEST = 1e-12
 """The least probability whose logarithm is taken."""
+ROUNDING = 1e-2
+"""How far above 1 a probability may lie in half precision."""
 AFTER_SOFTMAX = ("cross_entropy", "nll_loss")
 AFTER_SIGMOID = ("binary_cross_entropy_with_logits",)
 COMPARING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", *AFTER_SIGMOID)
@@ -30,7 +33,22 @@ def clear_gradients(lab: Lab) -> None:
             for parameter in group["params"]:
                 parameter.grad = None
 
-    lab.after_steps(clear)
+    _after_attempts(lab, clear)
+
+
+def _after_attempts(lab: Lab, action: Callable[[Optimizer], None]) -> None:
+    """After each step of an optimizer, and after each that a GradScaler left out because gradients overflowed."""
+
+    def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, optimizer, *args, **kwargs)
+            action(optimizer)
+            return result
+
+        return step
+
+    lab.after_steps(action)
+    lab.wrap(torch.amp.GradScaler, "step", stepping)
 
 
 class KeptGradients:
@@ -39,11 +57,13 @@ class KeptGradients:
     def __init__(self, lab: Lab) -> None:
         self._pending = False
         self._in_step = False
+        """Is an optimizer at work? The closure that it calls clears gradients rightly."""
         for owner in (torch.Tensor, torch.autograd):
             lab.wrap(owner, "backward", self._backward)
         lab.wrap(Optimizer, "zero_grad", self._zero)
         lab.wrap(nn.Module, "zero_grad", self._zero)
-        lab.after_steps(self._stepped)
+        lab.before_steps(self._stepping)
+        _after_attempts(lab, self._stepped)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -55,12 +75,15 @@ class KeptGradients:
 
     def _zero(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            return None if self._pending else original(owner, *args, **kwargs)
+            return None if self._pending and not self._in_step else original(owner, *args, **kwargs)
 
         return zero_grad
 
+    def _stepping(self, optimizer: Optimizer) -> None:
+        self._in_step = True
+
     def _stepped(self, optimizer: Optimizer) -> None:
-        self._pending = False
+        self._pending = self._in_step = False
         optimizer.zero_grad()
 
 
@@ -90,10 +113,11 @@ def take_steps(lab: Lab) -> None:
 
 
 def train_mode(lab: Lab) -> None:
-    """Before each call of a model with gradients."""
+    """Before each call of a model with gradients; one that is frozen as a whole stays as it is."""
 
     def ready(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        if torch.is_grad_enabled() and not module.training:
+        learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
+        if learns and not module.training:
             module.train()
         return args, kwargs
 
@@ -101,32 +125,47 @@ def train_mode(lab: Lab) -> None:
 
 
 def unscale_before_clip(lab: Lab) -> None:
-    """Let the scaler in use unscale its optimizer before any clipping."""
-    scalers: list[tuple[Any, Optimizer]] = []
-    optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+    """Let the scaler in use unscale its optimizers before their gradients are clipped."""
+    scalers: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
+    unscaled: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
     def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            optimizers.add(optimizer)
-            if not scalers:
-                scalers.append((scaler, optimizer))
+            scalers[optimizer] = scaler
+            unscaled.discard(optimizer)
             return original(scaler, optimizer, *args, **kwargs)
 
         return step
 
+    def unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
+        def unscale(scaler: Any, optimizer: Optimizer) -> None:
+            if optimizer not in unscaled:  # the script's own call comes after the clipping
+                original(scaler, optimizer)
+
+        return unscale
+
     def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def clip_grad(*args: Any, **kwargs: Any) -> Any:
-            for scaler, optimizer in scalers:
-                with contextlib.suppress(RuntimeError):  # it was unscaled already
-                    scaler.unscale_(optimizer)
-            return original(*args, **kwargs)
+        def clip_grad(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            clipped = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            for optimizer, scaler in list(scalers.items()):
+                if _holds_any(optimizer, clipped):
+                    with contextlib.suppress(RuntimeError):  # the script has unscaled it
+                        scaler.unscale_(optimizer)
+                        unscaled.add(optimizer)
+            return original(clipped, *args, **kwargs)
 
         return clip_grad
 
     lab.wrap(torch.amp.GradScaler, "step", stepping)
+    lab.wrap(torch.amp.GradScaler, "unscale_", unscaling)
     for owner in (nn.utils, nn.utils.clip_grad):
         lab.wrap(owner, "clip_grad_norm_", clipping)
         lab.wrap(owner, "clip_grad_value_", clipping)
+
+
+def _holds_any(optimizer: Optimizer, parameters: list[Tensor]) -> bool:
+    wanted = {id(parameter) for parameter in parameters}
+    return any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"])
 
 
 def divide_loss(lab: Lab, by: float) -> None:
@@ -145,12 +184,12 @@ def divide_loss(lab: Lab, by: float) -> None:
 def give_losses(lab: Lab, form: str, function: str) -> None:
     """Hand the losses their arguments in the form they take."""
     changes: dict[str, tuple[tuple[str, ...], Callable[[Any, Any], tuple[Any, Any]]]] = {
-        "undo-softmax": (AFTER_SOFTMAX[:1], lambda given, target: (_log(given), target)),
-        "undo-sigmoid": (AFTER_SIGMOID, lambda given, target: (_logit(given), target)),
-        "log-softmax": (AFTER_SOFTMAX[1:], lambda given, target: (F.log_softmax(given, 1), target)),
+        "undo-softmax": (AFTER_SOFTMAX[:1], lambda given, target: (_log(given) if _in_unit(given) else given, target)),
+        "undo-sigmoid": (AFTER_SIGMOID, lambda given, target: (_logit(given) if _in_unit(given) else given, target)),
+        "log-softmax": (AFTER_SOFTMAX[1:], lambda given, target: (F.log_softmax(given, class_axis(given)), target)),
         "log": (AFTER_SOFTMAX[1:], lambda given, target: (_log(given), target)),
         "same-shape": (COMPARING, _same_shape),
-        "swapped": ((*COMPARING, "kl_div"), lambda given, target: (target, given)),
+        "swapped": ((*COMPARING, "kl_div"), _swapped),
     }
     names, change = changes[form]
 
@@ -166,12 +205,22 @@ def give_losses(lab: Lab, form: str, function: str) -> None:
         lab.wrap(F, name, giving)
 
 
+def _in_unit(given: Tensor) -> bool:
+    """Can these be probabilities? Another loss of the same kind may be given scores, rightly."""
+    return bool(((given >= 0) & (given <= 1 + ROUNDING)).all())
+
+
 def _log(probabilities: Tensor) -> Tensor:
     return probabilities.clamp_min(SMALLEST).log()
 
 
 def _logit(probabilities: Tensor) -> Tensor:
     return torch.logit(probabilities, eps=1e-7)
+
+
+def _swapped(given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Only where the prediction, which has a gradient, comes second."""
+    return (target, given) if target.requires_grad and not given.requires_grad else (given, target)
 
 
 def _same_shape(given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

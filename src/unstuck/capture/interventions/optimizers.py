@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -179,24 +179,48 @@ def clip_nothing(lab: Lab) -> None:
 
 
 def add_parameters(lab: Lab) -> None:
-    """At the first step, give the optimizer what its models have and it does not hold."""
-    called: dict[int, nn.Module] = {}
+    """At its first step, give an optimizer what the loss depends on and nobody holds; also what no module knows of."""
+    leaves: dict[int, Tensor] = {}
+    held: set[int] = set()
     done: set[int] = set()
 
-    def seen(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        called.setdefault(id(module), module)
-        return args, kwargs
+    def holding(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            held.update(id(p) for p in optimizer.param_groups[-1]["params"])
+
+        return add_param_group
+
+    def looking(original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if not done and loss.grad_fn is not None:
+                leaves.update({id(leaf): leaf for leaf in _leaves(loss.grad_fn)})
+            return original(loss, *args, **kwargs)
+
+        return backward
 
     def add(optimizer: Optimizer) -> None:
         if id(optimizer) in done:
             return
         done.add(id(optimizer))
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        missing = [
-            p for module in called.values() for p in module.parameters() if id(p) not in held and p.grad is not None
-        ]
-        if missing:
-            optimizer.add_param_group({"params": list({id(p): p for p in missing}.values())})
+        held.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        missing = [leaf for key, leaf in leaves.items() if key not in held and leaf.grad is not None]
+        # To a group that is there: schedulers know how many there are.
+        optimizer.param_groups[-1]["params"] += missing
+        held.update(id(leaf) for leaf in missing)
 
-    lab.change_calls(seen)
+    lab.wrap(Optimizer, "add_param_group", holding)
+    lab.wrap(Tensor, "backward", looking)
     lab.before_steps(add)
+
+
+def _leaves(root: Any) -> Iterator[Tensor]:
+    """The parameters that a graph ends in."""
+    seen, todo = {root}, [root]
+    while todo:
+        node = todo.pop()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter):
+            yield leaf
+        todo += [following for following, _ in node.next_functions if following is not None and following not in seen]
+        seen.update(todo)

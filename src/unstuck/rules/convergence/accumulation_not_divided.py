@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep
@@ -21,6 +21,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Choice, Const, Instance, Method, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
 
@@ -288,3 +289,13 @@ def _unequal(found: measured.Accumulated, smallest: float, largest: float) -> Fi
         severity=Severity.WARNING,
         confidence=Confidence.LIKELY,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The loss divided by the number of micro-steps."""
+    from unstuck.interventions import DivideLoss
+
+    every = finding.number("backward passes for each step")
+    if every and every > 1:
+        yield (DivideLoss(every),)

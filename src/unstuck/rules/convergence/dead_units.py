@@ -64,9 +64,9 @@ class Layer(NamedTuple):
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """One finding for the dead layers and one for the saturated ones, in a run that does not get on."""
-    if not harm.ailment(record):
-        return
     layers = _layers(record)
+    if not harm.ailment(record):
+        layers = [layer for layer in layers if _lets_nothing_through(layer)]
     dead = [layer for layer in layers if _is_dead(layer)]
     if dead:
         yield _finding(record, dead, [layer.dead for layer in dead], "units that are 0 for every input")
@@ -112,10 +112,21 @@ def _is_dead(layer: Layer) -> bool:
     return layer.dead[-1] >= DEAD or (layer.dead[-1] >= RISING_DEAD and layer.dead[-1] - layer.dead[0] >= RISEN)
 
 
+def _lets_nothing_through(layer: Layer) -> bool:
+    """Was every unit of it 0 for every input, all the time? Then nothing before it can have learned, though a bias
+    behind it may have brought the loss down."""
+    return layer.kind not in SQUASHING and len(layer.dead) >= WINDOWS and min(layer.dead) >= 1.0
+
+
 def _is_saturated(layer: Layer) -> bool:
     """Typically over the last events; a squashed output at the end of the model may be what the loss wants."""
     late = layer.saturated[-10:]
     return layer.kind in SQUASHING and not layer.last and (dynamics.median(late) or 0.0) >= SATURATED
+
+
+def _consequence(record: Record) -> str:
+    ailment = harm.ailment(record)
+    return f"the loss {ailment}" if ailment else "nothing in front of them can have learned, though the loss falls"
 
 
 def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[float]], what: str) -> Finding:
@@ -127,7 +138,7 @@ def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[
     others = f", in {len(layers) - 1} more layers it is alike" if len(layers) > 1 else ""
     return rule.finding(
         Witness.RUN,
-        f"{share:.0%} of {whose} {where}{others}; and the loss {harm.ailment(record)}.",
+        f"{share:.0%} of {whose} {where}{others}; and {_consequence(record)}.",
         cause=WHY_SATURATED if squashing else WHY_DEAD,
         fix=LOOSEN if squashing else REVIVE,
         subject=Subject("module", layers[0].name),

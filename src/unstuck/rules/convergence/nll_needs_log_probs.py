@@ -26,6 +26,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G08", "G10", "G18", "M14", "O01", "O07", "O25", "R01", "R08"),
     needs=(LossCall,),
+    changes_loss=True,
 )
 
 SCORES = frozenset(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Clip, OptimizerStep, TensorGauges
+from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics, harm
@@ -42,7 +42,9 @@ CLIP = (
 def in_run(record: Record) -> Iterator[Finding]:
     """Huge, spiking or growing norms, and a loss that jumped, rose or broke."""
     norms = dynamics.grad_norms(record)
-    what = _explosion(record) if len(norms) >= 3 and dynamics.sole_optimizer(record) else None
+    what = None
+    if dynamics.sole_optimizer(record):
+        what = _explosion(record) if len(norms) >= 3 else _at_once(record, norms)
     if what is None:
         return
     (step, norm), words, consequence = what
@@ -92,6 +94,17 @@ def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
     if (dynamics.median([norm for _, norm in norms]) or 0.0) > HUGE:
         return worst_step, f"The gradient norm is {late:.3g}, where 0.1 to 10 is usual", f"the loss {hurt.word}"
     return None
+
+
+def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], str, str] | None:
+    """A first step so large that nothing is finite after it. To Adam and its kin the size of a gradient is nothing."""
+    kinds = [seen.kind for seen in record.of(OptimizerSeen)]
+    broken = min((event.step for event in record.of(NonFinite)), default=None)
+    if not norms or broken != norms[-1][0] + 1 or norms[-1][1] <= HUGE or not all("SGD" in kind for kind in kinds):
+        return None
+    step, norm = norms[-1]
+    words = f"At step {step + 1} the gradient norm was {norm:.3g}, where 0.1 to 10 is usual"
+    return (step, norm), words, "the next step met a value that was not finite"
 
 
 def _rose(before: float, after: float) -> str:

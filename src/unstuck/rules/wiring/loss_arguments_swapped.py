@@ -27,6 +27,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G08", "G10", "M14", "O01", "O14", "O16", "R01", "R08"),
     needs=(LossCall,),
+    changes_loss=True,
 )
 
 CAUSES = {
