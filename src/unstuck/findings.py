@@ -48,6 +48,16 @@ class Witness(enum.Enum):
     EXPERIMENT = "experiment"
 
 
+SHOWN_BY = {
+    Witness.SOURCE: "lint",
+    Witness.SETUP: "check",
+    Witness.RUN: "a run",
+    Witness.SURFACE: "a surface",
+    Witness.EXPERIMENT: "an experiment",
+}
+"""What each of them comes to word in."""
+
+
 class Subject(msgspec.Struct, frozen=True):
     """What a finding is about. `kind`: parameter, module, call, optimizer, loss or loop."""
 

@@ -38,7 +38,7 @@ from unstuck.events import (
     TensorGauges,
     ZeroGrad,
 )
-from unstuck.findings import Diagnosis, Finding, Severity, Verify, Witness, merge, rank
+from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, rank
 from unstuck.rule import Rule, all_rules
 from unstuck.trend import Trend, trend_of
 
@@ -72,13 +72,6 @@ ABSENT: dict[type[Event], str] = {
     ZeroGrad: "gradients were never cleared",
 }
 
-SHOWS = {
-    Witness.SOURCE: "lint",
-    Witness.SETUP: "check",
-    Witness.RUN: "a run",
-    Witness.SURFACE: "a surface",
-    Witness.EXPERIMENT: "an experiment",
-}
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 
@@ -367,7 +360,7 @@ def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, reco
         return setup.untried.get(rule.name, "")
     if scripts and rule.source:
         return ""
-    return f"only {' or '.join(SHOWS[witness] for witness in rule.witnesses)} shows it"
+    return f"only {' or '.join(SHOWN_BY[witness] for witness in rule.witnesses)} shows it"
 
 
 def _grouped(silent: dict[str, str]) -> list[str]:

@@ -79,7 +79,7 @@ def test_a_closure_may_clear_its_gradients() -> None:
                 loss.backward()
                 return loss
 
-            return float([optimizer.step(closure) for _ in range(3)][-1])
+            return float([optimizer.step(closure).detach() for _ in range(3)][-1])
 
     assert trained(KeepGradients()) == trained()
 
@@ -269,7 +269,7 @@ def test_rates_are_changed_for_the_step_alone_and_schedules_go_on() -> None:
             loop.loss().backward()
             before = loop.model.weight.detach().clone()
             loop.optimizer.step()
-            moved.append(float(((before - loop.model.weight) / loop.model.weight.grad).mean()))
+            moved.append(float(((before - loop.model.weight) / loop.model.weight.grad).detach().mean()))
             scheduler.step()
     assert moved == pytest.approx([0.1] * 3, rel=1e-2)
     assert scheduler.get_last_lr() == [0.01 / 8]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
+import msgspec
 import pytest
 
 from unstuck.experiments.curve import Curve
@@ -13,6 +15,7 @@ from unstuck.experiments.result import Pair, Proof
 from unstuck.findings import Finding, Severity, Subject, Witness, merge
 from unstuck.interventions import ClearGradients, GiveLoss
 from unstuck.rule import find_rule
+from unstuck.rules.convergence.nll_needs_log_probs import NEGATED, NO_FLOOR
 
 STEPS = 300
 
@@ -56,7 +59,7 @@ def proof_of(*pairs: Pair, changes_loss: bool = False) -> Proof:
         ((0.9, 0.9, 0.99), "undecided"),
         ((0.5, 0.1, 0.001), "confirmed"),
         ((0.96, 1.03, 0.98), "no effect"),
-        ((1.06, 1.07, 1.06), "worse"),
+        ((1.2, 1.22, 1.2), "worse"),
         ((1.06, 1.055, 1.04), "no effect"),
         ((0.2, 1.5, 0.7), "undecided"),
     ],
@@ -153,6 +156,11 @@ def test_another_loss_below_zero_cannot_be_compared() -> None:
     assert "cannot be compared" in proof.sentence
 
 
-def test_rules_that_exchange_the_loss_say_so() -> None:
-    scores = merge([finding("O16", "nll_loss wants log-probabilities")])[0]
-    assert [(way.changes, way.changes_loss) for way in remedies_of(scores)] == [((GiveLoss("log-softmax"),), True)]
+@pytest.mark.parametrize(("cause", "form"), [(NO_FLOOR, "log-softmax"), (NEGATED, "log")])
+def test_nll_loss_is_given_the_logarithm_it_lacks_and_said_to_be_another_loss(
+    cause: str, form: Literal["log-softmax", "log"]
+) -> None:
+    message = "nll_loss wants log-probabilities and is given something else."
+    found = msgspec.structs.replace(finding("O16", message), cause=cause)
+    ways = [(way.changes, way.changes_loss) for way in remedies_of(merge([found])[0])]
+    assert ways == [((GiveLoss(form),), True)]

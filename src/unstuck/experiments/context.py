@@ -82,9 +82,9 @@ class Context:
         A run that was made before is not made again.
         """
         full = [self._complete(variant, steps, seed) for variant in variants]
-        missing = [variant for variant in dict.fromkeys(full) if self._key(variant) not in self._known]
+        missing = {self._key(variant): variant for variant in full if self._key(variant) not in self._known}
         if missing:
-            for outcome in self.runner.run(missing, self._limit(steps), self.watch):
+            for outcome in self.runner.run(list(missing.values()), self._limit(steps), self.watch):
                 self._known[self._key(outcome.variant)] = outcome
                 self._learn(outcome)
         return [self._known[self._key(variant)] for variant in full]

@@ -27,6 +27,8 @@ SEEDS = 3
 SMALLEST_EFFECT = 0.05
 NOTHING = 0.10
 LARGE_EFFECT = 0.20
+RECORDED = 1e-4
+"""Relative differences below this are rounding."""
 STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for a two-sided 95 % interval, by the number of pairs."""
 LIMIT = 3.0
@@ -50,8 +52,14 @@ def prove(context: Context, diagnosis: Diagnosis, steps: int) -> tuple[Proof, Re
 
 
 def _did_nothing(proof: Proof) -> bool:
-    """Are the runs the same to the last digit? Then the change found nothing to take hold of, and nothing was tried."""
-    return all(pair.without.losses == pair.remedied.losses for pair in proof.pairs)
+    """Are the runs the same, number by number? Then the change found nothing to take hold of, and nothing was tried."""
+    return all(_same(pair.without, pair.remedied) for pair in proof.pairs)
+
+
+def _same(one: Curve, other: Curve) -> bool:
+    """To as many digits as every loss is recorded with."""
+    pairs = zip(one.losses, other.losses, strict=False)
+    return all(a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=RECORDED)) for a, b in pairs)
 
 
 def try_remedy(context: Context, remedied: Remedied, steps: int) -> Proof:

@@ -136,8 +136,14 @@ class Runner:
 
     def __enter__(self) -> Runner:
         environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **ENVIRONMENT}
+        if "PYTHONPATH" in environment:
+            parts = environment["PYTHONPATH"].split(os.pathsep)
+            environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts if part)
         command = [sys.executable, "-m", "unstuck.experiments.zygote"]
-        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        pipe = subprocess.PIPE
+        # Not in the working directory, whose modules must not be taken for those that torch imports.
+        self._process = subprocess.Popen(command, env=environment, cwd=self.folder, stdin=pipe, stdout=pipe)
         return self
 
     def __exit__(self, *_: object) -> None:

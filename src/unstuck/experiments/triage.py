@@ -59,7 +59,7 @@ class Triage:
     def answer(self) -> Investigation:
         """Investigate."""
         outcome = self.watched()
-        result = result_of(outcome.record(), outcome.folder, "diagnose")
+        result = result_of(outcome.record(), outcome.folder, "prove" if self._only_proofs else "diagnose")
         self.accept(outcome, result.verdict)
         if outcome.curve.losses or outcome.status == "crashed":
             self._prove(result.verdict)
@@ -191,7 +191,13 @@ class Triage:
         found = [finding for d in (*verdict.diagnoses, *promoted) for finding in d.findings] + self._findings
         causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
         ranked = rank(merge(found), causes)
-        ordered = sorted(ranked, key=lambda d: _order(d, word.get(d.lead.code, "")))
+        untried = {
+            code
+            for d in ranked
+            if d.severity is Severity.ERROR and d.lead.code not in word and d.lead.code not in SYMPTOMS
+            for code in d.explains
+        }
+        ordered = sorted(ranked, key=lambda d: _order(d, word.get(d.lead.code, ""), untried))
         rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
         return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
 
@@ -219,12 +225,15 @@ class Triage:
                 yield f"{done.name}: {done.sentence}"
 
 
-def _order(diagnosis: Diagnosis, verdict: str) -> int:
-    """What was confirmed goes first, what was tried in vain last."""
+def _order(diagnosis: Diagnosis, verdict: str, explained: set[str]) -> int:
+    """What was confirmed goes first, what was tried in vain last. A symptom does not overtake a cause that could not be
+    tried: what mends the one may only cover up the other."""
     if diagnosis.severity is Severity.ADVICE:
         return 4
     if diagnosis.lead.code in SYMPTOMS:
         return 2
+    if verdict == "confirmed" and diagnosis.lead.code in explained:
+        return 1
     return {"confirmed": 0, "no effect": 3, "worse": 3}.get(verdict, 1)
 
 

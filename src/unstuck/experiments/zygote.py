@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -43,6 +43,7 @@ def main() -> None:
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, int] = {}
+    folders: list[str] = []
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [])
@@ -58,9 +59,9 @@ def main() -> None:
                 request = msgspec.json.decode(line, type=Request)
                 _import_all(request.modules)
                 if request.trial is not None:
+                    folders.append(request.trial.folder)
                     _begin(request.id, request.trial, running)
-    for pid in running:
-        _kill(pid)
+    _leave_nothing(running, folders)
 
 
 def _import_what_trials_need() -> None:
@@ -104,6 +105,18 @@ def _report_ended(running: dict[int, int]) -> None:
             _say({"id": number, "exit": os.waitstatus_to_exitcode(status)})
 
 
+def _leave_nothing(running: Iterable[int], folders: Iterable[str]) -> None:
+    """End what still runs, and remove the stages: the parent may have been killed."""
+    import shutil
+
+    for pid in running:
+        _kill(pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    for folder in folders:
+        shutil.rmtree(os.path.join(folder, "stage"), ignore_errors=True)
+
+
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
@@ -114,6 +127,7 @@ def _become(trial: Trial) -> None:
     code = 70
     try:
         os.setsid()
+        os.close(_answers)  # the parent is to notice when the process that forks is gone
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

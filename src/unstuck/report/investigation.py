@@ -39,7 +39,7 @@ def render(done: Investigation, width: int = PROSE) -> list[Line]:
 
 def _heading(done: Investigation, prose: int) -> list[Line]:
     run, trend = done.result.run, done.result.verdict.trend
-    rule = "─── unstuck diagnose " + "─" * (prose - 21)
+    rule = f"─── unstuck {done.result.command} ".ljust(prose, "─")
     lines: list[Line] = [[], [(rule, "quiet")]]
     if run is not None:
         script = " ".join([run.script, *run.arguments]) or "The model"

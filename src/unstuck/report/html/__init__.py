@@ -33,7 +33,7 @@ def page(done: Investigation) -> str:
             http_equiv="Content-Security-Policy",
             content="default-src 'none'; style-src 'unsafe-inline'; img-src data:",
         ),
-        tag("title", f"unstuck diagnose {script}"),
+        tag("title", f"unstuck {done.result.command} {script}"),
         tag("style", Html(style)),
     ]
     body = tag("body", _top(done), tag("main", _sections(done)), _bottom(done))
@@ -42,9 +42,10 @@ def page(done: Investigation) -> str:
 
 def _top(done: Investigation) -> Html:
     run, trend = done.result.run, done.result.verdict.trend
-    parts = [tag("p", "unstuck diagnose", class_="crumb")]
+    command = f"unstuck {done.result.command} "
+    parts = [tag("p", command, class_="crumb")]
     if run is not None:
-        parts = [tag("p", "unstuck diagnose ", tag("code", " ".join([run.script, *run.arguments])), class_="crumb")]
+        parts = [tag("p", command, tag("code", " ".join([run.script, *run.arguments])), class_="crumb")]
     parts.append(tag("h1", answer(done)))
     if run is not None:
         crashed = f" and crashed: {run.crash.kind}" if run.crash is not None else ""

@@ -75,7 +75,11 @@ def troubles(record: Record) -> Iterator[Trouble]:
         yield from _early(record, schedule)
         yield from _never(record, schedule, known)
         pace = _pace(record, schedule)
-        trouble = _twice(record, pace) or _mismatch(pace) or _gone_in_a_pass(record, pace) if pace is not None else None
+        if pace is None:
+            continue
+        # What a schedule has left to do can only be told of a run that came to its end.
+        mismatch = _mismatch(pace) if finished(record) else None
+        trouble = _twice(record, pace) or mismatch or _gone_in_a_pass(record, pace)
         if trouble is not None:
             yield trouble
 
@@ -161,9 +165,10 @@ def _never(record: Record, schedule: Schedule, known: Sequence[Schedule]) -> Ite
 
 
 def _pace(record: Record, schedule: Schedule) -> Pace | None:
-    """The numbers, if the run came to its end and one optimizer was stepped in it."""
+    """The numbers, if the run came to its end or was stopped, and one optimizer was stepped in it."""
     ended, used = schedule.ended, rates_in_use(record)
-    if ended is None or not ended.count or len(used) != 1 or not finished(record):
+    stopped = record.ended is not None and record.ended.status == "stopped"
+    if ended is None or not ended.count or len(used) != 1 or not (stopped or finished(record)):
         return None
     if any(step.told for step in schedule.steps):
         return None

@@ -192,4 +192,4 @@ def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
     """The loss is given logarithms, of scores or of probabilities."""
     from unstuck.interventions import GiveLoss
 
-    yield (GiveLoss("log" if "probabilit" in finding.message else "log-softmax"),)
+    yield (GiveLoss("log" if finding.cause == NEGATED else "log-softmax"),)

@@ -48,8 +48,6 @@ APPLIED = (
     "out those that overflowed."
 )
 RAISES = "GradScaler allows one {method} for each optimizer between two calls of update() and raises RuntimeError."
-
-
 ABOUT_PRECISION = pattern(r"scaler|amp|fp16|half|mixed|precision", re.I)
 
 

@@ -1,0 +1,200 @@
+"""How an investigation plans its runs, which of them it makes, and in what order it tells what was found."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from unstuck.experiments.context import Context
+from unstuck.experiments.curve import Curve
+from unstuck.experiments.diagnose import seconds_of
+from unstuck.experiments.investigation import Investigation
+from unstuck.experiments.result import Proof
+from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
+from unstuck.experiments.triage import Triage
+from unstuck.findings import Finding, Severity, Subject, Witness, merge, rank
+from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
+from unstuck.judge import Verdict
+from unstuck.report.result import Result
+from unstuck.rule import find_rule
+
+
+class Runs:
+    """Trials whose outcome is known beforehand: so many steps, each of so many seconds."""
+
+    jobs = 2
+
+    def __init__(self, steps: int, pace: float = 0.01, status: str = "finished") -> None:
+        self.steps, self.pace, self.status = steps, pace, status
+        self.made: list[Variant] = []
+
+    def run(self, variants: Sequence[Variant], seconds: float, progress: Progress) -> list[Outcome]:
+        self.made += variants
+        return [self._outcome(variant) for variant in variants]
+
+    def _outcome(self, variant: Variant) -> Outcome:
+        asked = min(change.steps for change in variant.changes if isinstance(change, StopAfter))
+        taken = min(asked, self.steps)
+        inside = taken * self.pace
+        return Outcome(
+            variant=variant,
+            folder=Path(),
+            status="stopped" if asked <= self.steps else self.status,
+            curve=Curve(tuple(range(taken)), (1.0,) * taken),
+            seconds=inside + 1.0,
+            training_seconds=inside,
+        )
+
+
+def test_no_more_steps_are_planned_than_the_script_takes() -> None:
+    context = Context(Runs(30), 100.0)
+    assert context.plan(2) == 200
+    context.run([Variant("watched")], 100)
+    assert context.available_steps == 30
+    assert context.plan(2) == 30
+
+
+def test_a_change_that_ends_the_script_sooner_does_not_shorten_the_others() -> None:
+    context = Context(Runs(30), 100.0)
+    context.run([Variant("mended", (KeepGradients(),))], 100)
+    assert context.available_steps is None
+
+
+def test_steps_are_planned_by_pace_start_and_time_left() -> None:
+    context = Context(Runs(10_000, pace=0.1), 100.0)
+    context.run([Variant("watched")], 100)
+    assert (context.step_seconds, context.start_seconds) == pytest.approx((0.1, 1.0))
+    assert context.plan(4, wanted=300) == 300
+    assert context.plan(8, wanted=300) == pytest.approx((100 / 4 - 1) / 0.1, abs=2)
+    assert context.plan(100, wanted=300) == 0
+
+
+def test_a_run_is_made_once() -> None:
+    runs = Runs(10_000)
+    context = Context(runs, 100.0)
+    context.run([Variant("one"), Variant("the same", (Seed(0),))], 100)
+    context.run([Variant("again")], 100)
+    assert len(runs.made) == 1
+    context.run([Variant("longer")], 200)
+    context.run([Variant("other seed", (Seed(1),))], 100)
+    context.run([Variant("once more", repeat=1)], 100)
+    context.run([Variant("changed", (KeepGradients(),))], 100)
+    assert len(runs.made) == 5
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("1h", 3600)])
+def test_times_are_read(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5s", "abc", "m", "nan", "inf", "5 minutes"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the command tells it in its own words
+        seconds_of(text)
+
+
+def finding(code: str, severity: Severity) -> Finding:
+    rule = find_rule(code)
+    assert rule is not None
+    return rule.finding(Witness.RUN, f"{code}!", cause="c", fix="f", subject=Subject("loop", code), severity=severity)
+
+
+def answered(found: dict[str, Severity], proofs: dict[str, str]) -> Investigation:
+    """What an investigation ends with that has found this and tried that."""
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._proofs += [Proof(code=c, verdict=v, sentence="", remedy="", steps=1) for c, v in proofs.items()]
+    diagnoses = rank(merge([finding(code, severity) for code, severity in found.items()]), {})
+    verdict = triage._final(Verdict(diagnoses=tuple(diagnoses)))
+    return Investigation(result=Result(command="diagnose", verdict=verdict))
+
+
+@pytest.mark.parametrize(
+    ("found", "proofs", "principal"),
+    [
+        ({"O12": Severity.ERROR, "G04": Severity.WARNING}, {}, "O12"),
+        ({"O12": Severity.ERROR, "G04": Severity.WARNING}, {"O12": "no effect"}, "G04"),
+        ({"O12": Severity.ERROR, "G04": Severity.WARNING}, {"O12": "undecided", "G04": "confirmed"}, "G04"),
+        ({"O12": Severity.ERROR, "R06": Severity.ADVICE}, {"O12": "worse"}, "O12"),
+        ({"R06": Severity.ADVICE}, {}, None),
+        ({"O01": Severity.ERROR, "O03": Severity.WARNING}, {}, "O03"),
+    ],
+)
+def test_what_was_confirmed_is_the_answer_and_what_was_tried_in_vain_comes_last(
+    found: dict[str, Severity], proofs: dict[str, str], principal: str | None
+) -> None:
+    answer = answered(found, proofs).principal
+    assert (answer.lead.code if answer else None) == principal
+
+
+LOOP = """
+import time
+import torch
+from torch import nn
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+{before}
+for _ in range(100_000):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    {inside}
+"""
+
+
+def runner_of(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "", inside: str = "pass") -> Runner:
+    (folder / "train.py").write_text(LOOP.format(before=before, inside=inside))
+    monkeypatch.chdir(folder)
+    return Runner(Program("train.py"), folder / "trials", jobs=1)
+
+
+def pids_of(folder: Path) -> list[int]:
+    return [int(file.read_text()) for file in folder.glob("trials/*/stage/**/pid")]
+
+
+def has_ended(pid: int) -> bool:
+    """Zombies have: nobody is left to wait for a process whose parent was killed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+NOTES_ITS_PID = "import os; open('pid', 'w').write(str(os.getpid()))"
+
+
+def test_a_run_may_end_without_a_word_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = "import os, sys; time.sleep(60 if sys.argv[1] == 'wait' else 0)"
+    with runner_of(tmp_path, monkeypatch, waits, "(os._exit(int(sys.argv[1])) if _ == 9 else None)") as runner:
+        ended = []
+        for word, seconds in (("0", 30.0), ("3", 30.0), ("wait", 1.0)):
+            runner.program = Program("train.py", (word,))
+            ended += runner.run([Variant(word, (StopAfter(50),))], seconds)
+    assert [outcome.status for outcome in ended[:2]] == ["exited", "crashed"]
+    assert all(len(outcome.curve.losses) >= 9 for outcome in ended[:2])
+    assert ended[2].status == "killed" or ended[2].reason == TIME_OVER
+    assert ended[2].curve.losses == ()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_no_trial_outlives_the_process_that_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[int] = []
+
+    def end_it(variant: Variant, folder: Path) -> None:
+        if not pids and (found := pids_of(tmp_path)):
+            pids.extend(found)
+            os.kill(process.pid, signal.SIGKILL)
+
+    with runner_of(tmp_path, monkeypatch, NOTES_ITS_PID, "time.sleep(0.01)") as runner:
+        process = runner._process
+        assert process is not None
+        outcomes = runner.run([Variant("one", (StopAfter(90_000),)), Variant("two", (StopAfter(90_000),))], 60, end_it)
+    assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
+    deadline = time.monotonic() + 5
+    while not has_ended(pids[0]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert has_ended(pids[0])
