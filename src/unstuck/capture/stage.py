@@ -59,7 +59,7 @@ class Stage:
 
     def remove(self) -> None:
         """Take the copy away. Links are removed, never what they lead to."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove_stage(self.root)
 
     def copy_of(self, path: str) -> str:
         """Where a path lies on the stage; a path that is there already stays."""
@@ -283,3 +283,10 @@ def _copy_file(path: str, copy: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(copy)
         raise
+
+
+def remove_stage(root: str | os.PathLike[str]) -> None:
+    """Take a stage away. Links are removed, never what they lead to."""
+    shutil.rmtree(root, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(f"{os.fspath(root)}.lock")

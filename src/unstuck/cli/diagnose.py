@@ -41,7 +41,8 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
         except NoRun as error:
             raise common.Stop(str(error)) from None
     _publish(done, options)
-    return common.exit_code(done.result.verdict, options.fail_on)
+    crashed = done.result.run is not None and done.result.run.status == "crashed"
+    return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
 
 
 def _parser(verb: str, description: str) -> argparse.ArgumentParser:

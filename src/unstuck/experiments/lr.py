@@ -55,7 +55,8 @@ class Unfit(Exception):
 
 
 def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
-    """Verdict: `inside`, `too low` or `too high` (by a decade and to the harm of the run), or `undecided`.
+    """Verdict: `inside`, `slower` (outside of the band, and the run loses by it), `too low` or `too high` (by a decade
+    and to the harm of the run), or `undecided`.
 
     Measures: `own`, `suggested`, `lowest` and `highest` of the band, `steepest`, `diverged_at` (None: it never did),
     `steps` of a sweep, `trainings` (at how many rates) of `training_steps`, `own_result` and `suggested_result` (the
@@ -271,7 +272,9 @@ def _verdict(own: Own, lowest: float, highest: float, suggested: float, lost: fl
     if own.rate * DECADE <= lowest:
         return "undecided" if own.is_rising or own.is_loaded else "too low"
     harmed = own.rate >= DECADE * suggested and lost > 1 - CLEARLY
-    return "too high" if own.rate >= DECADE * highest or harmed else "inside"
+    if own.rate >= DECADE * highest or harmed:
+        return "too high"
+    return "inside" if lowest <= own.rate <= highest else "slower"
 
 
 def _nothing_learned(own: Own, sweeps: list[Sweep], diverged: float | None) -> Experiment:
@@ -295,7 +298,8 @@ def _sentence(verdict: str, measures: dict[str, Measure]) -> str:
     own, suggested = measures["own"], measures["suggested"]
     band = f"{measures['lowest']:.2g} to {measures['highest']:.2g}"
     where = {
-        "inside": "is one that trains",
+        "inside": "trains as well",
+        "slower": f"trains, but {_results(measures)}",
         "too low": "is far below it",
         "too high": "is far above it",
         "undecided": "is far below it, which may be meant",
@@ -303,6 +307,14 @@ def _sentence(verdict: str, measures: dict[str, Measure]) -> str:
     diverged = measures["diverged_at"]
     limit = f"the loss diverges at {diverged:.2g}" if diverged else "the loss diverged at no rate that was tried"
     return f"The productive band is {band} ({limit}); your learning rate {own:.3g} {where}. Suggested: {suggested:.2g}."
+
+
+def _results(measures: dict[str, Measure]) -> str:
+    """How far it comes with its own rate, and with the best of those tried."""
+    own, best = measures["own_result"], measures["suggested_result"]
+    if not isinstance(own, float) or not isinstance(best, float):
+        return "less than it could"
+    return f"only to {own:.3g} in {measures['training_steps']} steps, where {best:.3g} can be reached"
 
 
 def _method(sweeps: list[Sweep], trainings: dict[float, tuple[float, Curve]]) -> str:

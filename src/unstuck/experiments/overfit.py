@@ -46,6 +46,8 @@ FALLEN = 0.25
 LEVEL = 5.0
 """A loss levels off if its first half fell so many times as far as its second."""
 SAME_LEVEL = 0.05
+BETTER = 0.25
+"""Of the way that is left, what another learning rate must take to be better."""
 NOTHING = 1e-5
 """A loss that changed by less than this share has not moved."""
 
@@ -232,8 +234,16 @@ class _Answer:
             return "passed"
         if reading.state not in ("stuck", "broken") and not (reading.state == "falling" and self._never_works()):
             return "undecided"
-        too_slow = self._works is not None and self._works > 1
+        too_slow = (self._works or 0.0) > 1 or any(factor > 1 for factor, _ in self._better())
         return "undecided" if too_slow or (self._caveats and reading.moved) else "failed"
+
+    def _better(self) -> list[tuple[float, float]]:
+        """Rates, times the script's own, at which the loss ends clearly lower, and where; the lowest first."""
+        end, floor = self._reading.end, self._reading.levels.floor or 0.0
+        if end is None:
+            return []
+        ends = [(factor, other.end) for factor, _, other in self._others if other.end is not None]
+        return sorted(((f, e) for f, e in ends if e < end - BETTER * (end - floor)), key=lambda pair: pair[1])
 
     def _never_works(self) -> bool:
         """Do two higher rates lead to the same loss, far above the floor? Then the rate is not what is in the way."""
@@ -259,6 +269,8 @@ class _Answer:
             ends = [(factor, other.end) for factor, _, other in self._others if factor > 1 and other.levels_off]
             told = " and ".join(f"{_told(end)} with {factor:g}" for factor, end in ends)
             parts.append(f"it levels off at {told} times the learning rate")
+        elif better := self._better():
+            parts.append(f"with {better[0][0]:g} times its learning rate it comes down to {_told(better[0][1])}")
         elif self._others and verdict == "failed":
             rates = ", ".join(f"{factor:g}" for factor, _, _ in sorted(self._others, key=lambda other: other[0]))
             parts.append(f"it does no better with {rates} times the learning rate")
@@ -283,7 +295,8 @@ class _Answer:
             "left": reading.left,
             "steps": reading.steps,
             "frozen": self._frozen,
-            "slow": verdict == "undecided" and (reading.state == "falling" or (self._works or 0.0) > 1),
+            "slow": verdict == "undecided"
+            and (reading.state == "falling" or (self._works or 0.0) > 1 or bool(self._better())),
             "rate_that_works": self._works,
             "explained_by": ", ".join(codes),
             "place": _where(self._record),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from unstuck.experiments.curve import smoothed
 from unstuck.experiments.result import NamedCurve
 from unstuck.report.terminal import Line, Span
 
@@ -16,6 +17,8 @@ NARROWEST = 10
 """Columns below which there is no plot."""
 LOGARITHMIC = 30.0
 """Losses are drawn on a logarithmic axis if the highest is so many times the lowest."""
+MANY = 60
+"""Values per curve from which on they are smoothed."""
 STYLES = ("mark", "command", "label", "other")
 LETTERS = "*o+x"
 BRAILLE = 0x2800
@@ -80,11 +83,14 @@ def _has_braille() -> bool:
 def _points(named: NamedCurve, xs: Sequence[float]) -> list[Point]:
     places = xs or [float(step) for step in named.curve.steps]
     pairs = zip(places, named.curve.losses, strict=False)
-    return [(x, y) for x, y in pairs if y is not None and math.isfinite(y) and (not xs or x > 0)]
+    found = [(x, y) for x, y in pairs if y is not None and math.isfinite(y) and (not xs or x > 0)]
+    # Of more values than there are dots, what their noise hides is the curve.
+    window = 1 + 2 * (len(found) // MANY)
+    return list(zip((x for x, _ in found), smoothed([y for _, y in found], window), strict=True))
 
 
 def _label(named: NamedCurve, letter: str) -> str:
-    last = named.curve.losses[-1] if named.curve.losses else None
+    last = named.curve.end
     end = f"{last:.3g}" if last is not None and math.isfinite(last) else "not finite"
     return " ".join(part for part in (letter, named.label, end) if part)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -157,8 +156,10 @@ class Runner:
             process.kill()
             process.wait()
         _pipe(process.stdout).close()
+        from unstuck.capture.stage import remove_stage  # for systems that can fork
+
         for stage in self.folder.glob(f"*/{STAGE}"):
-            shutil.rmtree(stage, ignore_errors=True)
+            remove_stage(stage)
 
     def run(
         self, variants: Sequence[Variant], seconds: float, progress: Progress = lambda variant, folder: None
@@ -239,7 +240,9 @@ class Runner:
 
 def _outcome(trial: _Running) -> Outcome:
     seconds = time.monotonic() - trial.began
-    shutil.rmtree(trial.folder / STAGE, ignore_errors=True)
+    from unstuck.capture.stage import remove_stage
+
+    remove_stage(trial.folder / STAGE)
     try:
         notes = msgspec.json.decode((trial.folder / "notes.json").read_bytes())
     except (OSError, msgspec.DecodeError):

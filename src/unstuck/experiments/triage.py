@@ -4,6 +4,7 @@ experiment on the loop until it does or the time is over."""
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from unstuck.experiments.prove import prove, try_remedy
 from unstuck.experiments.remedies import Remedied, worth_trying
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.experiments.runner import Outcome, Variant
-from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
+from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
 from unstuck.interventions import Intervention, StopAfter
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
@@ -39,6 +40,8 @@ ORDER = ("independence", "causality", "overfit", "baseline", "lr")
 SYMPTOMS = ("O01",)
 """That a loop cannot learn one batch follows from whatever else is found in it."""
 GOING_WELL = ("falling",)
+GOING_WELL_SECONDS = 40.0
+"""What is spent on ruling things out in a run that has nothing wrong with it."""
 
 
 class Triage:
@@ -47,6 +50,7 @@ class Triage:
     def __init__(self, context: Context, folder: Path, *, only_proofs: bool = False) -> None:
         self._only_proofs = only_proofs
         self._context = context
+        self._asked = context.budget
         self._folder = folder
         self._proofs: list[Proof] = []
         self._remedies: dict[str, tuple[Intervention, ...]] = {}
@@ -78,8 +82,8 @@ class Triage:
             skipped=tuple(self._skipped),
             protected=self.protected(outcome),
             next_command=self.next_command(verdict),
-            seconds=self._context.budget - self._context.left,
-            budget=self._context.budget,
+            seconds=time.monotonic() - self._context.began,
+            budget=self._asked,
             folder=self._folder,
         )
 
@@ -150,8 +154,13 @@ class Triage:
 
     def _experiment(self, verdict: Verdict) -> None:
         """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
-        inputs, is its learning rate sane? Until one of them fails."""
-        for name in ORDER:
+        inputs, is its learning rate sane? Until one of them fails. Of a run that goes well the last is not asked."""
+        well = verdict.trend is not None and verdict.trend.word in GOING_WELL and not verdict.reaches(Severity.WARNING)
+        if well:
+            self._context.budget = min(
+                self._context.budget, self._context.budget - self._context.left + GOING_WELL_SECONDS
+            )
+        for name in ORDER[:-1] if well else ORDER:
             if self._context.plan(2, wanted=FEWEST) < min(FEWEST, self._context.available_steps or FEWEST):
                 self._skipped.append(f"The experiment {name} was not made: there was no time left for it.")
                 continue
@@ -189,6 +198,7 @@ class Triage:
         word = {proof.code: proof.verdict for proof in self._proofs}
         promoted = [d for d in verdict.unconfirmed if word.get(d.lead.code) == "confirmed"]
         found = [finding for d in (*verdict.diagnoses, *promoted) for finding in d.findings] + self._findings
+        found = [_proven(finding) if word.get(finding.code) == "confirmed" else finding for finding in found]
         causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
         ranked = rank(merge(found), causes)
         untried = {
@@ -223,6 +233,13 @@ class Triage:
         for done in self._experiments:
             if done.verdict in GOOD:
                 yield f"{done.name}: {done.sentence}"
+
+
+def _proven(finding: Finding) -> Finding:
+    """What an experiment has shown is no guess any more."""
+    if finding.severity is Severity.ADVICE:
+        return finding
+    return msgspec.structs.replace(finding, severity=Severity.ERROR, confidence=Confidence.CERTAIN)
 
 
 def _order(diagnosis: Diagnosis, verdict: str, explained: set[str]) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from unstuck.interventions import Trial
+from unstuck.interventions import STAGE, Trial
 
 OUTPUT = "output.txt"
 _answers = 1
@@ -107,14 +107,14 @@ def _report_ended(running: dict[int, int]) -> None:
 
 def _leave_nothing(running: Iterable[int], folders: Iterable[str]) -> None:
     """End what still runs, and remove the stages: the parent may have been killed."""
-    import shutil
+    from unstuck.capture.stage import remove_stage
 
     for pid in running:
         _kill(pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
     for folder in folders:
-        shutil.rmtree(os.path.join(folder, "stage"), ignore_errors=True)
+        remove_stage(os.path.join(folder, STAGE))
 
 
 def _kill(group: int) -> None:

@@ -14,7 +14,7 @@ from unstuck.judge import Verdict
 from unstuck.report import json, text
 from unstuck.report.result import Result
 from unstuck.report.terminal import Line
-from unstuck.report.text import PROSE, labelled, number, wrapped
+from unstuck.report.text import PROSE, number, wrapped
 
 
 def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE) -> list[Line]:
@@ -31,11 +31,13 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     ]
     if done.curves:
         lines += [*plot(done.curves, prose, xs=done.xs, x_axis=done.x_axis), []]
-    for name, value in done.measures.items():
-        lines += labelled(name, _shown(value), prose)
-    lines += labelled("how", done.method, prose, "quiet")
+    told = {name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)}
+    wide = max(map(len, told), default=0)
+    for name, value in told.items():
+        lines += text.hanging([(f"  {name:<{wide}}  ", "label")], _shown(value), prose)
+    lines += text.hanging([(f"  {'how':<{wide}}  ", "label")], done.method, prose, "quiet")
     for caveat in done.caveats:
-        lines += labelled("but", caveat, prose)
+        lines += text.hanging([(f"  {'but':<{wide}}  ", "label")], caveat, prose)
     if diagnoses:
         result = Result(command=done.name, verdict=Verdict(diagnoses=tuple(diagnoses)))
         lines += [[], *text.diagnosis_lines(result, width)]
@@ -43,9 +45,9 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else "unknown" if value is None else str(value)
+    if value is True:
+        return "yes"
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def document_text(done: Experiment, diagnoses: Sequence[Diagnosis]) -> str:

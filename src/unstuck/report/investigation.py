@@ -156,7 +156,8 @@ def answer(done: Investigation) -> str:
     """The cause and how sure it is, in a sentence."""
     principal = done.principal
     if principal is None:
-        return text.outcome(done.result)
+        crash = done.result.run.crash if done.result.run is not None else None
+        return text.outcome(done.result) if crash is None else f"No rule explains the {crash.kind}."
     proof = done.proof_of(principal)
     name = f"{principal.lead.code} {principal.lead.name}"
     if proof is not None and proof.verdict == "confirmed":

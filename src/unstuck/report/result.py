@@ -8,7 +8,7 @@ import msgspec
 
 from unstuck.events import Crash, Place
 from unstuck.judge import Verdict
-from unstuck.report.received import received
+from unstuck.report.received import received, unreached
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -74,5 +74,5 @@ def run_summary(record: Record, path: str) -> RunSummary:
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,
-        received=received(record),
+        received=(*received(record), *unreached(record)),
     )

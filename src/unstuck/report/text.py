@@ -270,7 +270,7 @@ def outcome(result: Result) -> str:
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
     known = f"{len(verdict.checked)} pitfalls" if len(verdict.checked) != 1 else "one pitfall"
-    if verdict.trend and verdict.trend.word in ("flat", "rising", "spiking", "non-finite"):
+    if verdict.trend and verdict.trend.word in ("flat", "crawling", "rising", "spiking", "non-finite"):
         return f"No cause found: the loss is {verdict.trend.word}, but it is none of the {known} checked."
     return f"Nothing found{where}; {known} checked."
 

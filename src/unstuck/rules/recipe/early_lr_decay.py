@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, Place
@@ -13,6 +13,7 @@ from unstuck.rules.rates import Rates, Schedule, dead_from, finished, rates_in_u
 from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
 rule = Rule(
@@ -33,7 +34,8 @@ CAUSE = "Every update is multiplied by the rate, so from there on the weights st
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The rates in use, against the peak they once had."""
-    if not finished(record):
+    stopped = record.ended is not None and record.ended.status == "stopped"
+    if not finished(record) and not stopped:
         return
     for optimizer, rates in rates_in_use(record).items():
         dead = dead_from(rates)
@@ -85,3 +87,11 @@ def _finding(
         evidence=evidence,
         confidence=Confidence.LIKELY,
     )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """The rate stays where it begins."""
+    from unstuck.interventions import NoSchedule
+
+    yield (NoSchedule(),)
