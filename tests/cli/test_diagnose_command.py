@@ -131,5 +131,5 @@ def test_an_interrupt_ends_everything_without_a_traceback() -> None:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all that it started
     told, complained = process.communicate(timeout=30)
-    assert (process.returncode, told, complained) == (130, "", "")
+    assert (process.returncode, told, complained) == (130, "", "unstuck: interrupted\n")
     assert not list(Path(".unstuck").rglob("stage"))

@@ -61,6 +61,7 @@ def curve(values: Sequence[float]) -> Curve:
     return Curve(tuple(range(len(values))), tuple(values))
 
 
+@pytest.mark.slow
 def test_what_is_learned_from_the_input_is_seen(runner: Runner, folder: Path) -> None:
     done = tried(runner, folder, "train(x, labels)")
     assert done.verdict == "learns", done
@@ -75,6 +76,7 @@ def test_targets_that_do_not_belong_to_their_inputs(runner: Runner, folder: Path
     assert "1.39" in finding.message
 
 
+@pytest.mark.slow
 def test_a_loop_that_learns_nothing_at_all_is_not_said_to_ignore_its_input(runner: Runner, folder: Path) -> None:
     done = tried(runner, folder, "optimizer.param_groups[0]['lr'] = 0.0\ntrain(x, labels)")
     assert done.verdict == "undecided", done

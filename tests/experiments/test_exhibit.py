@@ -332,6 +332,7 @@ def test_large_pictures_and_long_runs_stay_small(tmp_path: Path) -> None:
     assert (shown.drawn[0].height, shown.drawn[0].width) == (96, 77)
 
 
+@pytest.mark.slow
 def test_looks_are_few_however_long_the_run(tmp_path: Path) -> None:
     run = Steps(tmp_path)
     model = nn.Linear(4, 3)

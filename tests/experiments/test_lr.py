@@ -109,6 +109,7 @@ def test_findings_of_both_rules() -> None:
     assert not list(lr_too_high.in_experiment(low))
 
 
+@pytest.mark.slow
 def test_a_loss_that_no_rate_moves_is_not_blamed_on_the_rate() -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 1)
@@ -177,6 +178,7 @@ def test_a_script_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert int(found.measures["steps"] or 0) <= 60
 
 
+@pytest.mark.slow
 def test_scripts_that_do_not_train_or_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ranged(tmp_path, monkeypatch, "import torch\nraise RuntimeError('no data')")
     assert found.verdict == "undecided"

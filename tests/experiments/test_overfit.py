@@ -66,6 +66,7 @@ def curve(values: Sequence[float | None]) -> Curve:
     return Curve(tuple(range(len(values))), tuple(values))
 
 
+@pytest.mark.slow
 def test_random_labels_are_learned_by_heart_though_the_script_drops_and_decays(runner: Runner, folder: Path) -> None:
     done = tried(runner, folder, "for x, y in loader: step(F.cross_entropy(model(x), y))")
     assert done.verdict == "passed", done

@@ -28,7 +28,7 @@ def test_it_fits_and_names_each_curve_where_it_ends(width: int, in_ascii: bool) 
     assert len(lines) == HEIGHT + 1
     assert max(map(len, lines)) <= width
     assert lines[0].endswith("without 2")
-    assert lines[HEIGHT - 1].endswith("with 0.51")
+    assert lines[HEIGHT - 1].endswith("with 0.58")
     assert lines[-1].split() == ["0", "step", "149"]
     assert "".join(lines).isascii() == in_ascii
 

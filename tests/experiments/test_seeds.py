@@ -59,6 +59,7 @@ def test_a_seeded_script_is_reproducible(tmp_path: Path, monkeypatch: pytest.Mon
     assert fixes(found) == []
 
 
+@pytest.mark.slow
 def test_an_unseeded_script_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tried(tmp_path, monkeypatch, seeding="", number="")
     assert found.verdict == "not reproducible"
