@@ -32,7 +32,7 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
         common.check_output(file)
     from unstuck.experiments.diagnose import NoRun, diagnose
 
-    with trying.Progress(sys.stderr, quiet=options.quiet) as progress:
+    with trying.Progress(sys.stderr, options.budget, quiet=options.quiet) as progress:
         folder = trying.new_folder(split)
         try:
             done = diagnose(

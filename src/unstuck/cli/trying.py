@@ -101,7 +101,10 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     from unstuck.experiments.diagnose import NoRun, has_trained
     from unstuck.experiments.runner import Runner
 
-    with Progress(sys.stderr, quiet=options.quiet) as progress, Runner(program(split), new_folder(split)) as runner:
+    with (
+        Progress(sys.stderr, options.budget, quiet=options.quiet) as progress,
+        Runner(program(split), new_folder(split)) as runner,
+    ):
         context = Context(runner, options.budget, progress.tell)
         context.watch = progress.watch
         progress.tell(verb)
@@ -135,8 +138,9 @@ def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
 class Progress:
     """One line that is written over on a terminal, else one line per thing done."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, seconds: float, *, quiet: bool = False) -> None:
         self._stream = stream
+        self._seconds = seconds
         self._quiet = quiet
         self._live = stream.isatty() and os.environ.get("TERM") != "dumb"
         self._text = ""
@@ -178,8 +182,8 @@ class Progress:
         self._stream.flush()
 
     def _clock(self) -> str:
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
-        return f"{minutes}:{seconds:02}"
+        left = max(0, int(self._seconds - (time.monotonic() - self._began)))
+        return f"at most {left // 60}:{left % 60:02} left,"
 
 
 def _latest(folder: Path) -> str:

@@ -146,7 +146,8 @@ def _closing(done: Investigation, prose: int) -> list[Line]:
     runs = sum(len(proof.pairs) for proof in done.proofs)
     pairs = f", {count(runs, 'pair')} of runs for the proofs" if runs else ""
     lines += wrapped(f"Took {done.seconds:.0f} of {done.budget:.0f} s{pairs}. {done.protected}", prose, "quiet")
-    lines += labelled("next", done.next_command, prose, "command")
+    first = "change that, then: " if done.principal is not None and "&&" not in done.next_command else ""
+    lines += labelled("next", first + done.next_command, prose, "command")
     if done.folder.is_absolute():
         lines += labelled("records", os.path.relpath(done.folder), prose, "quiet")
     return lines
