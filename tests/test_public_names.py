@@ -24,6 +24,7 @@ def test_all_is_what_can_be_seen() -> None:
         "baseline",
         "causality",
         "check",
+        "diagnose",
         "gradients",
         "helpers",
         "independence",

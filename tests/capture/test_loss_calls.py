@@ -90,6 +90,7 @@ def test_every_loss_is_watched_through_its_module_too(recorded):
         for kind in (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss):
             kind()(p, q)
         nn.KLDivLoss(reduction="batchmean")(p.log(), q)
+        nn.GaussianNLLLoss()(p, q, torch.ones(3, 2))
         nn.NLLLoss()(LOGITS.log_softmax(1), LABELS)
         nn.CrossEntropyLoss(reduction="none")(LOGITS, LABELS)
 

@@ -263,7 +263,9 @@ def is_same(outcome: Outcome) -> bool:
     return max(losses) - min(losses) <= 1e-6 * max(losses)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if index % 3 else []) for index, name in enumerate(LOOPS)]
+)
 def test_the_data_stay_the_same(runner: Runner, folder: Path, name: str) -> None:
     frozen, free = run(runner, folder, LOOPS[name])
     assert not is_same(free), "this loop shows nothing"

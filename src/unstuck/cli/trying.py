@@ -150,10 +150,12 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._live and not self._quiet:
             self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if kind is KeyboardInterrupt:
+            self._stream.write("unstuck: interrupted\n")
+        self._stream.flush()
 
     def tell(self, text: str) -> None:
         """Something else is being done now."""

@@ -41,12 +41,11 @@ FEWEST_NUMBERS = 8
 MISMATCH = 5.0
 FEWEST_STEPS = 30
 """Fewer steps are no training that could suffer."""
+ENORMOUS = 1000.0
 LONG = 100
 LAST_CALLS = 9
-ABOVE = 1.2
+ABOVE = 5.0
 """Times the loss of a guess: a loss above it after that many steps has learned nothing yet."""
-ORDERS = 100.0
-"""Times the loss of a guess at the start."""
 SCALE = "Initial weights are made for inputs of a size about 1; these make the first layer's outputs and gradients {}."
 SCALE_OF = "scale of inputs"
 RESCALE = "Bring the inputs to mean 0 and deviation 1 (images: x / 255, then normalise), in training and after it."
@@ -76,7 +75,9 @@ def in_run(record: Record) -> Iterator[Finding]:
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
-        if consequence or (consequence := _above_a_guess(record)):
+        # A loss that falls may still be held up, but only by inputs that are enormous.
+        enormous = any((fact.high or 0.0) > ENORMOUS for fact in batches[-1].inputs)
+        if consequence or (enormous and (consequence := _above_a_guess(record))):
             yield from _scale(Witness.RUN, batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
@@ -95,7 +96,7 @@ def _consequence(record: Record) -> str:
 
 
 def _above_a_guess(record: Record) -> str:
-    """A loss that began orders above a guess, or that never came below one; it may have fallen all the time."""
+    """A loss that never came near that of a guess; it may have fallen all the time."""
     for first in init_loss.judged(record) if not dynamics.alternating(record) else ():
         guess = init_loss.guess_of(first)[0]
         calls = [call for call in training_losses(record, first.loss) if call.place == first.place]
@@ -103,8 +104,6 @@ def _above_a_guess(record: Record) -> str:
         began = f"the loss begins at {first.value:.3g}, where a guess costs {guess:.3g}"
         if last is not None and last > ABOVE * guess and calls[-1].step >= LONG:
             return f"{began}, and is at {last:.3g} after {calls[-1].step} steps"
-        if first.value is not None and first.value > ORDERS * guess:
-            return began
     return ""
 
 
