@@ -11,7 +11,8 @@ import pytest
 from unstuck.experiments.context import Context
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.floors import Levels, levels_of
-from unstuck.experiments.overfit import overfit, read
+from unstuck.experiments.one_batch import read
+from unstuck.experiments.overfit import overfit
 from unstuck.experiments.result import Experiment
 from unstuck.experiments.runner import Program, Runner
 from unstuck.rules.convergence.cannot_overfit_one_batch import in_experiment

@@ -147,12 +147,29 @@ def _both(sink: Callable[[Event], None], heard: Callable[[Event], None]) -> Call
 @contextlib.contextmanager
 def watching(record_path: str | os.PathLike[str], every: int | None = None) -> Iterator[Session]:
     """Record what the `with` block trains. A crash inside is recorded and passes on."""
+    writer = Writer(record_path)
+    try:
+        with told_to(writer, every, script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:])) as session:
+            yield session
+    finally:
+        writer.close()
+
+
+@contextlib.contextmanager
+def told_to(
+    sink: Callable[[Event], None],
+    every: int | None = None,
+    *,
+    script: str = "",
+    arguments: tuple[str, ...] = (),
+    watched: str = "run",
+) -> Iterator[Session]:
+    """Tell `sink` what the `with` block trains, from the beginning of the run to its end."""
     from unstuck.capture.story import Story
 
-    writer = Writer(record_path)
-    session = Session(writer, every=every)
-    story = Story(writer, session)
-    story.begin(script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:]), source=None)
+    session = Session(sink, every=every)
+    story = Story(sink, session)
+    story.begin(script=script, arguments=arguments, source=None, watched=watched)
     session.install()
     try:
         yield session
@@ -163,5 +180,3 @@ def watching(record_path: str | os.PathLike[str], every: int | None = None) -> I
     else:
         session.remove()
         story.end(None)
-    finally:
-        writer.close()

@@ -81,6 +81,11 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     """`--format`, `--output` and `--fail-on`, for every verb that reports findings."""
     parser.add_argument("--format", choices=FORMATS, default="text", help=FORMAT_HELP)
     parser.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    add_fail_on_option(parser)
+
+
+def add_fail_on_option(parser: argparse.ArgumentParser) -> None:
+    """`--fail-on`, for every verb that ends with a verdict."""
     parser.add_argument(
         "--fail-on",
         choices=("error", "warning", "advice", "never"),

@@ -50,12 +50,7 @@ def _parser(verb: str, description: str) -> argparse.ArgumentParser:
     parser = common.verb_parser(verb, description, usage)
     trying.add_options(parser)
     parser.add_argument("--html", metavar="FILE", help="write the report as a page too, with the data and the curves")
-    parser.add_argument(
-        "--fail-on",
-        choices=("error", "warning", "advice", "never"),
-        default="error",
-        help="the least severity that makes the exit code 1 (default: error)",
-    )
+    common.add_fail_on_option(parser)
     return parser
 
 

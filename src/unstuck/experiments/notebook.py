@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unstuck.experiments.judging import experiment_named, findings_in
 from unstuck.experiments.result import Experiment, NamedCurve
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from unstuck.experiments.context import Context
     from unstuck.findings import Finding
 
 LossFunction = Callable[[Any, Any], Any] | None
@@ -37,7 +37,6 @@ class Answer:
     @property
     def findings(self) -> list[Finding]:
         """The pitfalls that it shows."""
-        from unstuck.experiments.judging import findings_in
 
         return findings_in(self.experiment)
 
@@ -66,7 +65,7 @@ class Answer:
 
 
 def _answered(
-    experiment: Callable[[Context], Experiment],
+    name: str,
     model: nn.Module,
     loss_fn: LossFunction,
     optimizer: Optimizer | Iterable[Optimizer],
@@ -75,58 +74,46 @@ def _answered(
 ) -> Answer:
     from unstuck.experiments.objects import ObjectContext
 
-    return Answer(experiment(ObjectContext(model, loss_fn, optimizer, loader, seconds)))
+    return Answer(experiment_named(name)(ObjectContext(model, loss_fn, optimizer, loader, seconds)))
 
 
 def overfit(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Can it learn one batch by heart? Everything is left as it was."""
-    from unstuck.experiments.overfit import overfit as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("overfit", model, loss_fn, optimizer, loader, seconds)
 
 
 def baseline(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Does it learn anything from its inputs? Everything is left as it was."""
-    from unstuck.experiments.baseline import baseline as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("baseline", model, loss_fn, optimizer, loader, seconds)
 
 
 def lr_range(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Which learning rates train, and where does its own lie? Everything is left as it was."""
-    from unstuck.experiments.lr import lr as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("lr", model, loss_fn, optimizer, loader, seconds)
 
 
 def seeds(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Does the same seed give the same losses, and how much is chance? The weights are never seeded."""
-    from unstuck.experiments.seeds import seeds as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("seeds", model, loss_fn, optimizer, loader, seconds)
 
 
 def independence(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Does the output for one example depend on the others of its batch? Everything is left as it was."""
-    from unstuck.experiments.independence import independence as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("independence", model, loss_fn, optimizer, loader, seconds)
 
 
 def causality(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
     """Does a prediction of the next element see that element? Everything is left as it was."""
-    from unstuck.experiments.causality import causality as experiment
-
-    return _answered(experiment, model, loss_fn, optimizer, loader, seconds)
+    return _answered("causality", model, loss_fn, optimizer, loader, seconds)

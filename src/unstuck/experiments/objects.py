@@ -19,8 +19,7 @@ from unstuck.capture.divergence import Divergence
 from unstuck.capture.interventions import Lab, intervene
 from unstuck.capture.interventions.chance import SHIFT
 from unstuck.capture.interventions.lab import copied, map_tensors
-from unstuck.capture.session import Session
-from unstuck.capture.story import Story
+from unstuck.capture.session import told_to
 from unstuck.capture.trial import ENOUGH, TOO_HIGH
 from unstuck.events import Event
 from unstuck.experiments.context import Context, Tell
@@ -220,7 +219,7 @@ class ObjectRunner:
         try:
             with self._objects.untouched(), _intervention(variant.changes, self._objects.sources) as lab:
                 notes = lab.notes
-                with _watched(events, variant.every):
+                with told_to(events.append, variant.every, watched="objects"):
                     inside = time.monotonic()
                     status, reason = self._train(lab, variant.changes, began + seconds, losses)
         except Exception as error:
@@ -285,21 +284,3 @@ def _intervention(changes: Sequence[Intervention], sources: Sources) -> Iterator
         yield lab
     finally:
         lab.undo()
-
-
-@contextlib.contextmanager
-def _watched(events: list[Event], every: int | None) -> Iterator[None]:
-    """Record what the trial does, as runs of scripts are recorded."""
-    session = Session(events.append, every=every)
-    story = Story(events.append, session)
-    story.begin(script="", arguments=(), source=None, watched="objects")
-    session.install()
-    try:
-        yield
-    except BaseException as error:
-        session.remove()
-        story.end(error)
-        raise
-    else:
-        session.remove()
-        story.end(None)

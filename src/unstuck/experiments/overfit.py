@@ -10,16 +10,13 @@ reason in the same run), `place` (the line of the backward).
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.floors import Levels, expected_start, levels_of
+from unstuck.experiments.floors import expected_start, levels_of
+from unstuck.experiments.one_batch import FAR, Reading, read
 from unstuck.experiments.result import Experiment, Measure, NamedCurve
 from unstuck.experiments.runner import Outcome, Variant
 from unstuck.interventions import FreezeBatch, Intervention, NoDropout, NoWeightDecay, SetRate
@@ -27,45 +24,18 @@ from unstuck.interventions import FreezeBatch, Intervention, NoDropout, NoWeight
 if TYPE_CHECKING:
     from unstuck.experiments.context import Context
     from unstuck.record import Record
-    from unstuck.trend import Trend
 
 STEPS = 250
 STILL = 30
 """Steps without learning that show whether the data stay the same."""
 SHARE = 0.6
 """Of the time that is left, what the runs may take."""
-FEWEST = 20
 ONE_BATCH: tuple[Intervention, ...] = (FreezeBatch(), NoDropout(), NoWeightDecay())
 FACTORS = (10.0, 0.1, 100.0)
 """Other learning rates that are tried before a loop is said to fail."""
-REACHED = 0.1
-"""Of the way from a guess to the floor, what may be left."""
-FAR = 0.5
-FALLEN = 0.25
-"""Of a loss whose floor is not known, what may be left."""
-LEVEL = 5.0
-"""A loss levels off if its first half fell so many times as far as its second."""
 SAME_LEVEL = 0.05
 BETTER = 0.25
 """Of the way that is left, what another learning rate must take to be better."""
-NOTHING = 1e-5
-"""A loss that changed by less than this share has not moved."""
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run on one batch showed."""
-
-    state: str
-    """`passed`, `stuck`, `falling`, `broken` (NaN or rising), `below` its floor, `between`, or `nothing` to read."""
-    start: float | None = None
-    end: float | None = None
-    lowest: float | None = None
-    left: float | None = None
-    steps: int = 0
-    moved: bool = True
-    levels_off: bool = False
-    """Has it fallen, and almost all of that in the first half?"""
-    levels: Levels = Levels()
 
 
 def overfit(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
@@ -94,75 +64,6 @@ def _steps(context: Context, runs: int) -> int:
         return steps
     rounds = math.ceil(runs / jobs) * math.ceil(STEPS / available)
     return STEPS if context.plan(rounds * jobs, SHARE, STEPS) >= available else steps
-
-
-def read(curve: Curve, levels: Levels) -> Reading:
-    """Where a loss went on one batch."""
-    values = curve.finite
-    if len(values) < FEWEST:
-        return Reading(state="broken" if curve.is_broken else "nothing", steps=len(values), levels=levels)
-    tail = sorted(values[-max(5, len(values) // 10) :])
-    end = tail[len(tail) // 2]
-    left = _left(values[0], end, levels)
-    spread = max(values) - min(values)
-    return Reading(
-        state="broken" if curve.is_broken else _state(values, end, left, levels),
-        start=values[0],
-        end=end,
-        lowest=min(values),
-        left=left,
-        steps=len(values),
-        moved=spread > NOTHING * max(abs(values[0]), 1e-12),
-        levels_off=_levels_off(values, end),
-        levels=levels,
-    )
-
-
-def _levels_off(values: Sequence[float], end: float) -> bool:
-    middle = values[len(values) // 2]
-    return values[0] - middle > max(0.0, LEVEL * (middle - end)) and values[0] - end > 0.1 * abs(values[0])
-
-
-def _left(start: float, end: float, levels: Levels) -> float | None:
-    """The share of the way to the floor that is left, from the loss of the best constant answer if that is lower."""
-    if levels.floor is None:
-        return None
-    begin = start if levels.constant is None else min(start, levels.constant)
-    if begin - levels.floor < 0.05 * (start - levels.floor):
-        begin = start  # a constant answer is all there is to learn
-    way = begin - levels.floor
-    return (end - levels.floor) / way if way > 1e-9 else 0.0
-
-
-def _state(values: Sequence[float], end: float, left: float | None, levels: Levels) -> str:
-    from unstuck.trend import trend_of
-
-    late = trend_of(values[len(values) // 2 :])
-    whole = trend_of(values)
-    falls = late.falls or _creeps(values[len(values) // 2 :])
-    if left is None:
-        return _state_without_floor(values[0], end, whole, falls)
-    if left < -0.05 and end < (levels.floor or 0.0) - 1e-3:
-        return "below"
-    if left <= REACHED or (left <= FAR and falls):
-        return "passed"
-    if whole.word in ("rising", "spiking") and left > 1:
-        return "broken"
-    if falls:
-        return "falling"
-    return "stuck" if left > FAR and late.word in ("flat", "rising") else "between"
-
-
-def _state_without_floor(start: float, end: float, whole: Trend, falls: bool) -> str:
-    if start > 0 and 0 <= end <= FALLEN * start:
-        return "passed"
-    return "stuck" if whole.word == "flat" and not falls else "falling" if falls else "between"
-
-
-def _creeps(values: Sequence[float]) -> bool:
-    """Does it fall almost every time, be it ever so little? On one batch there is no noise to hide it."""
-    downs = sum(after < before for before, after in itertools.pairwise(values))
-    return downs >= 0.8 * (len(values) - 1) and values[-1] < values[0]
 
 
 def _other_rates(
