@@ -280,6 +280,8 @@ class NonFinite(Event, tag="non-finite", frozen=True):
     """Of an activation that was not looked at module by module: it became so after `name` and before this module."""
     before_training: bool = False
     """A parameter that was NaN before any optimizer had stepped."""
+    gradients_unseen: bool = False
+    """Of a parameter: the gradients of the step that broke it were not looked at, so they may have been so first."""
     inputs_finite: bool | None = None
     """Were the inputs of the named module finite, where they were really measured? None if they were not. Of a loss:
     True if the outputs of all modules in that step were measured and finite."""

@@ -218,7 +218,7 @@ def test_an_input_given_by_name(recorded):
     assert (event.what, event.name) == ("input", "Net")
 
 
-def test_between_sampled_windows_a_gradient(recorded):
+def broken_late(recorded):
     class Late(Net):
         exact = False
 
@@ -230,8 +230,21 @@ def test_between_sampled_windows_a_gradient(recorded):
     def sabotage(step):
         model.exact = step == 55
 
-    event = only(recorded(lambda: train(model, steps=57, sabotage=sabotage)))
+    return only(recorded(lambda: train(model, steps=59, sabotage=sabotage)))
+
+
+def test_between_sampled_windows_a_gradient(recorded, monkeypatch):
+    monkeypatch.setattr("unstuck.capture.steps.GLANCE_BUDGET", 1.0)
+    event = broken_late(recorded)
     assert (event.what, event.name, event.step) == ("gradient", "first.bias", 55)
+    assert event.suspects == ("SqrtBackward0",)
+
+
+def test_between_sampled_windows_gradients_of_fast_steps_may_be_missed(recorded, monkeypatch):
+    monkeypatch.setattr("unstuck.capture.steps.GLANCE_BUDGET", 1e-12)
+    event = broken_late(recorded)
+    assert (event.what, event.step, event.gradients_unseen) == ("parameter", 55, True)
+    assert {event.name, *event.also} == {"first.weight", "first.bias"}
     assert event.suspects == ("SqrtBackward0",)
 
 

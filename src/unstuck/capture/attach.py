@@ -16,7 +16,6 @@ from torch.optim import Optimizer, lr_scheduler, optimizer as optimizers
 
 from unstuck.capture.backwards import Backwards
 from unstuck.capture.forwards import Forwards, Modes
-from unstuck.capture.frozen import FrozenParameters
 from unstuck.capture.gradients import Clips, Reductions, Zeroing
 from unstuck.capture.loss_inputs import watch_loss
 from unstuck.capture.losses import NAMES, Losses
@@ -28,7 +27,6 @@ from unstuck.capture.schedules import Schedulers
 from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
 from unstuck.capture.states import Loads
 from unstuck.capture.steps import Steps
-from unstuck.capture.untrained import Untrained
 from unstuck.capture.watch import Watch
 from unstuck.gradients.manager import GradientManager
 
@@ -50,8 +48,9 @@ class Attachment:
         self._schedulers = Schedulers(watch)
         self._progress = Progress(watch)
         forwards = self._forwards = Forwards(watch, self._inspector)
-        backwards = self._backwards = Backwards(watch, self._inspector, forwards)
-        steps = Steps(watch, self._inspector, backwards, Untrained(watch))
+        backwards = self._backwards = Backwards(watch, self._inspector, forwards, self._progress)
+        steps = self._steps = Steps(watch, self._inspector, backwards)
+        steps.wake = self._watch_steps_again
         try:
             self._watch_forwards(watch, forwards)
             self._watch_backward(backwards)
@@ -97,16 +96,16 @@ class Attachment:
         self.patches.hook("forward-pre-hook", modules.register_module_forward_pre_hook, forwards.before)
         accepted = {name: value for name, value in options.items() if name in known}
         self._forward_hook = self.patches.hook("forward-hook", register, forwards.after, **accepted).id
-        watch.when_sampling_changes = self._switch_forward_hooks
+        watch.when_sampling_changes = self._switch_hooks
         # A compiled module warns its user of global hooks, but ours are not the user's.
         self.patches.replace(modules, "_has_any_global_hook", _has_foreign_global_hook)
         self.patches.around(nn.Module, "train", modes.before, modes.after)
         for name in NAMES:
-            self.patches.around(F, name, *losses.observer(name))
+            self.patches.around(F, name, *losses.observer(name), skip=watch.is_resting)
         for name in SOFTMAXES:
-            self.patches.around(F, name, *softmaxes.observer(name))
+            self.patches.around(F, name, *softmaxes.observer(name), skip=watch.is_resting)
 
-    def _switch_forward_hooks(self, sampled: bool) -> None:
+    def _switch_hooks(self, sampled: bool) -> None:
         """Between sampled windows a hook is there only if that is cheap, to find NaN faster.
 
         To a compiled model any change of hooks would mean another graph, so there they stay.
@@ -116,15 +115,25 @@ class Attachment:
         if sampled:
             self.patches.resume("forward-pre-hook")
             self.patches.resume("forward-hook")
-            return
-        self.patches.suspend("forward-pre-hook")
-        if self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
-            self.patches.suspend("forward-hook")
+        else:
+            self.patches.suspend("forward-pre-hook")
+            if self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
+                self.patches.suspend("forward-hook")
+        if self._steps.may_rest:
+            self.watch.carried.rest()
+            self._steps.rest()
+            self.patches.suspend("step-pre-hook")
+        else:
+            self._watch_steps_again()
+
+    def _watch_steps_again(self) -> None:
+        self._steps.resting = False
+        self.patches.resume("step-pre-hook")
 
     def _watch_backward(self, backwards: Backwards) -> None:
-        before = self._progress.before_backward(backwards.before)
-        self.patches.around(torch.Tensor, "backward", before, backwards.after)
-        self.patches.around(torch.autograd, "backward", before, backwards.after)
+        # `Tensor.backward` calls it by this name.
+        inside = self.watch.is_inside_backward
+        self.patches.around(torch.autograd, "backward", backwards.before, backwards.after, skip=inside)
 
     def _watch_optimizers(self, steps: Steps) -> None:
         self.patches.hook("step-pre-hook", optimizers.register_optimizer_step_pre_hook, steps.before)
@@ -147,15 +156,13 @@ class Attachment:
         self.patches.around(Optimizer, "add_param_group", group_before, steps.built)
 
     def _watch_objects(self, watch: Watch) -> None:
-        frozen, loads = FrozenParameters(watch), Loads(watch)
-        self.patches.hook("frozen-pre-hook", optimizers.register_optimizer_step_pre_hook, frozen.before)
-        self.patches.hook("frozen-post-hook", optimizers.register_optimizer_step_post_hook, frozen.after)
+        loads = Loads(watch)
         self.patches.around(nn.Module, "load_state_dict", loads.before, loads.after)
 
     def _watch_gradients(self, watch: Watch) -> None:
         zeroing, clips = self._zeroing, Clips(watch)
-        self.patches.around(Optimizer, "zero_grad", zeroing.before, zeroing.after)
-        self.patches.around(nn.Module, "zero_grad", zeroing.before, zeroing.after)
+        self.patches.around(Optimizer, "zero_grad", zeroing.before, zeroing.after, skip=zeroing.is_idle)
+        self.patches.around(nn.Module, "zero_grad", zeroing.before, zeroing.after, skip=zeroing.is_idle)
         for owner in (nn.utils, clip_grad):
             self.patches.around(owner, "clip_grad_norm_", clips.before_norm, clips.after, clips.prepare)
             self.patches.around(owner, "clip_grad_value_", clips.before_value, clips.after, clips.prepare)

@@ -14,98 +14,139 @@ from unstuck.capture.formulas import Formulas
 from unstuck.capture.forwards import Forwards
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.objects import rates
+from unstuck.capture.progress import Progress
 from unstuck.capture.scalars import Slot
 from unstuck.capture.sums import Sums
 from unstuck.capture.timings import Timings, memory_used
 from unstuck.capture.watch import Watch
-from unstuck.events import Backward, Gauges, GraphFact, LossesBetween
+from unstuck.events import Backward, Gauges, GraphFact, LossesBetween, Place
 
 _MOST_BETWEEN = 100
+
+
+class _Call:
+    """A backward under way, in a sampled window."""
+
+    __slots__ = ("carried", "graph", "leaf", "place", "requires_grad", "scaled", "summed", "value")
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+        self.value: float | Slot | None = None
+        self.requires_grad = True
+        self.leaf = self.scaled = False
+        self.carried: Any = None
+        self.summed: Any = None
+        self.graph: GraphFact | None = None
+
+
+_UNSEEN = _Call()
+"""Stands for all backwards of windows that are not sampled."""
 
 
 class Backwards:
     """Follows `backward()`, and the loss through a gradient scaler to its true value."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, forwards: Forwards) -> None:
+    def __init__(self, watch: Watch, inspector: Inspector, forwards: Forwards, progress: Progress) -> None:
         self._watch = watch
+        self._progress = progress
         self._inspector = inspector
         self._forwards = forwards
         self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
         self._sums = Sums(watch)
         self._formulas = Formulas(watch)
-        self._graph: GraphFact | None = None
         self._activations = ActivationMeter(watch)
         self._began = 0.0
         self._between: list[tuple[int, float]] = []
         self.count = 0
 
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """`Tensor.backward` or `torch.autograd.backward` is called; the first calls the second."""
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
+        """`torch.autograd.backward` is called, by the user or by `Tensor.backward`."""
         watch = self._watch
-        if watch.in_backward:
+        if not watch.thread_settled:
+            watch.settle_thread()
+        loss = args[0] if args else kwargs.get("tensors")
+        if type(loss) is not Tensor:
+            loss = _first(loss)
+        if loss is None or not watch.is_listening():
             return None
-        watch.settle_thread()
-        if not watch.is_listening():
-            return None
-        self._forwards.drop_stale()
-        loss = _first(args[0] if args else kwargs.get("tensors"))
-        if loss is None:
-            return None
-        if watch.clock.is_survey:
-            watch.announce_models()
-        place = watch.places.here() if watch.clock.sampled else None
-        carried = self._carried() if watch.clock.sampled else None
-        self._graph = self._formulas.read(loss, place)
-        true = self._true_value(loss)
-        value = self._inspector.loss_seen(loss, true, place)
-        if value is not None:
-            watch.losses.append(value)
-        summed = self._sums.before()
-        if watch.clock.is_detailed:
-            self._activations.read(loss)
-        watch.in_backward = True
-        watch.hold()
-        self._began = perf_counter()
+        self._progress.evaluations.backward()
+        if watch.clock.sampled:
+            self._progress.backward(args, kwargs)
+            call = self._looked_at(loss)
+        else:
+            call = _UNSEEN
+            self._look_at_value(loss)
         if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
             self._inspector.forget_graph()
-        leaf = loss.requires_grad and loss.grad_fn is None
-        return place, value, loss.requires_grad, leaf, carried, true is not loss, summed
+        if watch.clock.measured:
+            self._activations.read(loss)
+        self._began = perf_counter() if watch.clock.measured else 0.0
+        watch.in_backward, watch.held = True, None
+        return call
+
+    def _look_at_value(self, loss: Tensor) -> None:
+        """Between sampled windows."""
+        true = self._true_value(loss) if self._scaled is not None else loss
+        value = self._inspector.glance_at_loss(true) if true is loss else self._inspector.loss_seen(loss, true, None)
+        if value is not None:
+            self._watch.losses.append(value)
+
+    def _looked_at(self, loss: Tensor) -> _Call:
+        """A backward of a sampled window."""
+        watch = self._watch
+        true = self._true_value(loss)
+        self._forwards.drop_stale()
+        if watch.clock.is_survey:
+            watch.announce_models()
+        call = _Call()
+        call.place = watch.places.here()
+        call.carried = self._carried()
+        call.graph = self._formulas.read(loss, call.place)
+        call.requires_grad = loss.requires_grad
+        call.leaf = loss.requires_grad and loss.grad_fn is None
+        call.scaled = true is not loss
+        call.value = self._inspector.loss_seen(loss, true, call.place)
+        if call.value is not None:
+            watch.losses.append(call.value)
+        call.summed = self._sums.before()
+        return call
 
     def _carried(self) -> Any:
         watch = self._watch
         labels = {label for _, label in watch.objects.optimizers()}
         return watch.carried.measure(watch.scalars, alone=len(labels) == 1)
 
-    def after(self, facts: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
+    def after(self, call: _Call, result: Any, error: BaseException | None) -> None:
         """It returned or raised."""
-        watch = self._watch
+        watch, clock = self._watch, self._watch.clock
         watch.in_backward = False
-        watch.timings.backward += perf_counter() - self._began
         self.count += 1
         if error is not None:
             self._inspector.forget_graph()
-        place, value, requires_grad, leaf, carried, scaled, summed = facts
-        after = self._sums.after()
-        event = None
-        if watch.clock.sampled and watch.clock.has_room(Backward):
-            event = Backward(
-                step=watch.clock.steps,
-                place=place,
-                requires_grad=requires_grad,
-                leaf=leaf,
-                value=value,
-                carried=carried,
-                failed=error is not None,
-                scaled=scaled,
-                grad_norm_before=summed,
-                grad_norm=after,
-                synced=watch.synced,
-                graph=self._graph,
-            )
-        watch.release(event)
-        was_sampled = watch.clock.sampled
-        if watch.clock.backward_done():
-            self.end_window(was_sampled)
+        sampled = clock.sampled
+        if self._began:
+            watch.timings.backward += perf_counter() - self._began
+        if sampled or watch.held:
+            watch.release(self._event(call, error) if sampled and clock.has_room(Backward) else None)
+        if clock.backward_done():
+            self.end_window(sampled)
+
+    def _event(self, call: _Call, error: BaseException | None) -> Backward:
+        watch = self._watch
+        return Backward(
+            step=watch.clock.steps,
+            place=call.place,
+            requires_grad=call.requires_grad,
+            leaf=call.leaf,
+            value=call.value,  # type: ignore[arg-type]
+            carried=call.carried,
+            failed=error is not None,
+            scaled=call.scaled,
+            grad_norm_before=call.summed,
+            grad_norm=self._sums.after(),
+            synced=watch.synced,
+            graph=call.graph,
+        )
 
     def scaled(self, call: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
         """`scaler.scale(loss)` returned."""
@@ -124,43 +165,58 @@ class Backwards:
         """Tell the gauges of the window that just ended, and begin a new one."""
         watch = self._watch
         timings, watch.timings = watch.timings, Timings()
-        if sampled and (watch.losses or grad_norm is not None):
+        loss = self._loss_of_window(in_closure)
+        if sampled and (loss is not None or grad_norm is not None):
             watch.tell(
                 Gauges(
                     step=watch.clock.steps if step is None else step,
                     optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
-                    loss=self._loss_of_window(in_closure),  # type: ignore[arg-type]
+                    loss=loss,  # type: ignore[arg-type]
                     grad_norm=grad_norm,
                     rates=rates(optimizer) if optimizer is not None else (),
                     memory=memory_used() if watch.clock.is_survey else None,
                     seconds=timings.seconds,
-                    forward_seconds=timings.forward,
+                    forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
                     backward_seconds=timings.backward,
                     step_seconds=timings.step,
                 )
             )
-        self._keep_between(sampled, optimizer, step, in_closure)
+        if not sampled and optimizer is not None and step is not None:
+            self._keep_between(step, loss)
+        if sampled:
+            self.tell_between()
         watch.losses.clear()
         self._forwards.window_ended()
         watch.turn()
         self._inspector.window_ended()
         watch.after_window()
 
-    def _keep_between(self, sampled: bool, optimizer: Optimizer | None, step: int | None, in_closure: bool) -> None:
-        """Losses of windows that are not sampled are told together."""
+    def end_rest(self, step: int) -> None:
+        """A window between sampled ones ended, with nothing but a loss to tell of it."""
         watch = self._watch
-        if not sampled and optimizer is not None and step is not None and watch.clock.optimizers == 1:
-            loss = self._loss_of_window(in_closure)
-            if isinstance(loss, float):
-                self._between.append((step, float(f"{loss:.6g}")))
-        if self._between and (sampled or len(self._between) >= _MOST_BETWEEN):
-            self.tell_between()
+        losses = watch.losses
+        if losses:
+            self._keep_between(step, losses[0] if len(losses) == 1 else self._loss_of_window(False))
+            losses.clear()
+        self._inspector.rested()
+        clock = watch.clock
+        if clock.sampled or clock.measured or watch.scalars.expecting:
+            watch.timings = Timings()
+            watch.turn()
+        watch.after_window()
+
+    def _keep_between(self, step: int, loss: float | Slot | None) -> None:
+        """Losses of windows that are not sampled are told together."""
+        if type(loss) is float and self._watch.clock.optimizers == 1:
+            self._between.append((step, loss))
+            if len(self._between) >= _MOST_BETWEEN:
+                self.tell_between()
 
     def tell_between(self) -> None:
         """Tell the losses kept so far."""
         kept, self._between = self._between, []
         if kept:
-            steps, values = zip(*kept, strict=True)
+            steps, values = zip(*((step, float(f"{loss:.6g}")) for step, loss in kept), strict=True)
             self._watch.tell(LossesBetween(step=steps[-1], steps=steps, values=values))
 
     def _loss_of_window(self, in_closure: bool) -> float | Slot | None:

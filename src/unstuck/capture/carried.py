@@ -60,6 +60,11 @@ class Carried:
         self._last = key
         self._fresh = True
 
+    def rest(self) -> None:
+        """Nobody follows the steps for a while."""
+        self._used.clear()
+        self._last, self._fresh = None, False
+
     def _forget_all(self) -> None:
         self._used.clear()
         self._followers.clear()

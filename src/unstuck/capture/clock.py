@@ -7,7 +7,7 @@ from time import perf_counter
 
 DENSE = 50
 MIDDLE = 1000
-BUDGET = 0.015
+BUDGET = 0.01
 """The share of a run's time that recorded windows may cost on top of plain ones, once the dense start is over."""
 LONGEST_ACCUMULATION = 64
 """Backwards without a step, after which each further one is a window of its own: `step()` may be missing."""
@@ -20,18 +20,20 @@ _CLOSE = 3
 class Clock:
     """Counts steps and windows. A window lasts from the end of one optimizer step to the end of the next.
 
-    `every` asks for each so-manieth window instead, from the first, whatever it costs; `closely` for all windows
-    around one step as well.
+    In `sampled` windows everything is recorded, in `measured` ones the gauges are read. `every` asks for gauges in each
+    so-manieth window, from the first, whatever it costs; `closely` for everything in all windows around one step.
     """
 
     def __init__(self, every: int | None = None, closely: int | None = None) -> None:
         self.steps = 0
-        self.sampled = True
+        self.sampled = self.measured = True
         self.optimizers = 1
-        """How many optimizers take turns."""
+        """How many optimizers take turns; see `take_turns`."""
         self.every = every
         self.closely = closely
         self.windows = 0
+        self._wake = 0
+        """Until this window nothing changes."""
         self._backwards = 0
         self._longest = LONGEST_ACCUMULATION
         self._counts: dict[type, int] = {}
@@ -41,11 +43,18 @@ class Clock:
         self._stretch = 1
         """How many times longer than planned the pauses are, to stay within the budget."""
 
+    def take_turns(self, optimizers: int) -> None:
+        """So many optimizers step one after the other."""
+        if optimizers != self.optimizers:
+            self.optimizers, self._wake = optimizers, 0
+
     def step_taken(self) -> None:
         """An optimizer stepped: its window ends."""
         self.steps += 1
-        self._longest = max(LONGEST_ACCUMULATION, 2 * self._backwards)
-        self.step_skipped()
+        if self._backwards > 1:
+            self._longest = max(LONGEST_ACCUMULATION, 2 * self._backwards)
+        self._backwards = 0
+        self._next_window()
 
     def step_skipped(self) -> None:
         """A scaler left a step out: its window ends all the same."""
@@ -64,13 +73,6 @@ class Clock:
     def is_survey(self) -> bool:
         """Is this window one in which models are looked through parameter by parameter?"""
         return self.sampled and (self.steps < 5 or self.steps % 10 == 0)
-
-    @property
-    def is_detailed(self) -> bool:
-        """Is this window one in which every tensor is measured? In the dense start only some are."""
-        turns = self._turns
-        dense = self.every is None and 5 * turns <= self.windows < DENSE * turns
-        return self.sampled and (not dense or self.windows % (5 * turns) < turns)
 
     @property
     def elapsed(self) -> float:
@@ -95,14 +97,9 @@ class Clock:
         return 1 if self.optimizers <= 1 else 3 * self.optimizers
 
     @property
-    def _period(self) -> int:
-        if self.every is not None:
-            return self.every
-        return 1 if self.windows < DENSE * self._turns else self._sparse_period
-
-    @property
-    def _sparse_period(self) -> int:
-        return (10 if self.windows < MIDDLE * self._turns else 100) * self._stretch
+    def _planned(self) -> int:
+        """The windows from one recorded stretch to the next, before the budget is asked."""
+        return 10 if self.windows < MIDDLE * self._turns else 100
 
     @property
     def _is_close(self) -> bool:
@@ -112,19 +109,50 @@ class Clock:
         now = perf_counter()
         (self._recorded if self.sampled else self._plain).append(now - self._began)
         self._began = now
-        was_sampled, self.windows = self.sampled, self.windows + 1
-        self.sampled = self.windows % (self._period * self._turns) < self._turns or self._is_close
-        if was_sampled and not self.sampled and self.every is None:
-            self._adapt()
+        self.windows += 1
+        if self.windows >= self._wake:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Decide what this window is, and until when nothing changes."""
+        was_sampled = self.sampled
+        stretch, within = divmod(self.windows, self._span)
+        chosen = within < self._turns
+        self.sampled = self._is_close or (chosen and stretch % self._period == 0)
+        self.measured = self.sampled and not self._is_sparing if self.every is None else chosen or self.sampled
         self._counts.clear()
+        if was_sampled and not self.sampled:
+            self._adapt()
+        resting = not self.sampled and not self.measured and self.closely is None
+        ahead = self._span * (1 if self.every else self._period)
+        self._wake = (self.windows // ahead + 1) * ahead if resting else 0
+
+    @property
+    def _span(self) -> int:
+        """Windows from one that may be chosen to the next."""
+        return (self.every or 1) * self._turns
+
+    @property
+    def _period(self) -> int:
+        """How many spans lie between two that are recorded."""
+        return 1 if self._is_dense else max(1, self._planned * self._stretch // (self.every or 1))
+
+    @property
+    def _is_dense(self) -> bool:
+        return self.windows < DENSE * self._turns
+
+    @property
+    def _is_sparing(self) -> bool:
+        """In the dense start only some of the recorded windows are measured too."""
+        turns = self._turns
+        return self._is_dense and self.windows >= 5 * turns and self.windows % (5 * turns) >= turns
 
     def _adapt(self) -> None:
         """Lengthen the pauses if recorded windows take so much longer than plain ones that the budget is broken."""
-        if len(self._plain) < _REMEMBERED or self.windows < DENSE * self._turns:
+        if len(self._plain) < _REMEMBERED or self._is_dense:
             return
         plain, recorded = _median(self._plain), _median(self._recorded)
-        planned = 10 if self.windows < MIDDLE * self._turns else 100
-        needed = (recorded - plain) / (BUDGET * plain * planned) if plain > 0 else 1.0
+        needed = (recorded - plain) / (BUDGET * plain * self._planned) if plain > 0 else 1.0
         self._stretch = max(1, min(100, round(needed)))
 
 

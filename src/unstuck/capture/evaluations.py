@@ -145,6 +145,14 @@ class Evaluations:
         if len(stretch.values) >= MOST_CALLS:
             self._attend(False)
 
+    def backward(self) -> None:
+        """A backward begins."""
+        self._uses += 1
+        if self._dropped:
+            self._tell_dropped()
+        if self._stretch is not None:
+            self.training_goes_on()
+
     def gradients_asked(self) -> None:
         """A backward or `autograd.grad` begins: what was dropped before was not needed, and training goes on."""
         self._uses += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,19 +37,18 @@ class FrozenParameters:
         self._before: _Before | None = None
         self._told: dict[int, int] = {}
 
-    def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Global step pre-hook."""
+    def before(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step, in a sampled window."""
         self._before = None
-        watch = self._watch
-        if not watch.clock.sampled or not watch.is_listening() or self._told.get(id(optimizer), 0) >= _MOST_TOLD:
+        if not self._watch.is_listening() or self._told.get(id(optimizer), 0) >= _MOST_TOLD:
             return
         frozen = [p for p in parameters_of(optimizer) if not p.requires_grad and p.grad is not None]
         frozen = [parameter for parameter in frozen if is_plain(parameter)][:_MOST_TENSORS]
         if frozen and may_measure():
             self._before = _Before(id(optimizer), [weakref.ref(p) for p in frozen], _sample(frozen))
 
-    def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Global step post-hook."""
+    def after(self, optimizer: Optimizer) -> None:
+        """It has stepped."""
         before, self._before = self._before, None
         if before is None or before.optimizer != id(optimizer):
             return

@@ -27,6 +27,10 @@ class Zeroing:
         self._watch = watch
         self._inside = False
 
+    def is_idle(self) -> bool:
+        """Between sampled windows it matters only if it clears what a backward has just made."""
+        return not self._watch.losses and not self._watch.clock.sampled
+
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ZeroGrad | None:
         """It is called: count what it will clear."""
         watch = self._watch

@@ -45,8 +45,12 @@ class Inspector:
         self._awaiting: Trail | None = None
         self._done = False
         self._last_step: Place | None = None
+        self.gradients_unseen = False
+        """Were the gradients of the last step not looked at?"""
         self._at_first: deque[tuple[list[int], Tensor]] = deque(maxlen=_MOST_OPTIMIZERS)
         """Identities and norms of the parameters that each optimizer held at its first step."""
+        self._glanced: weakref.ref[Tensor] | None = None
+        """The last loss between sampled windows."""
         self.loss_name = "loss"
 
     def took(self, module: nn.Module, place: Place | None, arguments: Any) -> None:
@@ -107,9 +111,18 @@ class Inspector:
             self._report_loss(trail, number)
         return number
 
+    def glance_at_loss(self, loss: Tensor) -> float | Slot | None:
+        """A backward begins between sampled windows: what matters is only whether the loss is still finite."""
+        if loss.is_cpu and self._watch.scalars.immediate and loss.numel() == 1 and may_measure():
+            value = loss.item()
+            if type(value) is float and math.isfinite(value):
+                self._glanced = weakref.ref(loss)
+                return value
+        return self.loss_seen(loss, loss, None)
+
     def forget_graph(self) -> None:
         """The user keeps the graph for more, or its backward failed: holding it would keep its tensors in memory."""
-        self._trail.root = None
+        self._trail.root = self._glanced = None
 
     def gradients_seen(
         self,
@@ -121,6 +134,9 @@ class Inspector:
     ) -> None:
         """An optimizer is about to use these gradients; `each` holds their norms."""
         trail = self._trail
+        loss = self._glanced() if self._glanced is not None else None
+        if trail.root is None and loss is not None:
+            trail.root = loss.grad_fn
         trail.gradients, trail.gradient_norm, trail.step_place = (parameters, each), total, place
         trail.step = self._watch.clock.steps
         # Squares of large finite numbers overflow, so a norm alone does not convict.
@@ -144,9 +160,16 @@ class Inspector:
         awaited, self._awaiting = self._awaiting, None
         if awaited is not None and not self._done:
             self._judge_late(awaited)
+        self._glanced = None
         late = isinstance(self._trail.loss, Slot) or isinstance(self._trail.gradient_norm, Slot)
         self._awaiting = self._trail if late else None
         self._trail = Trail()
+
+    def rested(self) -> None:
+        """A window between sampled ones ended; the trail of one that went well can be used again."""
+        trail = self._trail
+        if trail.outputs or trail.inputs or trail.loss is not None or trail.gradients or self._awaiting is not None:
+            self.window_ended()
 
     def finish(self) -> None:
         """The run ended and every number has arrived."""
@@ -211,10 +234,15 @@ class Inspector:
         if not broken:
             return False
         before_first = next((place for _, place, _ in trail.inputs if place), trail.loss_place)
-        self._report_parameters(broken, trail.step, self._last_step or before_first, before)
+        root = trail.root if self.gradients_unseen and not before else None
+        step = trail.step if before else trail.step - 1  # the last update that was made
+        self._report_parameters(broken, step, self._last_step or before_first, before, root)
         return True
 
-    def _report_parameters(self, broken: list[Tensor], step: int, place: Place | None, before: bool = False) -> None:
+    def _report_parameters(
+        self, broken: list[Tensor], step: int, place: Place | None, before: bool = False, root: graph.Node = None
+    ) -> None:
+        """`root` is the end of a graph like that of the last backward, whose gradients may have been the origin."""
         if not broken:
             return
         for model in self._watch.objects.models():
@@ -229,7 +257,15 @@ class Inspector:
             place=place,
             also=names[1:_MOST_NAMES],
             before_training=before,
+            suspects=self._suspects_behind(root, broken) if root is not None else (),
+            gradients_unseen=root is not None,
         )
+
+    def _suspects_behind(self, root: graph.Node, broken: list[Tensor]) -> tuple[str, ...]:
+        """Operations whose derivative may have been the origin: the graph is that of the step after."""
+        known = {id(parameter) for parameter in broken}
+        everything = [p for model in self._watch.objects.models() for _, p in model.parameters()]
+        return graph.risky_above(root, broken[::-1], [p for p in everything if id(p) not in known])
 
     def _newly_broken(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Without those that were so before their first step: a parameter may hold -inf on purpose."""

@@ -20,6 +20,7 @@ from unstuck.capture.places import TRANSPARENT
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any, BaseException | None], None]
+Skip = Callable[[], bool]
 Prepare = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
 
 
@@ -65,15 +66,19 @@ class Patches:
         before: Before,
         after: After,
         prepare: Prepare | None = None,
+        skip: Skip | None = None,
     ) -> None:
-        """Observe every call of `owner.attribute`. `prepare` may hand on equivalent arguments."""
+        """Observe every call of `owner.attribute`, but for those of which `skip` says that nobody wants to know.
+
+        `prepare` may hand on equivalent arguments.
+        """
         key = (id(owner), attribute)
         original = owner.__dict__.get(attribute)
         if original is None or key in self._originals:
             return
         watched = self._wrappers.get(id(original))
         if watched is None:
-            watched = self._watched(original, _name(owner, attribute), before, after, prepare)
+            watched = self._watched(original, _name(owner, attribute), before, after, prepare, skip)
             if isinstance(owner, ModuleType) and getattr(original, "__self__", None) is not None:
                 # A method of a hidden object, such as `random.seed`: only by this name can it be pickled.
                 watched.__module__, watched.__qualname__ = owner.__name__, attribute
@@ -155,7 +160,7 @@ class Patches:
         return observe
 
     def _watched(
-        self, original: Any, name: str, before: Before, after: After, prepare: Prepare | None
+        self, original: Any, name: str, before: Before, after: After, prepare: Prepare | None, skip: Skip | None
     ) -> Callable[..., Any]:
         begin = self._observer(name, before)
         finish = self._observer(name, after)
@@ -163,7 +168,7 @@ class Patches:
         is_compiling = torch.compiler.is_compiling
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not self.active:
+            if is_compiling() or not self.active or (skip is not None and skip()):
                 return original(*args, **kwargs)
             args, kwargs = (adapt and adapt(args, kwargs)) or (args, kwargs)
             token = begin(args, kwargs)

@@ -11,7 +11,7 @@ from unstuck.capture.batches import Batches
 from unstuck.capture.data import Loaders
 from unstuck.capture.evaluations import Evaluations
 from unstuck.capture.kept import KeptGraphs
-from unstuck.capture.patches import Before, Patches
+from unstuck.capture.patches import Patches
 from unstuck.capture.seeds import Seeds
 from unstuck.capture.watch import Watch
 
@@ -21,7 +21,7 @@ class Progress:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._evaluations = watch.evaluations = Evaluations(watch)
+        self.evaluations = watch.evaluations = Evaluations(watch)
         watch.batches = Batches(watch)
         self._loaders = Loaders(watch)
         self._seeds = Seeds(watch)
@@ -33,30 +33,17 @@ class Progress:
         self._seeds.attach(patches)
         patches.around(torch.autograd, "grad", self._grad, lambda *_: None)
 
-    def before_backward(self, before: Before) -> Before:
-        """What to do when a backward begins, followed by `before`."""
-
-        def began(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if self._watch.is_listening():
-                self._backward(args, kwargs)
-            return before(args, kwargs)
-
-        return began
-
     def finish(self) -> None:
         """The run ended."""
-        self._evaluations.finish()
+        self.evaluations.finish()
         self._loaders.finish()
         self._seeds.finish()
 
     def _grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._evaluations.gradients_asked()
+        self.evaluations.gradients_asked()
 
-    def _backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._evaluations.gradients_asked()
-        self._evaluations.training_goes_on()
-        if not self._watch.clock.sampled:
-            return
+    def backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A backward begins, in a sampled window."""
         self._loaders.backward()
         loss = args[0] if args else kwargs.get("tensors")
         if isinstance(loss, Tensor):

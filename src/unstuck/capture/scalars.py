@@ -66,7 +66,7 @@ class Scalars:
 
     def later(self, scalar: Tensor) -> Any:
         """The number itself, or a `Slot` for it."""
-        if self.is_immediate(scalar):
+        if scalar.device.type in self.immediate:
             return float(scalar.item())
         return self._slot(scalar)
 

@@ -25,7 +25,7 @@ class Scaling:
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
         if not isinstance(optimizer, Optimizer) or not self._watch.is_listening():
             return None
-        self._steps.in_scaler, self._steps.scaler_stepped = True, False
+        self._steps.enter_scaler()
         return optimizer
 
     def step_after(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:

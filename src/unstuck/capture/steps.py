@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
+from collections.abc import Callable
 from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 
 from unstuck.capture.backwards import Backwards
 from unstuck.capture.carried import Used, used
+from unstuck.capture.frozen import FrozenParameters
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.objects import parameters_of
 from unstuck.capture.tensor_gauges import Started, TensorMeter
@@ -25,6 +27,10 @@ from unstuck.events import OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
 _LATELY = 200
+GLANCE_SECONDS = 30e-6
+"""What a look at one gradient takes, in the middle of a training that has filled the caches with other things."""
+GLANCE_BUDGET = 0.005
+"""The share of a plain window that it may take; where it takes more, only some of them are looked at."""
 _OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__
 
 
@@ -61,25 +67,51 @@ class _Running:
 class Steps:
     """Follows optimizers: their construction, their steps and the steps a scaler leaves out."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, backwards: Backwards, untrained: Untrained) -> None:
+    def __init__(self, watch: Watch, inspector: Inspector, backwards: Backwards) -> None:
         self._watch = watch
         self._inspector = inspector
         self._backwards = backwards
-        self._untrained = untrained
+        self._untrained = Untrained(watch)
         self._meter = TensorMeter(watch)
+        frozen = FrozenParameters(watch)
+        self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
+        self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._turns: dict[int, int] = {}
         """When each optimizer stepped last, counted in windows."""
+        self._glance = (0, 0, 0)
+        """Identity of an optimizer, and where in it the parameter is that `_looks_broken` looks at."""
+        self._pause = 1
+        self._unseen = 0
+        """Steps whose gradients are looked at are so many apart between sampled windows, and so many were not."""
+        self._surprising = False
+        """Has a step been more than a plain one: with a closure, through a scaler, around another step?"""
+        self.resting = False
+        """Is `before` not called for a while?"""
+        self.wake: Callable[[], None] = lambda: None
+        """Have `before` called again."""
         self.in_scaler = False
         self.scaler_stepped = False
         self.skips = 0
         """Steps that a scaler has left out."""
 
+    @property
+    def may_rest(self) -> bool:
+        """Can the steps between sampled windows be followed by `after` alone?"""
+        clock = self._watch.clock
+        return not (clock.sampled or clock.measured or self._surprising) and len(self._turns) == 1
+
+    def rest(self) -> None:
+        """From now on `before` is not called."""
+        self.resting = True
+        typical = self._watch.clock.typical_seconds
+        self._pause = max(1, round(GLANCE_SECONDS / (GLANCE_BUDGET * typical))) if GLANCE_BUDGET * typical > 0 else 1
+
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step pre-hook."""
         watch = self._watch
-        if not self._is_training_thread():
+        if not watch.is_training_thread():
             return
         own = _frame_of_step(sys._getframe())
         if self._running:
@@ -89,24 +121,27 @@ class Steps:
         running = _Running(optimizer, id(own), place, self._backwards.count)
         self._running.append(running)
         if len(self._running) > 1:
+            self._surprising = True
             return
-        if optimizer not in self._stepped:
-            watch.announce_models()
-            watch.announce_optimizer(optimizer)
-            self._stepped.add(optimizer)
-            self._inspector.first_step(list(parameters_of(optimizer)))
-        self._count_turns(optimizer)
+        self._meet(optimizer)
         if watch.clock.is_survey:
             self._untrained.check()
-        if (args[1] if len(args) > 1 else kwargs.get("closure")) is None:
+        if _closure(args, kwargs) is None:
             running.facts = self._read_gradients(optimizer, place)
+        else:
+            self._surprising = True
         if watch.clock.sampled:
+            self._frozen_before(optimizer)
+        if watch.clock.measured:
             running.started = self._meter.before(optimizer)
-            running.began = perf_counter()
+        running.began = perf_counter()
 
     def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step post-hook."""
         watch = self._watch
+        if self.resting and not self._running:
+            self._rested(optimizer, args, kwargs)
+            return
         if not self._running or self._running[-1].optimizer != id(optimizer):
             return
         running = self._running.pop()
@@ -117,19 +152,53 @@ class Steps:
         if _found_inf(optimizer):
             self.skipped(optimizer)
             return
-        if watch.clock.sampled:
-            watch.timings.step += perf_counter() - running.began
+        watch.timings.step += perf_counter() - running.began
         facts = running.facts or self._read_gradients(optimizer, place)
         if running.started is not None:
             self._meter.after(optimizer, running.started, facts.used)
-        sampled, step = watch.clock.sampled, watch.clock.steps
+        clock = watch.clock
+        sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
         in_closure = self._backwards.count > running.backwards
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
         watch.carried.stepped(optimizer, facts.used if sampled else None)
+        self._inspector.gradients_unseen = False
         self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
+        clock.step_taken()
+        self._backwards.end_window(told, optimizer, facts.norm, step, in_closure)
+        if sampled:
+            self._frozen_after(optimizer)
+
+    def _rested(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step was taken, and `before` had not been called."""
+        watch = self._watch
+        if not watch.is_training_thread():
+            return
+        if id(optimizer) not in self._turns or len(args) > 1 or kwargs:
+            self._surprising = True
+            self._meet(optimizer)
+            self.wake()
+        self._glance_at_gradients(optimizer)
+        step = watch.clock.steps
         watch.clock.step_taken()
-        self._backwards.end_window(sampled, optimizer, facts.norm, step, in_closure)
+        self._backwards.end_rest(step)
+
+    def _meet(self, optimizer: Optimizer) -> None:
+        """An optimizer steps, perhaps for the first time."""
+        watch = self._watch
+        if optimizer not in self._stepped:
+            watch.announce_models()
+            watch.announce_optimizer(optimizer)
+            self._stepped.add(optimizer)
+            self._inspector.first_step(list(parameters_of(optimizer)))
+        self._count_turns(optimizer)
+
+    def enter_scaler(self) -> None:
+        """`scaler.step()` begins."""
+        self.in_scaler, self.scaler_stepped = True, False
+        self._surprising = True
+        if self.resting:
+            self.wake()
 
     def _count_turns(self, optimizer: Optimizer) -> None:
         """Optimizers take turns if they have stepped lately; one of a phase that is over does not count."""
@@ -137,7 +206,7 @@ class Steps:
         self._turns[id(optimizer)] = clock.windows
         if len(self._turns) > 1:
             self._turns = {key: window for key, window in self._turns.items() if clock.windows - window <= _LATELY}
-        clock.optimizers = len(self._turns)
+        clock.take_turns(len(self._turns))
 
     def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
         watch = self._watch
@@ -156,6 +225,8 @@ class Steps:
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
+        if self.resting:
+            self.wake()
         if error is None:
             self._watch.announce_optimizer(optimizer)
 
@@ -170,9 +241,13 @@ class Steps:
         self._backwards.end_window(sampled)
 
     def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
+        clock = self._watch.clock
+        if clock.sampled or clock.measured or self._looks_broken(optimizer):
+            return self._measure_gradients(optimizer, place)
+        return _Facts(0, 0)
+
+    def _measure_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
         held = with_grad = 0
-        if not self._watch.clock.sampled and not self._looks_broken(optimizer):
-            return _Facts(held, with_grad)
         owners: list[Tensor] = []
         gradients: list[Tensor] = []
         for parameter in parameters_of(optimizer):
@@ -195,29 +270,45 @@ class Steps:
         self._inspector.gradients_seen(owners, gradients, each, number, place)
         return _Facts(held, with_grad, number, used(owners, gradients, each))
 
+    def _glance_at_gradients(self, optimizer: Optimizer) -> None:
+        self._unseen = (self._unseen + 1) % self._pause
+        self._inspector.gradients_unseen = self._unseen != 0
+        if self._unseen == 0 and self._looks_broken(optimizer):
+            self._measure_gradients(optimizer, None)
+
     def _looks_broken(self, optimizer: Optimizer) -> bool:
         """A glance between sampled windows: NaN flows down to the first layer, so one gradient tells."""
-        glance: Tensor | None = None
-        for parameter in parameters_of(optimizer):
-            gradient = parameter.grad
-            if gradient is None or not is_plain(gradient):
-                continue
-            if gradient.numel() <= _SMALL:
-                glance = gradient
-                break
-            glance = gradient if glance is None else glance
-        if glance is None or not self._watch.scalars.is_immediate(glance) or not may_measure():
+        gradient = self._gradient_to_glance_at(optimizer)
+        if gradient is None or not self._watch.scalars.is_immediate(gradient) or not may_measure():
             return False  # on a device the loss of the next step tells
         # A gradient has no history, so no graph is built; `reading()` would take as long as the norm itself.
-        return not math.isfinite(torch.linalg.vector_norm(glance).item())
+        return not math.isfinite(torch.linalg.vector_norm(gradient).item())
 
-    def _is_training_thread(self) -> bool:
-        watch = self._watch
-        # An optimizer may step inside a backward, from a hook on the gradient.
-        inside, watch.in_backward = watch.in_backward, False
-        listening = watch.is_listening()
-        watch.in_backward = inside
-        return listening
+    def _gradient_to_glance_at(self, optimizer: Optimizer) -> Tensor | None:
+        """The first small one; always the same, once it is found."""
+        key, group, place = self._glance
+        if key == id(optimizer):
+            try:
+                gradient: Tensor | None = optimizer.param_groups[group]["params"][place].grad
+            except IndexError:
+                gradient = None
+            if type(gradient) is Tensor:
+                return gradient
+        found: Tensor | None = None
+        for group, held in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(held["params"]):
+                gradient = parameter.grad
+                if gradient is None or not is_plain(gradient) or (found is not None and gradient.numel() > _SMALL):
+                    continue
+                found, self._glance = gradient, (id(optimizer), group, place)
+                if gradient.numel() <= _SMALL:
+                    return gradient
+        return found
+
+
+def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a step was given to evaluate the loss again; `args` begins with the optimizer."""
+    return args[1] if len(args) > 1 else kwargs.get("closure") if kwargs else None
 
 
 def _frame_of_step(frame: FrameType | None) -> FrameType | None:

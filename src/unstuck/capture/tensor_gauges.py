@@ -59,7 +59,7 @@ class TensorMeter:
 
     def before(self, optimizer: Optimizer) -> Started | None:
         """An optimizer is about to step."""
-        if not self._watch.clock.is_detailed or not may_measure():
+        if not self._watch.clock.measured or not may_measure():
             return None
         parameters = list(parameters_of(optimizer))
         layout = self._layout(optimizer, parameters)

@@ -20,6 +20,11 @@ _PLAIN: set[type] = (
         torch.nn.Parameter,
     }
 )
+# Asked at every step, when training has pushed out of the cache what the names on the way to a function would need.
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_tracing_state = torch._C._get_tracing_state
+_transforms = torch._C._functorch.peek_interpreter_stack
+_cuda = torch.cuda
 HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (torch.float32, torch.float64, *HALVES)
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -46,15 +51,11 @@ def is_plain(value: object) -> bool:
 def may_measure() -> bool:
     """False where our operations would be seen: under tracing, dispatch modes and function transforms."""
     return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not (_on_cuda() and torch.cuda.is_current_stream_capturing())
+        _dispatch_modes() == 0
+        and _tracing_state() is None
+        and _transforms() is None
+        and not (_cuda._initialized and _cuda.is_current_stream_capturing())
     )
-
-
-def _on_cuda() -> bool:
-    return torch.cuda._initialized
 
 
 class reading:

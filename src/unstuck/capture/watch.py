@@ -34,7 +34,8 @@ class Watch:
         self.when_sampling_changes: Callable[[bool], None] = lambda sampled: None
         self.after_window: Callable[[], None] = lambda: None
         """Called between two steps, when everything about the window has been told."""
-        self._was_sampled = True
+        self._was = (True, True)
+        """Was the last window sampled, and was it measured?"""
         self.objects = Objects()
         self.scalars = Scalars()
         self.timings = Timings()
@@ -51,18 +52,31 @@ class Watch:
         """Of the backwards of this window since gradients were last cleared."""
         self._sink = sink
         self._thread = threading.get_ident()
-        self._thread_settled = False
+        self.thread_settled = False
         self._waiting: list[Event] = []
-        self._held: list[Event] | None = None
+        self.held: list[Event] | None = None
+        """What happened inside the backward under way: it is told after it."""
 
     def is_listening(self) -> bool:
         """Only the training thread is watched, and not what a backward recomputes."""
         return not self.in_backward and threading.get_ident() == self._thread
 
+    def is_training_thread(self) -> bool:
+        """An optimizer may also step inside a backward, from a hook on the gradient."""
+        return threading.get_ident() == self._thread
+
+    def is_resting(self) -> bool:
+        """Between sampled windows only the loss, the gradients and the steps matter."""
+        return not self.clock.sampled and not self.attentive
+
+    def is_inside_backward(self) -> bool:
+        """Is a backward running? What it calls is no backward of the user's."""
+        return self.in_backward
+
     def settle_thread(self) -> None:
         """The thread of the first backward is the one that trains."""
-        if not self._thread_settled:
-            self._thread, self._thread_settled = threading.get_ident(), True
+        if not self.thread_settled:
+            self._thread, self.thread_settled = threading.get_ident(), True
 
     def emit(self, event: Event) -> None:
         """Record an event of a sampled window, unless the window has had its share of them."""
@@ -71,8 +85,9 @@ class Watch:
 
     def tell(self, event: Event) -> None:
         """Record an event whatever the window."""
-        if self._held is not None:
-            self._held.append(event)
+        if self.in_backward:
+            self.held = self.held or []
+            self.held.append(event)
         elif self._waiting or (self.scalars.expecting and slots_of(event)):
             self._waiting.append(event)
         else:
@@ -82,24 +97,24 @@ class Watch:
         """Tell what could not be watched."""
         self.tell(Note(step=self.clock.steps, text=text))
 
-    def hold(self) -> None:
-        """A backward began: what happens inside it is told after it."""
-        self._held = []
-
     def release(self, first: Event | None) -> None:
         """The backward ended."""
-        held, self._held = self._held or [], None
-        for event in ([first] if first else []) + held:
+        held, self.held = self.held, None
+        if first is not None:
+            self.tell(first)
+        for event in held or ():
             self.tell(event)
 
     def turn(self) -> None:
         """A window ended."""
         sampled = self.clock.sampled
-        if sampled is not self._was_sampled:
-            self._was_sampled = sampled
+        now = (sampled, self.clock.measured)
+        if now != self._was:
+            self._was = now
             self.when_sampling_changes(sampled)
-        self.scalars.turn(self.clock.sampled)
-        self._write_arrived()
+        if self.scalars.expecting or self._waiting:
+            self.scalars.turn(sampled)
+            self._write_arrived()
 
     def finish(self) -> None:
         """The run ended: write what still waits for its numbers."""

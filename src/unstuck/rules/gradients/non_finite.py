@@ -82,8 +82,10 @@ def _message(event: NonFinite) -> str:
         case "gradient":
             return f"The loss was finite {when}, but the gradient of {name} became {word}."
         case "parameter":
-            before = f"{name} was already {word} before the first update."
-            return before if event.before_training else f"{name} became {word} through the update {when}."
+            if event.before_training:
+                return f"{name} was already {word} before the first update."
+            unseen = ", whose gradients were not looked at" if event.gradients_unseen else ""
+            return f"{name} became {word} through the update {when}{unseen}."
     finite = ", while the outputs of all modules were still finite" if event.inputs_finite else ""
     return f"The loss became {word} {when}{finite}."
 
@@ -100,6 +102,11 @@ def _fix(event: NonFinite) -> str:
     if event.until:
         closer = "To see which module it was, run again with --replay-nonfinite (fix the seeds first)."
         return f"{FIXES[event.what]} {closer}"
+    if event.gradients_unseen:
+        closer = "To see whether its gradient was so first, run again with --replay-nonfinite (fix the seeds first)."
+        operations = " or ".join(_operation(name) for name in event.suspects[:3])
+        risky = f" or guard {operations}, whose derivative may not be finite" if operations else ""
+        return f"Lower the learning rate or clip the gradients before step(){risky}. {closer}"
     if event.suspects and event.what in ("activation", "loss", "gradient"):
         operations = " or ".join(_operation(name) for name in event.suspects[:3])
         return f"Look at {operations}, which can produce it. {FIXES[event.what]}"
