@@ -84,6 +84,7 @@ class Attachment:
         self._schedulers.finish()
         self._backwards.tell_between()
         self._progress.finish()
+        self.watch.flush()
         self.watch.finish()
         self._inspector.finish()
         self.watch.finish()
@@ -110,6 +111,11 @@ class Attachment:
 
         To a compiled model any change of hooks would mean another graph, so there they stay.
         """
+        if sampled:
+            self.watch.flush()
+        else:
+            self._steps.pace()
+            self.watch.carried.rest()
         if _has_compiled():
             return
         if sampled:
@@ -120,7 +126,6 @@ class Attachment:
             if self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
                 self.patches.suspend("forward-hook")
         if self._steps.may_rest:
-            self.watch.carried.rest()
             self._steps.rest()
             self.patches.suspend("step-pre-hook")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -54,7 +55,7 @@ class Backwards:
         self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
         self._sums = Sums(watch)
         self._formulas = Formulas(watch)
-        self._activations = ActivationMeter(watch)
+        self.activations = ActivationMeter(watch)
         self._began = 0.0
         self._between: list[tuple[int, float]] = []
         self.count = 0
@@ -79,7 +80,7 @@ class Backwards:
         if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
             self._inspector.forget_graph()
         if watch.clock.measured:
-            self._activations.read(loss)
+            self.activations.read(loss)
         self._began = perf_counter() if watch.clock.measured else 0.0
         watch.in_backward, watch.held = True, None
         return call
@@ -161,13 +162,14 @@ class Backwards:
         grad_norm: Any = None,
         step: int | None = None,
         in_closure: bool = False,
+        keep: Callable[[Gauges], None] | None = None,
     ) -> None:
-        """Tell the gauges of the window that just ended, and begin a new one."""
+        """Tell the gauges of the window that just ended, or have them kept to be told later, and begin a new one."""
         watch = self._watch
         timings, watch.timings = watch.timings, Timings()
         loss = self._loss_of_window(in_closure)
-        if sampled and (loss is not None or grad_norm is not None):
-            watch.tell(
+        if sampled and (loss is not None or grad_norm is not None or keep is not None):
+            (keep or watch.tell)(
                 Gauges(
                     step=watch.clock.steps if step is None else step,
                     optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",

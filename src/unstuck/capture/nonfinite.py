@@ -364,6 +364,7 @@ class Inspector:
 
     def _tell(self, trail: Trail, **facts: Any) -> None:
         self._done = True
+        self._watch.flush()
         self._watch.tell(NonFinite(step=trail.step, **facts))
 
 

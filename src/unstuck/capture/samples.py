@@ -37,15 +37,15 @@ def readable(tensor: Any) -> Tensor | None:
     return None
 
 
-def sample(tensor: Tensor) -> Tensor:
-    """A view of the whole of a small tensor, or of blocks of a large one that lies densely in memory."""
-    whole = tensor.detach()
-    size = whole.numel()
-    if size <= 2 * BLOCKS * WIDTH:
-        return whole
-    if not _is_dense(whole):
-        return whole.narrow(0, 0, max(1, -(-BLOCKS * WIDTH * whole.shape[0] // size)))
-    return whole.as_strided((BLOCKS, WIDTH), (size // BLOCKS, 1), whole.storage_offset())
+def sample(tensor: Tensor, blocks: int = BLOCKS) -> Tensor:
+    """The whole of a small tensor, or a view of blocks of a large one that lies densely in memory. Call it where no
+    graph is built."""
+    size = tensor.numel()
+    if size <= 2 * blocks * WIDTH:
+        return tensor
+    if not _is_dense(tensor):
+        return tensor.narrow(0, 0, max(1, -(-blocks * WIDTH * tensor.shape[0] // size)))
+    return tensor.as_strided((blocks, WIDTH), (size // blocks, 1), tensor.storage_offset())
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -6,6 +6,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
@@ -43,6 +44,9 @@ class _Facts(NamedTuple):
     used: Used | None = None
 
 
+_NOTHING = _Facts(0, 0)
+
+
 class _Running:
     """An optimizer inside its `step()`."""
 
@@ -76,6 +80,7 @@ class Steps:
         frozen = FrozenParameters(watch)
         self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
         self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
+        watch.flush = watch.guard.protect("what was measured", self.flush)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._turns: dict[int, int] = {}
@@ -96,6 +101,11 @@ class Steps:
         self.skips = 0
         """Steps that a scaler has left out."""
 
+    def flush(self) -> None:
+        """Tell what was measured and has not been told."""
+        self._backwards.activations.flush()
+        self._meter.flush()
+
     @property
     def may_rest(self) -> bool:
         """Can the steps between sampled windows be followed by `after` alone?"""
@@ -105,8 +115,12 @@ class Steps:
     def rest(self) -> None:
         """From now on `before` is not called."""
         self.resting = True
-        typical = self._watch.clock.typical_seconds
-        self._pause = max(1, round(GLANCE_SECONDS / (GLANCE_BUDGET * typical))) if GLANCE_BUDGET * typical > 0 else 1
+
+    def pace(self) -> None:
+        """Decide how often a gradient is looked at between sampled windows."""
+        allowed = GLANCE_BUDGET * self._watch.clock.typical_seconds
+        self._pause = max(1, round(GLANCE_SECONDS / allowed)) if allowed > 0 else 1
+        self._meter.pace()
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step pre-hook."""
@@ -154,18 +168,19 @@ class Steps:
             return
         watch.timings.step += perf_counter() - running.began
         facts = running.facts or self._read_gradients(optimizer, place)
-        if running.started is not None:
-            self._meter.after(optimizer, running.started, facts.used)
         clock = watch.clock
         sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
+        kept = running.started is not None and self._meter.after(optimizer, running.started, facts.used)
         in_closure = self._backwards.count > running.backwards
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
-        watch.carried.stepped(optimizer, facts.used if sampled else None)
-        self._inspector.gradients_unseen = False
-        self._inspector.stepped(list(parameters_of(optimizer)) if sampled else (), place)
+        if sampled:
+            watch.carried.stepped(optimizer, facts.used)
+            self._inspector.gradients_unseen = False
+            self._inspector.stepped(list(parameters_of(optimizer)), place)
         clock.step_taken()
-        self._backwards.end_window(told, optimizer, facts.norm, step, in_closure)
+        keep = partial(self._meter.keep, now=sampled) if kept else None
+        self._backwards.end_window(told, optimizer, facts.norm, step, in_closure, keep)
         if sampled:
             self._frozen_after(optimizer)
 
@@ -241,10 +256,10 @@ class Steps:
         self._backwards.end_window(sampled)
 
     def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
-        clock = self._watch.clock
-        if clock.sampled or clock.measured or self._looks_broken(optimizer):
+        if self._watch.clock.sampled or getattr(optimizer, "grad_scale", None) is not None:
             return self._measure_gradients(optimizer, place)
-        return _Facts(0, 0)
+        self._glance_at_gradients(optimizer)
+        return _NOTHING
 
     def _measure_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
         held = with_grad = 0

@@ -2,123 +2,235 @@
 
 from __future__ import annotations
 
-import math
+import weakref
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.carried import Used
 from unstuck.capture.objects import parameters_of
-from unstuck.capture.samples import LOWEST, histograms, joined, readable, rows_of, sample, short
-from unstuck.capture.tensors import HALVES, may_measure, reading
+from unstuck.capture.ring import Ring
+from unstuck.capture.samples import BLOCKS, LOWEST, WIDTH, histograms, readable, rows_of, sample
+from unstuck.capture.tensor_tables import GAUGES, Row, Shape, split, table
+from unstuck.capture.tensors import HALVES, is_plain, may_measure, norms, reading
 from unstuck.capture.watch import Watch
-from unstuck.events import Histograms, TensorGauges, TensorsNamed
+from unstuck.events import Gauges, Histograms, TensorGauges, TensorsNamed
 
 MOST_HISTOGRAMS = 512
 _BYTES = 48
 """What the gauges of one tensor take in the record, roughly."""
 _MOST_LAYOUTS = 8
 """Of a program that builds optimizer after optimizer only the last are remembered."""
+_MOST_SAMPLED = 2**19
+"""Elements of all tensors together that are copied before a step; a model of very many has smaller samples."""
+_FEWEST_BLOCKS = 4
 _SHARE = 8 * 2**20
 """Each time so many bytes were written, the gauges come half as often."""
 
-_GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
+NORM_SECONDS = 0.7e-9
+"""What one element adds to the time that the norm of a gradient takes."""
+NORM_BUDGET = 0.02
+"""The share of a plain window from which on norms of gradients are estimated from samples, where not everything is
+recorded."""
 
 
 class Started(NamedTuple):
-    """What was read before the step."""
+    """A step under way whose tensors are measured."""
 
+    layout: _Layout
     parameters: list[Tensor]
-    columns: list[int]
-    """Where the gauges of those that can be read stand."""
-    weights: Tensor
-    """Copies of their samples, one after the other."""
-    lengths: list[int]
+
+
+class _Step:
+    """A step that was measured and has not been told."""
+
+    def __init__(self, number: int, row: Row) -> None:
+        self.number = number
+        self.row = row
+        self.gauges: Gauges | None = None
+        """What is to be told of this step together with the gauges of its tensors."""
 
 
 class _Layout:
-    def __init__(self, keys: tuple[int, ...], columns: list[int], known: int) -> None:
+    """The parameters of one optimizer, their columns and their samples."""
+
+    def __init__(self, label: str, keys: tuple[int, ...], known: int) -> None:
+        self.label = label
         self.keys = keys
-        self.columns = columns
+        self.columns: list[int] = []
         self.known = known
         """How many modules had been seen to run when it was made."""
         self.measured = self.bytes = 0
         self.next_histogram = 0
+        self.halves = False
+        self.elements = 0
+        self.places: list[int] = []
+        """Which of the parameters can be read; then, for each of these:"""
+        self.lengths: list[int] = []
+        self.sizes: list[float] = []
+        """How many times larger the tensor is than its sample."""
+        self.ring: Ring | None = None
+        self.window = -2
+        """When it was last measured."""
+        self.restless = False
+        """Do the weights change between the steps too?"""
+        self.steps: list[_Step] = []
+
+    def describe(self, places: list[int], tensors: list[Tensor], samples: list[Tensor]) -> None:
+        """Note what the tensors are like, and make room for their samples."""
+        self.places = places
+        self.lengths = [part.numel() for part in samples]
+        self.sizes = [whole.numel() / length for whole, length in zip(tensors, self.lengths, strict=True)]
+        self.elements = sum(whole.numel() for whole in tensors)
+        self.halves = any(whole.dtype in HALVES for whole in tensors)
+        self.ring = Ring(samples)
 
 
 class TensorMeter:
-    """Reads samples of the weights before a step and compares after it, in detailed windows."""
+    """Copies samples of the weights around a step, in measured windows, and tells what a few steps have shown."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._layouts: dict[str, _Layout] = {}
+        self._few_elements = 0.0
+        self._views: weakref.WeakKeyDictionary[Optimizer, tuple[list[int], list[Tensor]]] = weakref.WeakKeyDictionary()
+        """Views of the parameters, and where in memory these were. They keep nothing alive that the optimizer has let
+        go of for longer than a step."""
+
+    def pace(self) -> None:
+        """Decide of how large a model the norms of the gradients are computed whole between sampled windows."""
+        self._few_elements = NORM_BUDGET * self._watch.clock.typical_seconds / NORM_SECONDS
 
     def before(self, optimizer: Optimizer) -> Started | None:
         """An optimizer is about to step."""
-        if not self._watch.clock.measured or not may_measure():
+        if not may_measure():
             return None
         parameters = list(parameters_of(optimizer))
         layout = self._layout(optimizer, parameters)
         if not self._is_wanted(layout):
             return None
-        with reading():
-            found = [(layout.columns[place], readable(tensor)) for place, tensor in enumerate(parameters)]
-            weights = [sample(tensor) for _, tensor in found if tensor is not None]
-            if not weights:
-                return None
-            columns = [column for column, tensor in found if tensor is not None]
-            return Started(parameters, columns, joined(weights), [part.numel() for part in weights])
+        clock = self._watch.clock
+        follows = layout.window == clock.windows - 1
+        samples = self._known_views(optimizer, parameters)
+        if samples is None or clock.sampled or layout.restless or not follows or layout.ring is None:
+            with reading():
+                samples = samples or self._look_again(optimizer, layout, parameters)
+                if layout.ring is None or not samples:
+                    return None
+                if not layout.ring.begin(samples) and follows:
+                    layout.restless = True
+        layout.window = clock.windows
+        return Started(layout, parameters)
 
-    def after(self, optimizer: Optimizer, started: Started, used: Used | None) -> None:
-        """It has stepped, with the gradients `used`."""
-        if not may_measure():
-            return
-        layout = self._layouts[self._watch.objects.optimizer(optimizer)]
+    def after(self, optimizer: Optimizer, started: Started, used: Used | None) -> bool:
+        """It has stepped, with the gradients `used` if those were measured. True if `keep` is to be called."""
+        layout, parameters = started
+        if not may_measure() or layout.ring is None:
+            return False
         with reading():
-            tensors = [tensor for parameter in started.parameters if (tensor := readable(parameter)) is not None]
-            weights = [sample(tensor) for tensor in tensors]
-            if [part.numel() for part in weights] != started.lengths:
-                return  # somebody replaced them in between
-            gradients = [
-                (layout.columns[place], sample(gradient))
-                for place, parameter in enumerate(started.parameters)
-                if (gradient := readable(parameter.grad)) is not None and gradient.numel()
-            ]
-            self._tell(optimizer, started, tensors, weights, gradients, used)
+            weights = self._known_views(optimizer, parameters)
+            if weights is None:
+                whole = [readable(parameters[place]) for place in layout.places]
+                weights = _samples([tensor for tensor in whole if tensor is not None])
+            if not layout.ring.fits(weights):
+                layout.window = -2
+                return False  # somebody replaced them in between
+            numbers, gradients = self._read_gradients(layout, parameters)
+            fitting = all(part.numel() == layout.lengths[n] for n, part in zip(numbers, gradients, strict=True))
+            owners = None if len(numbers) == len(layout.places) else numbers
+            layout.ring.end(weights, gradients if fitting else (), owners if fitting else ())
+            # A sparse gradient, for one, holds other elements than the weight.
+            odd = [] if fitting else [(n, _figures_of(part)) for n, part in zip(numbers, gradients, strict=True)]
+            row = Row(numbers if fitting else (), self._exact(layout, parameters, used), odd)
+            layout.steps.append(_Step(self._watch.clock.steps, row))
             if self._watch.clock.windows >= layout.next_histogram:
                 layout.next_histogram = _next_of_1_2_5(self._watch.clock.windows)
-                self._tell_histograms(optimizer, "weights", started.columns, weights)
-                columns, samples = [column for column, _ in gradients], [part for _, part in gradients]
-                self._tell_histograms(optimizer, "gradients", columns, samples)
+                self._tell_histograms(layout, "weights", layout.places, weights)
+                self._tell_histograms(layout, "gradients", [layout.places[number] for number in numbers], gradients)
+        return True
 
-    def _tell(
-        self,
-        optimizer: Optimizer,
-        started: Started,
-        tensors: list[Tensor],
-        weights: list[Tensor],
-        gradients: list[tuple[int, Tensor]],
-        used: Used | None,
-    ) -> None:
-        watch = self._watch
-        label = watch.objects.optimizer(optimizer)
-        numbers = _numbers(started, weights, [part for _, part in gradients], used)
-        sizes = [tensor.numel() / max(1, part.numel()) for tensor, part in zip(tensors, weights, strict=True)]
-        lengths = dict(zip(started.columns, started.lengths, strict=True))
-        # Of a sparse gradient other elements were read than of the weight.
-        places = [(column, part.numel(), part.numel() == lengths.get(column)) for column, part in gradients]
-        norms = _norm_columns(self._layouts[label], used)
-        table = partial(_table, len(started.parameters), started.columns, sizes, places, norms)
-        columns = watch.scalars.parts_later(numbers, table, len(_GAUGES))
-        gauges = dict(zip(_GAUGES, columns, strict=True))
-        watch.tell(TensorGauges(step=watch.clock.steps, optimizer=label, **gauges))
+    def _known_views(self, optimizer: Optimizer, parameters: list[Tensor]) -> list[Tensor] | None:
+        known = self._views.get(optimizer)
+        if known is None or [parameter.data_ptr() for parameter in parameters] != known[0]:
+            return None
+        return known[1]
 
-    def _tell_histograms(self, optimizer: Optimizer, of: str, columns: list[int], samples: list[Tensor]) -> None:
+    def _look_again(self, optimizer: Optimizer, layout: _Layout, parameters: list[Tensor]) -> list[Tensor]:
+        """Samples of the parameters that can be read."""
+        whole = [(place, readable(parameter)) for place, parameter in enumerate(parameters)]
+        found = [(place, tensor) for place, tensor in whole if tensor is not None and tensor.numel()]
+        places, tensors = [place for place, _ in found], [tensor for _, tensor in found]
+        samples = _samples(tensors)
+        if samples and (layout.ring is None or layout.places != places or not layout.ring.fits(samples)):
+            self._flush(layout)
+            layout.describe(places, tensors, samples)
+        self._views.pop(optimizer, None)
+        if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
+            kept = [part.data if isinstance(part, nn.Parameter) else part for part in samples]
+            self._views[optimizer] = ([parameter.data_ptr() for parameter in parameters], kept)
+        return samples
+
+    def keep(self, gauges: Gauges, now: bool) -> None:
+        """What is to be told of the step that was just measured: at once, or with the steps that follow."""
+        for layout in self._layouts.values():
+            if layout.steps and layout.label == gauges.optimizer:
+                layout.steps[-1].gauges = gauges
+                if now or layout.ring is None or layout.ring.is_full:
+                    self._flush(layout)
+
+    def flush(self) -> None:
+        """Tell of all steps that have not been told."""
+        for layout in self._layouts.values():
+            if layout.steps and may_measure():
+                self._flush(layout)
+
+    def _read_gradients(self, layout: _Layout, parameters: list[Tensor]) -> tuple[list[int], list[Tensor]]:
+        """Samples of the gradients there are, and whose they are."""
+        numbers, wholes = [], []
+        for number, place in enumerate(layout.places):
+            gradient = readable(parameters[place].grad)
+            if gradient is not None and gradient.numel():
+                numbers.append(number)
+                wholes.append(gradient)
+        return numbers, _samples(wholes, len(layout.places))
+
+    def _exact(self, layout: _Layout, parameters: list[Tensor], used: Used | None) -> tuple[list[int], Tensor] | None:
+        """The norms of the whole gradients, if they are known or cost next to nothing."""
+        if used is not None:
+            numbers = {layout.keys[place]: number for number, place in enumerate(layout.places)}
+            return [numbers.get(key, -1) for key in used.gradients], used.norms
+        if layout.elements > self._few_elements:
+            return None
+        whole = [(number, parameters[place].grad) for number, place in enumerate(layout.places)]
+        plain = [(number, gradient) for number, gradient in whole if gradient is not None and is_plain(gradient)]
+        each = norms([gradient for _, gradient in plain])
+        return None if each is None else ([number for number, _ in plain], each)
+
+    def _flush(self, layout: _Layout) -> None:
+        steps, layout.steps = layout.steps, []
+        if not steps or layout.ring is None:
+            return
+        watch, width = self._watch, len(layout.keys)
+        columns = [layout.columns[place] for place in layout.places]
+        shape = Shape(columns, width, layout.lengths, layout.sizes, layout.halves)
+        with reading():
+            numbers = table(layout.ring.reduced(), shape, [step.row for step in steps])
+        made = watch.scalars.parts_later(numbers, partial(split, width, len(steps)), (len(GAUGES) + 1) * len(steps))
+        for step, start in zip(steps, range(0, len(made), len(GAUGES) + 1), strict=True):
+            told = dict(zip(GAUGES, made[start : start + len(GAUGES)], strict=True))
+            watch.tell(TensorGauges(step=step.number, optimizer=layout.label, **told))
+            if step.gauges is not None:
+                known = step.gauges.grad_norm is not None or not (step.row.places or step.row.odd)
+                norm = step.gauges.grad_norm if known else made[start + len(GAUGES)]
+                watch.tell(msgspec.structs.replace(step.gauges, grad_norm=norm))
+
+    def _tell_histograms(self, layout: _Layout, of: str, places: list[int], samples: list[Tensor]) -> None:
         watch = self._watch
+        columns = [layout.columns[place] for place in places]
         few = [(column, part) for column, part in zip(columns, samples, strict=True) if column < MOST_HISTOGRAMS]
         if not few:
             return
@@ -131,8 +243,7 @@ class TensorMeter:
             return tuple(counts)
 
         counts = watch.scalars.row_later(histograms([part for _, part in few]), by_column)
-        label = watch.objects.optimizer(optimizer)
-        watch.tell(Histograms(step=watch.clock.steps, of=of, optimizer=label, lowest=LOWEST, counts=counts))
+        watch.tell(Histograms(step=watch.clock.steps, of=of, optimizer=layout.label, lowest=LOWEST, counts=counts))
 
     def _is_wanted(self, layout: _Layout) -> bool:
         """Ever rarer for a model of very many tensors, so that the record stays within its budget."""
@@ -146,12 +257,13 @@ class TensorMeter:
         keys, known = tuple(map(id, parameters)), self._watch.order.count
         layout = self._layouts.get(label)
         if layout is None or layout.keys != keys or (layout.known != known and layout.measured < 3):
-            fresh = _Layout(keys, [], known)
+            fresh = _Layout(label, keys, known)
             if layout is not None:
+                self._flush(layout)
                 fresh.measured, fresh.bytes, fresh.next_histogram = layout.measured, layout.bytes, layout.next_histogram
             fresh.columns = self._name(label, optimizer, parameters)
             if len(self._layouts) >= _MOST_LAYOUTS:
-                del self._layouts[next(iter(self._layouts))]
+                self._flush(self._layouts.pop(next(iter(self._layouts))))
             layout = self._layouts[label] = fresh
         return layout
 
@@ -196,63 +308,17 @@ class TensorMeter:
         return found
 
 
-def _numbers(started: Started, weights: list[Tensor], gradients: list[Tensor], used: Used | None) -> Tensor:
-    """Everything that must be read, in one row: two norms per weight, two figures per gradient, how many elements
-    moved, the exact norms of the gradients."""
-    before = started.weights
-    change = joined(weights) - before
-    found = [*_norms(before, started.lengths), *_norms(change, started.lengths)]
-    if gradients:
-        sizes, lengths = joined(gradients).abs(), [part.numel() for part in gradients]
-        found += torch._foreach_max(torch.split(sizes, lengths))
-        found += _norms(sizes, lengths, 0)
-    if any(part.dtype in HALVES for part in weights):
-        found += _norms(change, started.lengths, 0)
-    row = torch.stack(found)
-    return row if used is None else torch.cat([row, used.norms.to(row)])
+def _samples(tensors: list[Tensor], count: int | None = None) -> list[Tensor]:
+    """So large that those of all `count` tensors together stay small."""
+    blocks = max(_FEWEST_BLOCKS, min(BLOCKS, _MOST_SAMPLED // (WIDTH * max(1, count or len(tensors)))))
+    return [sample(tensor, blocks) for tensor in tensors]
 
 
-def _norms(values: Tensor, lengths: list[int], order: float = 2) -> tuple[Tensor, ...]:
-    return tuple(torch._foreach_norm(torch.split(values, lengths), order))
-
-
-def _table(
-    width: int,
-    columns: list[int],
-    sizes: list[float],
-    gradients: list[tuple[int, int, bool]],
-    norms: list[tuple[int, int]],
-    numbers: tuple[float, ...],
-) -> tuple[tuple[float | None, ...], ...]:
-    """The gauges in the order of `TensorGauges`, from the row of `_numbers`; None where nothing was measured."""
-    table = [[math.nan] * width for _ in _GAUGES]
-    row = iter(numbers)
-    count, grads = len(columns), len(gradients)
-    before, change = list(islice(row, count)), list(islice(row, count))
-    for column, size, weight, moved in zip(columns, sizes, before, change, strict=True):
-        table[3][column] = weight * math.sqrt(size)
-        table[4][column] = moved / weight if weight else math.nan
-    largest, filled = list(islice(row, grads)), list(islice(row, grads))
-    for (column, size, _), high, present in zip(gradients, largest, filled, strict=True):
-        table[1][column], table[2][column] = high, 1 - present / size
-    rest = list(row)
-    if len(rest) > len(norms):
-        moved_by_column = dict(zip(columns, rest, strict=False))
-        for (column, _, comparable), present in zip(gradients, filled, strict=True):
-            if present and comparable and column in moved_by_column:
-                table[5][column] = max(0.0, 1 - moved_by_column[column] / present)
-        rest = rest[count:]
-    for column, place in norms:
-        table[0][column] = rest[place]
-    return tuple(short(row) for row in table)
-
-
-def _norm_columns(layout: _Layout, used: Used | None) -> list[tuple[int, int]]:
-    """Which of the exact norms of gradients goes into which column."""
-    if used is None:
-        return []
-    known = [(layout.columns[place], used.gradients.get(key)) for place, key in enumerate(layout.keys)]
-    return [(column, found[1]) for column, found in known if found is not None]
+def _figures_of(gradient: Tensor) -> Tensor:
+    """Norm, largest element and share of zeros."""
+    values = gradient.float()
+    zero = (values == 0).float().mean()
+    return torch.stack([torch.linalg.vector_norm(values), values.abs().max(), zero])
 
 
 def _next_of_1_2_5(number: int) -> int:

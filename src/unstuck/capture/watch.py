@@ -32,6 +32,8 @@ class Watch:
         self.places = places
         self.clock = clock or Clock()
         self.when_sampling_changes: Callable[[bool], None] = lambda sampled: None
+        self.flush: Callable[[], None] = lambda: None
+        """Tell what has been measured and kept so far."""
         self.after_window: Callable[[], None] = lambda: None
         """Called between two steps, when everything about the window has been told."""
         self._was = (True, True)

@@ -1,0 +1,77 @@
+"""Makes gauges of what a ring of samples was reduced to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unstuck.capture.samples import short
+
+GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
+
+
+class Shape(NamedTuple):
+    """What is the same for all steps: of each tensor its column, the length of its sample and how many times larger
+    it is."""
+
+    columns: list[int]
+    width: int
+    lengths: list[int]
+    sizes: list[float]
+    halves: bool
+
+
+class Row(NamedTuple):
+    """The gradients of one step: which of the tensors have one in the ring, and what else is known of some of them."""
+
+    places: Sequence[int]
+    exact: tuple[list[int], Tensor] | None
+    """Norms of whole gradients, and whose they are."""
+    odd: Sequence[tuple[int, Tensor]]
+    """Norm, largest element and share of zeros of those that were not put into the ring."""
+
+
+def table(figures: Tensor, shape: Shape, rows: Sequence[Row]) -> Tensor:
+    """All `GAUGES` of every row, column by column, followed by the norm of all gradients of each row. NaN where
+    nothing was measured."""
+    weight, change, norm, largest, present, moved = figures
+    lengths = figures.new_tensor(shape.lengths)[:, None]
+    roots = figures.new_tensor(shape.sizes).sqrt_()[:, None]
+    nothing = figures.new_full((), math.nan)
+    ratio = torch.where(weight > 0, change / weight, nothing)
+    unmoved = torch.where(present > 0, (1 - moved / present).clamp_min(0), nothing) if shape.halves else nothing
+    made = [norm * roots, largest, 1 - present / lengths, weight * roots, ratio, unmoved.expand_as(weight)]
+    whole = torch.stack(made)
+    for number, row in enumerate(rows):
+        _correct(whole[:, :, number], row)
+    placed = figures.new_full((len(GAUGES), shape.width, len(rows)), math.nan)
+    placed[:, shape.columns] = whole
+    totals = placed[0].square().nansum(0).sqrt()
+    return torch.cat([placed.permute(2, 0, 1).reshape(-1), totals])
+
+
+def _correct(own: Tensor, row: Row) -> None:
+    """Where the ring holds nothing of this step, or better is known."""
+    if len(row.places) < own.shape[1]:
+        absent = sorted(set(range(own.shape[1])) - set(row.places))
+        own[:3, absent] = math.nan
+        own[5, absent] = math.nan
+    for place, figures in row.odd:
+        own[:3, place] = figures.to(own)
+    if row.exact is not None:
+        known = [(place, number) for number, place in enumerate(row.exact[0]) if place >= 0]
+        own[0, [place for place, _ in known]] = row.exact[1].to(own)[[number for _, number in known]]
+
+
+def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:
+    """Row by row, the columns of all `GAUGES` and the norm of all gradients."""
+    made: list[Any] = []
+    for row in range(rows):
+        start = row * len(GAUGES) * width
+        made += [short(numbers[start + gauge * width : start + (gauge + 1) * width]) for gauge in range(len(GAUGES))]
+        made.append(numbers[rows * len(GAUGES) * width + row])
+    return made
