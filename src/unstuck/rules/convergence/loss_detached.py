@@ -10,6 +10,7 @@ from unstuck.events import (
     Crash,
     Event,
     Forward,
+    InputFact,
     LossCall,
     ModelSeen,
     OptimizerStep,
@@ -64,6 +65,8 @@ BY_CHANCE = pattern(r"(?i)expert|moe|branch")
 NO_GRAPH = "element 0 of tensors does not require grad"
 REPEATED = 10
 STEADY = 3
+NUMBERS = {"float": "plain number", "int": "plain number", "ndarray": "numpy array", "float32": "number of numpy"}
+"""What item(), float() and numpy() give."""
 
 
 @rule.in_source
@@ -168,6 +171,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     if crash is not None and NO_GRAPH in crash.message and _something_trains(record):
         yield _explained(events, crash)
         return
+    if crash is not None and (number := _number(crash)) is not None:
+        yield _plain_number(events, crash, number)
+        return
     leaves = [event for event in events if isinstance(event, Backward) and event.leaf]
     empty = _empty_steps_after_backward(events)
     if len(leaves) >= STEADY and empty >= STEADY:
@@ -261,6 +267,26 @@ def _explained(events: Sequence[Event], crash: Crash) -> Finding:
         place=place,
         related=related,
         evidence=evidence,
+    )
+
+
+def _number(crash: Crash) -> InputFact | None:
+    """What backward() is asked of, if it is a number or an array."""
+    asked = next((fact for fact in crash.inputs if fact.name == "self" and fact.kind in NUMBERS), None)
+    return asked if not crash.raised and "has no attribute 'backward'" in crash.message else None
+
+
+def _plain_number(events: Sequence[Event], crash: Crash, number: InputFact) -> Finding:
+    loss = _last(_since_last_backward(events), LossCall)
+    return rule.finding(
+        Witness.RUN,
+        f"backward() is asked of `{crash.names.get('self', 'loss')}`, which is a {NUMBERS[number.kind]} and no tensor.",
+        cause=_upper(CAUSE),
+        fix="Call backward() on the tensor that the loss function returned; use item(), float() and numpy() only on "
+        "the copy that is logged.",
+        subject=Subject("loss", f"backward at {crash.place}"),
+        place=crash.place,
+        related=[loss.place if loss else None],
     )
 
 
