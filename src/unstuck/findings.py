@@ -59,7 +59,7 @@ SHOWN_BY = {
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What a finding is about. `kind`: parameter, module, call, optimizer, loss or loop."""
+    """What a finding is about. `kind`: parameter, module, call, optimizer, loss, target or loop."""
 
     kind: str
     name: str
@@ -194,6 +194,8 @@ def _order(finding: Finding) -> tuple[object, ...]:
 def _same_matter(one: Finding, other: Finding) -> bool:
     if one.witness is other.witness:
         return one.place == other.place and one.subject == other.subject
+    if (one.subject.kind == "target") != (other.subject.kind == "target"):
+        return False  # a loss is given two things on one line, and each may be wrong in its own way
     shared_lines = {place.key for place in one.places} & {place.key for place in other.places}
     return bool(shared_lines) or one.subject == other.subject
 

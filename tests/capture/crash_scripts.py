@@ -752,6 +752,16 @@ EXPLAINED = (
         """,
     ),
     Explained(
+        "classes -1 and 1, behind a sigmoid that is right",
+        "O13",
+        ("`y` from -1 to 1", "`(y + 1) / 2`"),
+        """
+        y = (torch.arange(8) % 2).float() * 2 - 1
+        out = torch.sigmoid(nn.Linear(4, 1)(torch.randn(8, 4)).squeeze(-1))
+        loss = F.binary_cross_entropy(out, y)  # here
+        """,
+    ),
+    Explained(
         "NaN for a loss of probabilities",
         "G10",
         ("12.5 % of the prediction", "`x` holds such values already"),

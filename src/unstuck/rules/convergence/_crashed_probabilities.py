@@ -31,7 +31,7 @@ def explain(record: Record, rule: Rule) -> Iterator[Finding]:
             said.message,
             cause=said.cause,
             fix=said.fix,
-            subject=Subject("call", f"{LOSS} at {crash.place}"),
+            subject=Subject("target" if name == "target" else "call", f"{LOSS} at {crash.place}"),
             place=crash.place,
             evidence=evidence_of(crash, "input", "target"),
         )

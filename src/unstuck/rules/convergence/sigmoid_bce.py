@@ -142,7 +142,7 @@ def _impossible_target(witness: Witness, calls: Sequence[LossCall], span: tuple[
         f"{first.loss} is given targets from {span[0]:.4g} to {span[1]:.4g}, which are no probabilities.",
         cause="With a target outside 0 to 1 binary cross entropy has no minimum: it falls without end.",
         fix="Bring the targets into 0 to 1 (for images: no Normalize before the loss), or use mse_loss.",
-        subject=Subject("loss", first.loss),
+        subject=Subject("target", first.loss),
         place=first.place,
         evidence=[Evidence("calls seen", len(calls)), Evidence("target range", f"{span[0]:.4g} to {span[1]:.4g}")],
         severity=Severity.ERROR,
