@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
 from unstuck.cli.runs import new_run_folder, report_on, runs_by_age
+from unstuck.cli.survivor import leave_behind
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -144,6 +145,8 @@ def _launch(
     folder, moved = new_run_folder(split.target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
+    if not options.quiet:
+        leave_behind(lambda: _report_if_killed(folder, options, stream))
     try:
         code = launch(
             split.target,
@@ -212,6 +215,16 @@ def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int
         print(common.apology(error), file=stream)
         return code
     return code or ours
+
+
+def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO) -> None:
+    """What has told its end has been reported on, and what trained nothing has nothing to tell."""
+    from unstuck.judge import TRAINING
+    from unstuck.record import RecordError, has_ended, read
+
+    with contextlib.suppress(RecordError, OSError):
+        if not has_ended(folder) and any(read(folder).of(*TRAINING)):
+            _report(folder, options, stream, 0)
 
 
 def _has_begun(folder: Path) -> bool:
