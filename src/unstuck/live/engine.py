@@ -17,7 +17,7 @@ from unstuck.capture.places import Places
 from unstuck.capture.story import Story
 from unstuck.live.monitor import Monitor, matter
 from unstuck.live.series import Row, optimizers_of, rows
-from unstuck.record import Record, Writer, read
+from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Engine:
         name = options.name or self.script or "notebook"
         self.path, moved = _place_for(options.record, name)
         self._writer = Writer(self.path)
+        if options.record is not None and self._writer.warning:
+            raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._tell, options.stop_on)
         self._session = Session(self._writer, every=options.every, listener=self._monitor)
         self._story = Story(self._writer, self._session)
