@@ -465,3 +465,13 @@ def test_watches_in_each_other_both_see_that_graphs_are_kept() -> None:
             losses.append(loss)
     assert "M03" in codes(outer)
     assert "M03" in codes(inner)
+
+
+def test_an_optimizer_that_is_given_and_never_steps() -> None:
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with unstuck.watch(model, optimizer, print=False) as w:
+        for _ in range(20):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 3).backward()
+    assert codes(w)[:1] == ["O04"]

@@ -65,6 +65,9 @@ class Engine:
         arguments = tuple(sys.argv[1:]) if self.script else ()
         self._story.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
         self._session.install()
+        for thing in things:
+            if hasattr(thing, "param_groups"):
+                self._session.announce_optimizer(thing)
         self.ended = False
         self._say(moved)
 
