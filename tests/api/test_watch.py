@@ -475,3 +475,23 @@ def test_an_optimizer_that_is_given_and_never_steps() -> None:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 3).backward()
     assert codes(w)[:1] == ["O04"]
+
+
+def test_one_cause_seen_at_several_calls_is_one_finding() -> None:
+    model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs, targets = torch.randn(16, 8), torch.ones(16, 1)
+    loss_of = nn.BCEWithLogitsLoss()
+    with unstuck.watch(print=False) as w:
+        for _ in range(20):
+            first = loss_of(model(inputs), targets)
+            second = loss_of(model(-inputs), 1 - targets)
+            optimizer.zero_grad()
+            (first + second).backward()
+            optimizer.step()
+    found = [diagnosis for diagnosis in w.findings if diagnosis.lead.code == "O13"]
+    assert len(found) == 1
+    assert len({place.line for place in found[0].lead.places}) == 2
+    facts = [(item.name, item.value) for item in found[0].evidence]
+    assert ("places that show it", 2) in facts
+    assert [name for name, _ in facts].count("calls seen") == 1
