@@ -61,9 +61,9 @@ def main(arguments: Sequence[str]) -> int:
     from unstuck.capture.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        code, folder = _launch(split, options, stream, interrupts.program_ended)
+        code, folder, monitor = _launch(split, options, stream, interrupts.program_ended)
         with _back_in(home):
-            return _report(folder, options, stream, code)
+            return _report(folder, options, stream, code, monitor.announced)
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def _whole(word: str) -> int:
 
 def _launch(
     split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]
-) -> tuple[int, Path]:
+) -> tuple[int, Path, Monitor]:
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
@@ -147,6 +147,7 @@ def _launch(
         print(f"unstuck: {moved}", file=sys.stderr)
     if not options.quiet:
         leave_behind(lambda: _report_if_killed(folder, options, stream))
+    monitor = _monitor(folder, options, stream)
     try:
         code = launch(
             split.target,
@@ -156,10 +157,10 @@ def _launch(
             losses=options.loss,
             every=options.every,
             closely=closely,
-            listener=_monitor(folder, options, stream),
+            listener=monitor,
             when_ended=when_ended,
         )
-        return code, folder
+        return code, folder, monitor
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise common.Stop(str(error)) from None
@@ -187,8 +188,7 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
     from unstuck.live.monitor import Monitor
     from unstuck.record.store import record_file
 
-    # A report for programs that goes to the same stream must stay alone there.
-    is_silent = options.quiet or (options.format != "text" and not options.output)
+    is_silent = _is_silent(options)
 
     def tell(diagnosis: Diagnosis) -> None:
         from unstuck.live.announce import announce
@@ -199,10 +199,22 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
     return Monitor(record_file(folder), tell, options.stop_on)
 
 
-def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int) -> int:
+def _is_silent(options: argparse.Namespace) -> bool:
+    """A report for programs that goes to the same stream must stay alone there."""
+    return bool(options.quiet or (options.format != "text" and not options.output))
+
+
+def _report(
+    folder: Path,
+    options: argparse.Namespace,
+    stream: TextIO,
+    code: int,
+    announced: Sequence[tuple[Diagnosis, int]] = (),
+) -> int:
     """Report on the run. Whatever goes wrong here, the script's own failure stays the exit code."""
     try:
-        ours = report_on(folder, "run", options, None if options.quiet else stream)
+        heard = announced if not _is_silent(options) else ()
+        ours = report_on(folder, "run", options, None if options.quiet else stream, heard)
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
     except common.Stop as stop:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from unstuck.cli import common
 from unstuck.live.outcome import result_of
 from unstuck.record import RecordError, read
 from unstuck.record.runs import FOLDER, new_run_folder as new_run_folder, run_folders
+
+if TYPE_CHECKING:
+    from unstuck.findings import Diagnosis
 
 
 def latest_run() -> Path:
@@ -27,12 +31,26 @@ def runs_by_age() -> list[Path]:
     )
 
 
-def report_on(path: Path, command: str, options: argparse.Namespace, stream: TextIO | None) -> int:
-    """Judge the record at `path`, publish the report, and return the exit code."""
+def report_on(
+    path: Path,
+    command: str,
+    options: argparse.Namespace,
+    stream: TextIO | None,
+    announced: Sequence[tuple[Diagnosis, int]] = (),
+) -> int:
+    """Judge the record at `path`, publish the report, and return the exit code.
+
+    What was announced during the run and is judged otherwise now is taken back.
+    """
     try:
         record = read(path)
     except RecordError as error:
         raise common.Stop(str(error)) from None
     result = result_of(record, path, command)
     common.publish(result, options, stream)
+    if announced and stream is not None:
+        from unstuck.live.announce import taken_back
+
+        for sentence in taken_back(announced, result.verdict.diagnoses):
+            print(f"unstuck: {sentence}", file=stream)
     return common.exit_code(result.verdict, options.fail_on)

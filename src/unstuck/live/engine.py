@@ -142,12 +142,15 @@ class Engine:
             if not any(matter(finding) in self._monitor.told for finding in diagnosis.findings):
                 self._call(diagnosis)
         if self._options.show:
+            from unstuck.live.announce import taken_back
             from unstuck.report import terminal, text
 
             stream = _stderr()
             if stream is not None:
                 terminal.show(text.render(self.result(), terminal.columns_of(stream)), stream)
                 stream.flush()
+                for sentence in taken_back(self._monitor.announced, self.result().verdict.diagnoses):
+                    self._say(sentence)
 
     def _tell(self, diagnosis: Diagnosis) -> None:
         """A finding was made while the run goes on."""
