@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
-from unstuck.cli.runs import new_run_folder, report_on, runs_by_age
+from unstuck.cli.runs import Afterwards, new_run_folder, report_on, runs_by_age
 from unstuck.cli.survivor import leave_behind
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
+    from unstuck.judge import Verdict
     from unstuck.live.monitor import Monitor
+    from unstuck.record import Record
 
 DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and say why it does not learn.
 
@@ -43,6 +45,28 @@ class Split(NamedTuple):
     as_module: bool
 
 
+class Ran(NamedTuple):
+    """A run that is over."""
+
+    code: int
+    folder: Path
+    monitor: Monitor
+    closely: int | None
+    """The step around which every module was looked at."""
+
+    def afterthoughts(self, record: Record, verdict: Verdict) -> Iterator[str]:
+        """What was announced and is judged otherwise now, and what was waited for in vain."""
+        from unstuck.events import NonFinite
+        from unstuck.live.announce import taken_back
+
+        yield from taken_back(self.monitor.announced, verdict.diagnoses)
+        if self.closely is not None and not any(record.of(NonFinite)):
+            yield (
+                f"--replay-nonfinite looked at every module around step {self.closely + 1}, and this time no value "
+                "became NaN or infinite. Fix the seeds, so that the script repeats itself."
+            )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the script under watch, then report."""
     split = split_arguments(arguments)
@@ -61,9 +85,9 @@ def main(arguments: Sequence[str]) -> int:
     from unstuck.capture.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        code, folder, monitor = _launch(split, options, stream, interrupts.program_ended)
+        ran = _launch(split, options, stream, interrupts.program_ended)
         with _back_in(home):
-            return _report(folder, options, stream, code, monitor.announced)
+            return _report(ran.folder, options, stream, ran.code, ran.afterthoughts)
 
 
 @contextlib.contextmanager
@@ -135,9 +159,7 @@ def _whole(word: str) -> int:
     return int(word)
 
 
-def _launch(
-    split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]
-) -> tuple[int, Path, Monitor]:
+def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]) -> Ran:
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
@@ -160,7 +182,7 @@ def _launch(
             listener=monitor,
             when_ended=when_ended,
         )
-        return code, folder, monitor
+        return Ran(code, folder, monitor, closely)
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise common.Stop(str(error)) from None
@@ -209,12 +231,12 @@ def _report(
     options: argparse.Namespace,
     stream: TextIO,
     code: int,
-    announced: Sequence[tuple[Diagnosis, int]] = (),
+    afterwards: Afterwards = lambda record, verdict: (),
 ) -> int:
     """Report on the run. Whatever goes wrong here, the script's own failure stays the exit code."""
     try:
-        heard = announced if not _is_silent(options) else ()
-        ours = report_on(folder, "run", options, None if options.quiet else stream, heard)
+        more = (afterwards,) if not _is_silent(options) else ()
+        ours = report_on(folder, "run", options, None if options.quiet else stream, *more)
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
     except common.Stop as stop:

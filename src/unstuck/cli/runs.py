@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from unstuck.cli import common
+from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
-from unstuck.record import RecordError, read
+from unstuck.record import Record, RecordError, read
 from unstuck.record.runs import FOLDER, new_run_folder as new_run_folder, run_folders
-
-if TYPE_CHECKING:
-    from unstuck.findings import Diagnosis
 
 
 def latest_run() -> Path:
@@ -31,26 +29,25 @@ def runs_by_age() -> list[Path]:
     )
 
 
+Afterwards = Callable[[Record, Verdict], Iterable[str]]
+"""Sentences to stand below a report."""
+
+
 def report_on(
     path: Path,
     command: str,
     options: argparse.Namespace,
     stream: TextIO | None,
-    announced: Sequence[tuple[Diagnosis, int]] = (),
+    afterwards: Afterwards = lambda record, verdict: (),
 ) -> int:
-    """Judge the record at `path`, publish the report, and return the exit code.
-
-    What was announced during the run and is judged otherwise now is taken back.
-    """
+    """Judge the record at `path`, publish the report, and return the exit code."""
     try:
         record = read(path)
     except RecordError as error:
         raise common.Stop(str(error)) from None
     result = result_of(record, path, command)
     common.publish(result, options, stream)
-    if announced and stream is not None:
-        from unstuck.live.announce import taken_back
-
-        for sentence in taken_back(announced, result.verdict.diagnoses):
+    if stream is not None:
+        for sentence in afterwards(record, result.verdict):
             print(f"unstuck: {sentence}", file=stream)
     return common.exit_code(result.verdict, options.fail_on)
