@@ -13,6 +13,7 @@ from unstuck.events import (
     InputFact,
     LossCall,
     ModelSeen,
+    OptimizerSeen,
     OptimizerStep,
     Place,
     Setup,
@@ -178,9 +179,40 @@ def in_run(record: Record) -> Iterator[Finding]:
     empty = _empty_steps_after_backward(events)
     if len(leaves) >= STEADY and empty >= STEADY:
         yield _hand_made(events, leaves, empty)
+    elif empty >= REPEATED and _holds_what_ran(record):
+        yield _without_any(events, empty)
     else:
         yield from _never_reached(record)
         yield from _cut_inside(record)
+
+
+def _holds_what_ran(record: Record) -> bool:
+    """Has the only optimizer the parameters of a model that ran, and never found a gradient on any of them?"""
+    steps, seen = list(record.of(OptimizerStep)), list(record.of(OptimizerSeen))
+    held = {fact.key for optimizer in seen for fact in optimizer.parameters if fact.trainable}
+    ran = {fact.key for model in record.of(ModelSeen) for fact in model.parameters}
+    alone = len({step.optimizer for step in steps}) == 1
+    return alone and bool(held) and held <= ran and all(step.with_grad == 0 for step in steps)
+
+
+def _without_any(events: Sequence[Event], empty: int) -> Finding:
+    """backward() runs to its end, and no step finds a gradient."""
+    backward, loss = _last(events, Backward), _last(events, LossCall)
+    held = max((event.parameters or 0 for event in events if isinstance(event, OptimizerStep)), default=0)
+    return rule.finding(
+        Witness.RUN,
+        f"In {empty} steps, each after a backward(), none of the {held} parameters of the optimizer had a gradient.",
+        cause=f"Between the model and the loss the graph is cut and begun anew: {CAUSE}",
+        fix="Give the loss the output of the model itself; remove torch.tensor(...), numpy(), tolist(), detach() and "
+        "requires_grad_(True) in between.",
+        subject=Subject("loss", f"backward at {backward.place if backward else None}"),
+        place=loss.place if loss else backward.place if backward else None,
+        related=[backward.place if backward else None],
+        evidence=[
+            Evidence("steps that found no gradient", empty),
+            Evidence("parameters with a gradient", f"0 of {held}"),
+        ],
+    )
 
 
 def _cut_inside(record: Record) -> Iterator[Finding]:
