@@ -2,12 +2,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from fakes import make_finding
 from hypothesis import given, strategies as st
 
 from unstuck.events import Place
-from unstuck.findings import Confidence, Edit, Evidence, Finding, Fix, Severity, Witness, merge, rank
+from unstuck.findings import (
+    Confidence,
+    Edit,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Subject,
+    Witness,
+    merge,
+    one_per_cause,
+    rank,
+)
 
 findings = st.builds(
     make_finding,
@@ -116,3 +129,21 @@ def test_severities_are_ordered() -> None:
     assert Severity.ERROR.at_least(Severity.WARNING)
     assert Severity.WARNING.at_least(Severity.WARNING)
     assert not Severity.ADVICE.at_least(Severity.WARNING)
+
+
+def test_what_a_run_says_in_the_same_words_is_said_once() -> None:
+    def seen(line: int, message: str, **more: object) -> Finding:
+        found = make_finding("O12", witness=Witness.RUN, line=line, message=message, **more)
+        return msgspec.structs.replace(found, subject=Subject("call", f"line {line}"))
+
+    ours = [seen(1, "31 % lost"), seen(2, "28.5 % lost"), seen(3, "nothing lost")]
+    found = one_per_cause(merge(ours))
+    assert [[finding.message for finding in diagnosis.findings] for diagnosis in found] == [
+        ["31 % lost", "28.5 % lost"],
+        ["nothing lost"],
+    ]
+    assert [place.line for place in found[0].lead.places] == [1, 2]
+    louder = [seen(1, "31 % lost"), seen(2, "28 % lost", severity=Severity.ADVICE)]
+    assert len(one_per_cause(merge(louder))) == 2
+    read = [*ours[:2], make_finding("O12", witness=Witness.SOURCE, line=1, subject="text")]
+    assert len(one_per_cause(merge(read))) == 2

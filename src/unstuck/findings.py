@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from unstuck.events import Place
+from unstuck.lazy import pattern
 
+_NUMBER = pattern(r"\d[\d.]*")
 FORMAT_VERSION = 1
 """Version of the JSON form described in docs/json.md."""
 
@@ -59,7 +61,7 @@ SHOWN_BY = {
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What a finding is about. `kind`: parameter, module, call, optimizer, loss or loop."""
+    """What a finding is about. `kind`: parameter, module, call, optimizer, loss, target or loop."""
 
     kind: str
     name: str
@@ -162,8 +164,13 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What all witnesses quote, each fact once."""
-        facts = {(item.name, str(item.value)): item for finding in self.findings for item in finding.evidence}
+        """What all witnesses quote, each fact once: what one of them has measured at several lines, at the first."""
+        facts: dict[tuple[str, str], Evidence] = {}
+        told: set[tuple[Witness, str]] = set()
+        for finding in self.findings:
+            fresh = [item for item in finding.evidence if (finding.witness, item.name) not in told]
+            told |= {(finding.witness, item.name) for item in fresh}
+            facts |= {(item.name, str(item.value)): item for item in fresh}
         return tuple(facts.values())
 
 
@@ -194,6 +201,8 @@ def _order(finding: Finding) -> tuple[object, ...]:
 def _same_matter(one: Finding, other: Finding) -> bool:
     if one.witness is other.witness:
         return one.place == other.place and one.subject == other.subject
+    if (one.subject.kind == "target") != (other.subject.kind == "target"):
+        return False  # a loss is given two things on one line, and each may be wrong in its own way
     shared_lines = {place.key for place in one.places} & {place.key for place in other.places}
     return bool(shared_lines) or one.subject == other.subject
 
@@ -213,6 +222,38 @@ def _other_lines(source: Finding, lead: Finding) -> tuple[Place, ...]:
     """One place per line: the source's where both name it, since text knows the columns."""
     by_line = {place.key: place for place in (*lead.places, *source.related)}
     return tuple(place for key, place in by_line.items() if source.place and key != source.place.key)
+
+
+def one_per_cause(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Unite what a run shows at several calls in the same words, but for the numbers in them: one model, many losses.
+
+    What the text has shown too knows the line to change, and stays apart.
+    """
+    by_cause: dict[tuple[object, ...], list[Diagnosis]] = {}
+    for diagnosis in diagnoses:
+        by_cause.setdefault(_cause(diagnosis), []).append(diagnosis)
+    return [_united(group) for group in by_cause.values()]
+
+
+def _cause(diagnosis: Diagnosis) -> tuple[object, ...]:
+    lead = diagnosis.lead
+    if diagnosis.witnesses != (Witness.RUN,) or lead.subject.kind != "call" or lead.place is None:
+        return (id(diagnosis),)
+    words = _NUMBER.sub("0", lead.message)
+    return (lead.code, diagnosis.severity, diagnosis.confidence, words, lead.cause, lead.fix.text)
+
+
+def _united(group: Sequence[Diagnosis]) -> Diagnosis:
+    first, others = group[0], group[1:]
+    if not others:
+        return first
+    places = dict.fromkeys([*first.lead.related, *(place for other in others for place in other.lead.places)])
+    related = tuple(place for place in places if place != first.lead.place)
+    lead = msgspec.structs.replace(
+        first.lead, related=related, evidence=(*first.lead.evidence, Evidence("places that show it", len(group)))
+    )
+    findings = tuple(finding for diagnosis in group for finding in diagnosis.findings if finding != first.lead)
+    return Diagnosis(lead=lead, findings=(lead, *findings))
 
 
 def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> list[Diagnosis]:

@@ -38,7 +38,7 @@ from unstuck.events import (
     TensorGauges,
     ZeroGrad,
 )
-from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, rank
+from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
 from unstuck.rule import Rule, all_rules
 from unstuck.trend import Trend, trend_of
 
@@ -131,7 +131,7 @@ def judge(
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
     everything = _once_each(merge(found))
     ignored = [diagnosis for diagnosis in everything if _is_ignored(diagnosis, known)]
-    merged = [diagnosis for diagnosis in everything if diagnosis not in ignored]
+    merged = one_per_cause(diagnosis for diagnosis in everything if diagnosis not in ignored)
     unconfirmed = [d for d in merged if record is not None and _may_be_contradicted(d, hearing.rules)]
     diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
     silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)

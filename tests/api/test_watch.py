@@ -401,3 +401,97 @@ def test_workers_that_read_the_program_again_watch_nothing(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "[2]\n")
     assert done.stderr.count("─── unstuck") == 1
     assert not list(tmp_path.glob(".unstuck/runs/*"))
+
+
+def test_a_step_as_a_whole_has_no_layers() -> None:
+    with unstuck.watch(print=False) as w:
+        train(5)
+    for gauge in ("loss", "seconds", "memory"):
+        with pytest.raises(ValueError, match=f"{gauge} is measured of a step as a whole and has no layers"):
+            w.series(gauge, layer="0.weight")
+    assert w.series("grad_norm", layer="0.weight")
+
+
+@pytest.mark.parametrize("gauge", ["update_ratio", "dead", "rms", "lr"])
+def test_an_unknown_layer_is_told_with_the_known_ones(gauge: str) -> None:
+    with unstuck.watch(print=False) as w:
+        train(5)
+    with pytest.raises(ValueError, match=r"layer 'fc1'; name one of .*0"):
+        w.series(gauge, layer="fc1")
+
+
+def test_before_anything_is_measured_a_layer_may_still_come() -> None:
+    with unstuck.watch(print=False) as w:
+        assert w.series("update_ratio", layer="fc1.weight") == []
+
+
+@pytest.mark.parametrize("place", ["notes.txt", "notes.txt/below", "old.jsonl"])
+def test_a_record_where_there_is_something_else_is_one_sentence(place: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "old.jsonl").write_text("mine")
+    with pytest.raises(RecordError) as refused:
+        unstuck.watch(record=tmp_path / place, print=False)
+    said = str(refused.value)
+    assert place in said
+    assert said.count(".\n") == 0
+    assert said.endswith((".", "record=."))
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not living()
+
+
+@pytest.mark.parametrize("place", ["", 3, b"bytes"])
+def test_what_names_no_place_is_one_sentence(place: object) -> None:
+    with pytest.raises(ValueError, match="record must name a new folder, not"):
+        unstuck.watch(record=place, print=False)  # type: ignore[arg-type]
+
+
+def test_a_record_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    with unstuck.watch(record=tmp_path / "runs" / "today" / "first", print=False) as w:
+        train(5)
+    assert read(tmp_path / "runs" / "today" / "first").ended
+    assert w.series("loss")
+
+
+def test_watches_in_each_other_both_see_that_graphs_are_kept() -> None:
+    losses = []
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with unstuck.watch(print=False) as outer, unstuck.watch(model, optimizer, print=False) as inner:
+        for _ in range(20):
+            loss = nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 3)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+    assert "M03" in codes(outer)
+    assert "M03" in codes(inner)
+
+
+def test_an_optimizer_that_is_given_and_never_steps() -> None:
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with unstuck.watch(model, optimizer, print=False) as w:
+        for _ in range(20):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 3).backward()
+    assert codes(w)[:1] == ["O04"]
+
+
+def test_one_cause_seen_at_several_calls_is_one_finding() -> None:
+    model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs, targets = torch.randn(16, 8), torch.ones(16, 1)
+    loss_of = nn.BCEWithLogitsLoss()
+    with unstuck.watch(print=False) as w:
+        for _ in range(20):
+            first = loss_of(model(inputs), targets)
+            second = loss_of(model(-inputs), 1 - targets)
+            optimizer.zero_grad()
+            (first + second).backward()
+            optimizer.step()
+    found = [diagnosis for diagnosis in w.findings if diagnosis.lead.code == "O13"]
+    assert len(found) == 1
+    assert len({place.line for place in found[0].lead.places}) == 2
+    facts = [(item.name, item.value) for item in found[0].evidence]
+    assert ("places that show it", 2) in facts
+    assert [name for name, _ in facts].count("calls seen") == 1

@@ -604,6 +604,253 @@ EXPLAINED = (
         x = torch.empty(2**50)  # here
         """,
     ),
+    Explained(
+        "a tuple for the loss",
+        "M19",
+        ("`out` is a tuple that holds 2 tensors", "cross_entropy", "`out[0]`", "(8, 3)"),
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x):
+                scores = self.fc(x)
+                return scores, scores.mean()
+
+        out = Net()(torch.randn(8, 4))
+        y = torch.zeros(8, dtype=torch.long)
+        loss = F.cross_entropy(out, y)  # here
+        """,
+    ),
+    Explained(
+        "a dict for the loss",
+        "M19",
+        ("`out` is a dict", "mse_loss", "`out['pose']`"),
+        """
+        out = {"pose": nn.Linear(4, 3)(torch.randn(8, 4)), "scale": torch.ones(())}
+        loss = nn.MSELoss()(out, torch.randn(8, 3))  # here
+        """,
+    ),
+    Explained(
+        "an object for the loss",
+        "M19",
+        ("an Output that holds 2 tensors", "`out.logits` or `out.hidden`"),
+        """
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Output:
+            logits: torch.Tensor
+            hidden: torch.Tensor
+
+        out = Output(torch.randn(8, 3), torch.randn(8, 4))
+        loss = nn.CrossEntropyLoss()(out, torch.zeros(8, dtype=torch.long))  # here
+        """,
+    ),
+    Explained(
+        "the state of a recurrent layer too",
+        "M19",
+        ("`h` is a tuple", "`fc` (Linear)", "`h[0]`"),
+        """
+        lstm, fc = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 2)
+        h = lstm(torch.randn(2, 5, 4))
+        out = fc(h)  # here
+        """,
+    ),
+    Explained(
+        "a recurrent layer in a Sequential",
+        "M19",
+        ("The input of `model[1]` (Linear) is a tuple", "`[0]`"),
+        """
+        model = nn.Sequential(nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 2))
+        out = model(torch.randn(2, 5, 4))  # here
+        """,
+    ),
+    Explained(
+        "a loss beside the scores",
+        "M19",
+        ("`loss` is a tuple", "`loss[0]`", "one number"),
+        """
+        scores = nn.Linear(4, 3)(torch.randn(8, 4))
+        loss = F.cross_entropy(scores, torch.zeros(8, dtype=torch.long)), scores
+        loss.backward()  # here
+        """,
+    ),
+    Explained(
+        "a forward without return",
+        "M19",
+        ("`model(x)` is None", "return"),
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x):
+                x = self.fc(x)
+
+        model, x, y = Net(), torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+        loss = F.cross_entropy(model(x), y)  # here
+        """,
+    ),
+    Explained(
+        "labels of numpy",
+        "M19",
+        ("`y` is an ndarray", "torch.from_numpy(y)"),
+        """
+        import numpy as np
+        y = np.zeros(8, dtype=np.int64)
+        loss = nn.CrossEntropyLoss()(nn.Linear(4, 3)(torch.randn(8, 4)), y)  # here
+        """,
+    ),
+    Explained(
+        "labels as words",
+        "M19",
+        ("`y` is a tuple of str", "Number the words"),
+        """
+        y = ("cat", "dog")
+        loss = nn.CrossEntropyLoss()(nn.Linear(4, 3)(torch.randn(2, 4)), y)  # here
+        """,
+    ),
+    Explained(
+        "a number for a target",
+        "M19",
+        ("`1.0` is a float", "torch.full_like(scores, 1.0)"),
+        """
+        scores = nn.Linear(4, 1)(torch.randn(8, 4))
+        loss = F.binary_cross_entropy_with_logits(scores, 1.0)  # here
+        """,
+    ),
+    Explained(
+        "backward of a number",
+        "O03",
+        ("`loss`", "plain number", "item()"),
+        """
+        model = nn.Linear(4, 1)
+        loss = model(torch.randn(8, 4)).mean().item()
+        loss.backward()  # here
+        """,
+    ),
+    Explained(
+        "raw scores for a loss of probabilities",
+        "O13",
+        ("`scores` from -", "no probabilities", "binary_cross_entropy_with_logits"),
+        """
+        y = (torch.arange(8) % 2).float()
+        scores = 5 * nn.Linear(4, 1)(torch.randn(8, 4)).squeeze(-1)
+        loss = nn.BCELoss()(scores, y)  # here
+        """,
+    ),
+    Explained(
+        "classes 1 and 2 for a binary loss",
+        "O13",
+        ("`y` from 1 to 2", "`y - 1`"),
+        """
+        y = (torch.arange(8) % 2).float() + 1
+        loss = F.binary_cross_entropy(torch.full((8,), 0.5, requires_grad=True), y)  # here
+        """,
+    ),
+    Explained(
+        "classes -1 and 1, behind a sigmoid that is right",
+        "O13",
+        ("`y` from -1 to 1", "`(y + 1) / 2`"),
+        """
+        y = (torch.arange(8) % 2).float() * 2 - 1
+        out = torch.sigmoid(nn.Linear(4, 1)(torch.randn(8, 4)).squeeze(-1))
+        loss = F.binary_cross_entropy(out, y)  # here
+        """,
+    ),
+    Explained(
+        "NaN for a loss of probabilities",
+        "G10",
+        ("12.5 % of the prediction", "`x` holds such values already"),
+        """
+        model, y = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), torch.ones(8, 1)
+        x = torch.randn(8, 4)
+        x[3, 2] = float("nan")
+        loss = nn.BCELoss()(model(x), y)  # here
+        """,
+    ),
+    Explained(
+        "an index with an axis too few",
+        "M18",
+        ("`actions` of shape (8,)", "`q` of shape (8, 2)", "`actions.unsqueeze(1)`", "`.squeeze(1)`"),
+        """
+        q, actions = nn.Linear(4, 2)(torch.randn(8, 4)), torch.zeros(8, dtype=torch.long)
+        picked = q.gather(1, actions)  # here
+        """,
+    ),
+    Explained(
+        "one-hot by scatter",
+        "M18",
+        ("`labels` of shape (8,)", "`labels.unsqueeze(1)`", "one_hot"),
+        """
+        labels = torch.zeros(8, dtype=torch.long)
+        rows = torch.zeros(8, 3).scatter_(1, labels, 1.0)  # here
+        """,
+    ),
+    Explained(
+        "an index of floats",
+        "M19",
+        ("`actions`", "float32", "`actions.long()`"),
+        """
+        q, actions = nn.Linear(4, 2)(torch.randn(8, 4)), torch.zeros(8, 1)
+        picked = q.gather(1, actions)  # here
+        """,
+    ),
+    Explained(
+        "a view of what has no name",
+        "M18",
+        ("14400 numbers, 1800 for each of 8", "in_features=1800"),
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(1, 8, 3)
+
+            def forward(self, x):
+                return F.max_pool2d(self.conv(x), 2).view(-1, 8 * 13 * 13)  # here
+
+        Net()(torch.randn(8, 1, 32, 32))
+        """,
+    ),
+    Explained(
+        "a batch size written down",
+        "M18",
+        ("32 is not the size of this batch, 4", "`x.reshape(x.shape[0], -1)`"),
+        """
+        for x in torch.randn(100, 3, 3).split(32):
+            x = x.view(32, -1)  # here
+        """,
+    ),
+    Explained(
+        "a decoder with too few numbers",
+        "M18",
+        ("(16, 3, 3) holds 144 numbers", "144 outputs"),
+        """
+        x = nn.Linear(8, 100)(torch.randn(4, 8))
+        x = x.view(-1, 16, 3, 3)  # here
+        """,
+    ),
+    Explained(
+        "a view of what was transposed",
+        "M18",
+        ("`x` of shape (8, 5, 4)", "reshape"),
+        """
+        x = torch.randn(8, 4, 5).transpose(1, 2)
+        x = x.view(8, -1)  # here
+        """,
+    ),
+    Explained(
+        "a flatten that takes the batch too",
+        "M18",
+        ("8 samples of 144 features stand in one row", "flatten(1)"),
+        """
+        fc, x = nn.Linear(144, 3), torch.randn(8, 4, 6, 6)
+        out = fc(x.flatten())  # here
+        """,
+    ),
 )
 
 UNRELATED = {
@@ -626,6 +873,9 @@ UNRELATED = {
     "a name that is not there": "model = nn.Linear(3, 2)\nmodle(torch.randn(2, 3))",
     "no module of that name": "import no_such_module_anywhere",
     "numpy of a tensor that requires grad": "out = nn.Linear(3, 2)(torch.randn(2, 3))\nout.numpy()",
+    "an image that is not there": "image = None\nprint(image.shape)",
+    "the mean of a list": "losses = [0.5, 0.25]\nprint(losses.mean())",
+    "a method that dicts do not have": "config = {'size': 3}\nconfig.size()",
     "an exception of the program around torch's": (
         "x = torch.randn(2, 3)\n"
         "try:\n"

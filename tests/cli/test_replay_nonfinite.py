@@ -71,3 +71,12 @@ def test_there_must_be_a_run_that_broke(folder):
     code, output = run(folder, "--replay-nonfinite")
     assert code == 2
     assert "met no NaN or infinity" in output
+
+
+def test_a_replay_that_meets_nothing_says_so(folder):
+    assert "--replay-nonfinite looked" not in run(folder)[1]
+    (folder / "train.py").write_text(SCRIPT.replace("step == 133", "step < 0"))
+    code, output = run(folder, "--replay-nonfinite")
+    assert code == 0
+    assert output.count("--replay-nonfinite looked at every module around step 134, and this time no value") == 1
+    assert "--replay-nonfinite looked" not in run(folder, "--quiet")[1]

@@ -54,7 +54,7 @@ def test_a_killed_run_is_reported_as_far_as_it_went(capsys: pytest.CaptureFixtur
         file.write(b'{"event":"gau')
     assert cli.main(["report", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "run.py left no end on record after 1 optimizer step." in shown
+    assert "run.py was killed, or left by os._exit(), after 1 optimizer step." in shown
     assert "Not checked  compiled model: not watched" in shown
     assert "the process ended without saying so" in shown
 

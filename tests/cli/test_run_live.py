@@ -11,11 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from fakes import make_finding
 
 from unstuck import cli
-from unstuck.events import Gauges, OptimizerStep
+from unstuck.events import Gauges, OptimizerStep, RunStarted
+from unstuck.findings import Diagnosis, Severity, Witness, merge
+from unstuck.judge import Verdict
 from unstuck.live import monitor
-from unstuck.record import read
+from unstuck.live.announce import taken_back
+from unstuck.record import Writer, read
 from unstuck.record.runs import new_run_folder, run_folders
 
 SLOW = """\
@@ -191,3 +195,36 @@ def test_a_record_that_had_to_go_elsewhere_is_found_again(
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert cli.main(["report"]) == 2
+
+
+def test_an_error_that_the_whole_run_judges_otherwise_is_taken_back() -> None:
+    def found(severity: Severity, code: str = "M14") -> Diagnosis:
+        (diagnosis,) = merge([make_finding(code, witness=Witness.RUN, severity=severity)])
+        return diagnosis
+
+    loud, quiet = found(Severity.ERROR), found(Severity.WARNING)
+    assert list(taken_back([(loud, 30)], [loud])) == []
+    assert list(taken_back([(quiet, 30)], [])) == []  # only errors are announced
+    (changed,) = taken_back([(loud, 30)], [found(Severity.ERROR, "O12"), quiet])
+    assert changed.startswith("M14 some-rule was announced as an error after 30 steps. Over the whole run it is a warn")
+    (gone,) = taken_back([(loud, 30)], [])
+    assert "it is not found any more, because what came later counts too." in gone
+
+
+def test_two_judgements_must_be_equally_loud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that has just jumped is an error, and a moment later perhaps a warning."""
+    said: list[Severity] = []
+    watched = monitor.Monitor(tmp_path / "run.jsonl", lambda diagnosis: said.append(diagnosis.severity))
+    Writer(tmp_path / "run.jsonl")(RunStarted(script="train.py"))
+    severities = [Severity.ERROR, Severity.WARNING, Severity.ERROR, Severity.ERROR]
+
+    def judged(**_: object) -> Verdict:
+        return Verdict(diagnoses=tuple(merge([make_finding("M14", witness=Witness.RUN, severity=severities[0])])))
+
+    monkeypatch.setattr("unstuck.judge.judge", judged)
+    while severities:
+        watched._look()
+        assert len(said) == (len(severities) == 1)
+        del severities[0]
+    assert said == [Severity.ERROR]
+    assert [steps for _, steps in watched.announced] == [0]

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_MISSING = object()
+MISSING = object()
+"""Stands for no value."""
 _LONGEST = 100
 _LONGEST_NAME = 40
 
@@ -28,16 +29,29 @@ class FailingLine:
     def called(self) -> str:
         """What is called, as the user writes it, without `self.`."""
         call = self._call()
-        text = ast.unparse(call.func).removeprefix("self.") if call is not None else ""
-        return text if len(text) <= _LONGEST_NAME else ""
+        return _short(call.func, without="self.") if call is not None else ""
 
     def argument(self, position: int) -> str:
         """The text of a positional argument."""
+        return _short(self._argument(position))
+
+    def argument_value(self, position: int) -> Any:
+        """What a positional argument stands for; `MISSING` if only running code would tell."""
+        node = self._argument(position)
+        return self.value(node) if node is not None else MISSING
+
+    def name_of(self, value: Any) -> str:
+        """The argument that is this very value, as it is written."""
         call = self._call()
-        if call is None or len(call.args) <= position or any(isinstance(arg, ast.Starred) for arg in call.args):
-            return ""
-        text = ast.unparse(call.args[position])
-        return text if len(text) <= _LONGEST_NAME else ""
+        node = next((node for node in (call.args if call is not None else ()) if self.value(node) is value), None)
+        return _short(node)
+
+    def owner_of(self, method: str) -> tuple[str, Any] | None:
+        """What is asked for this method, and how it is written."""
+        for node in ast.walk(self._tree) if self._tree is not None else ():
+            if isinstance(node, ast.Attribute) and node.attr == method and self.value(node.value) is not MISSING:
+                return ast.unparse(node.value), self.value(node.value)
+        return None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors it names: `x`, `self.hidden`, `batch["label"]`."""
@@ -51,7 +65,7 @@ class FailingLine:
     def value(self, node: ast.AST) -> Any:
         """What a name, an attribute or an element stands for, without running any code of the program."""
         if isinstance(node, ast.Name):
-            return self._frame.f_locals.get(node.id, self._frame.f_globals.get(node.id, _MISSING))
+            return self._frame.f_locals.get(node.id, self._frame.f_globals.get(node.id, MISSING))
         if isinstance(node, ast.Attribute):
             return _attribute(self.value(node.value), node.attr)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -60,12 +74,23 @@ class FailingLine:
                 try:
                     return owner[node.slice.value]
                 except (LookupError, TypeError):
-                    return _MISSING
-        return _MISSING
+                    return MISSING
+        return MISSING
+
+    def _argument(self, position: int) -> ast.expr | None:
+        call = self._call()
+        if call is None or len(call.args) <= position or any(isinstance(arg, ast.Starred) for arg in call.args):
+            return None
+        return call.args[position]
 
     def _call(self) -> ast.Call | None:
         body = self._tree.body[0] if self._tree is not None and self._tree.body else None
         return body.value if isinstance(body, ast.Expr) and isinstance(body.value, ast.Call) else None
+
+
+def _short(node: ast.AST | None, without: str = "") -> str:
+    text = ast.unparse(node).removeprefix(without) if node is not None else ""
+    return text if len(text) <= _LONGEST_NAME else ""
 
 
 def attributes_of(thing: Any) -> dict[str, Any]:
@@ -83,7 +108,7 @@ def _attribute(owner: Any, name: str) -> Any:
         for part in ("_parameters", "_buffers", "_modules"):
             if name in held.get(part, ()):
                 return held[part][name]
-    return held.get(name, _MISSING)
+    return held.get(name, MISSING)
 
 
 def _text(entry: TracebackType) -> str:

@@ -15,7 +15,6 @@ from unstuck.events import GraphsKept
 FEWEST = 8
 """Graphs of so many steps in a row are no variable that happens to be around."""
 _MOST = 64
-_KEY = "unstuck.loss"
 
 
 class Token:
@@ -32,6 +31,8 @@ class KeptGraphs:
         self._graphs: deque[weakref.ref[Token]] = deque(maxlen=_MOST)
         self._window = -1
         self._next = FEWEST
+        self._key = f"unstuck.loss.{id(self)}"
+        """Another watch of the same program lays its own token beside ours."""
 
     def backward(self, loss: Tensor, retained: bool) -> None:
         """`backward()` begins, in a sampled window. Only the first of a window counts."""
@@ -42,7 +43,7 @@ class KeptGraphs:
         self._window = clock.windows
         token = Token()
         # A node outlives its Python object; what lies in its metadata does not outlive the node.
-        node.metadata[_KEY] = token
+        node.metadata[self._key] = token
         self._graphs.append(weakref.ref(token))
         alive = 0
         for graph in reversed(self._graphs):

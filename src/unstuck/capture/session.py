@@ -18,6 +18,8 @@ from unstuck.events import Event, Note
 from unstuck.record import Writer
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from unstuck.capture.attach import Attachment
     from unstuck.capture.clock import Clock
 
@@ -111,6 +113,11 @@ class Session:
             self._found.append((module, loss))
         else:
             self._attachment.watch_loss(module, loss.name)
+
+    def announce_optimizer(self, optimizer: Optimizer) -> None:
+        """Tell of an optimizer that was built before the watch began, in case it never steps."""
+        if self._attachment is not None:
+            self.guard.protect("an optimizer", self._attachment.watch.announce_optimizer)(optimizer)
 
     def remove(self) -> None:
         """End, and leave torch as it was."""

@@ -19,6 +19,7 @@ from unstuck.capture.failing_line import FailingLine, attributes_of
 from unstuck.capture.leftovers import backward_facts
 from unstuck.capture.loading import loading_facts
 from unstuck.capture.places import Places, chain_of, is_ours
+from unstuck.capture.stranger import common_kind, stranger, tensors_in
 from unstuck.capture.tensors import may_measure, reading
 from unstuck.events import InputFact
 
@@ -30,6 +31,8 @@ MOST_IDS = 64
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _ID_ARGUMENTS = {"cross_entropy": "target", "nll_loss": "target", "embedding": "input", "embedding_bag": "input"}
+_PROBABILITIES = "should be between 0 and 1"
+"""The one error that lies in the values of floats."""
 _SIZES = (
     "in_features out_features in_channels out_channels kernel_size groups num_embeddings embedding_dim num_features "
     "normalized_shape input_size hidden_size num_layers batch_first embed_dim training"
@@ -76,6 +79,7 @@ class _Wreck:
         inputs = self._inputs(frame, layer)
         variables = tuple(self._fact(name, value) for name, value in self._line.tensors())
         names = {self._given[id(value)]: name for name, value in self._line.tensors() if id(value) in self._given}
+        inputs += self._stranger(frame, layer, names)
         second = self._line.argument(1)
         if "target" not in names and second and self._calls_directly(function):
             names["target"] = second
@@ -112,10 +116,8 @@ class _Wreck:
 
     def _inputs(self, frame: FrameType | None, layer: nn.Module | None) -> tuple[InputFact, ...]:
         given: dict[str, InputFact] = {}
-        inside = [below for below in self._below if layer is not None and below.f_locals.get("self") is layer]
-        forward = next((below for below in inside if below.f_code.co_name == "forward"), None)
-        for source in (frame, forward):
-            for name, value in _arguments(source) if source is not None else ():
+        for source in self._calls(frame, layer):
+            for name, value in _arguments(source):
                 if name not in given and (_is_tensor(value) or _is_plain_value(value)):
                     given[name] = self._fact(name, value)
                     self._given.setdefault(id(value), name)
@@ -123,40 +125,68 @@ class _Wreck:
             given.setdefault(name, self._fact(name, value))
         return tuple(given.values())[:MOST_FACTS]
 
+    def _calls(self, frame: FrameType | None, layer: nn.Module | None) -> list[FrameType]:
+        """The function of torch that failed, and the forward of the layer."""
+        inside = [below for below in self._below if layer is not None and below.f_locals.get("self") is layer]
+        forward = next((below for below in inside if below.f_code.co_name == "forward"), None)
+        return [call for call in (frame, forward) if call is not None]
+
+    def _stranger(
+        self, frame: FrameType | None, layer: nn.Module | None, names: dict[str, str]
+    ) -> tuple[InputFact, ...]:
+        """What was taken for a tensor, by its class, and the tensors in it. Its name is added to the names."""
+        owners = (below.f_locals.get("self") for below in self._below)
+        first = next((owner for owner in owners if _is_module(owner)), None)
+        direct = self._below[:1] == [frame] or (layer is not None and first is layer)
+        found = stranger(self._message, self._line, self._calls(frame, layer), direct)
+        if found is None:
+            return ()
+        if found.written:
+            names[found.argument] = found.written
+        parts = [self._fact(found.argument + way, tensor) for way, tensor in tensors_in(found.value)]
+        kind, value = type(found.value).__name__, common_kind(found.value) or None
+        return (InputFact(found.argument, kind=kind, value=value), *parts)
+
     def _fact(self, name: str, value: Any) -> InputFact:
         if not _is_tensor(value):
             return InputFact(name, value=value if _is_plain_value(value) else str(value))
         if nn.parameter.is_lazy(value):
             return InputFact(name, kind=type(value).__name__)
         self._devices[name] = str(value.device)
-        low, high = self._ends(value)
+        low, high, broken = self._values(value)
         return InputFact(
             name,
             shape=tuple(value.shape),
             dtype=str(value.dtype).removeprefix("torch."),
             low=low,
             high=high,
+            broken=broken,
             requires_grad=value.requires_grad,
         )
 
     def _readable(self, tensor: Tensor) -> bool:
-        """May its values be read? Those of integers only: no cause that is known lies in the value of a float."""
+        """May its values be read? Those of floats only where the error is about them."""
         return (
             self._may_read
             and type(tensor) in (Tensor, nn.Parameter)
             and tensor.device.type == "cpu"
             and tensor.layout is torch.strided
-            and not tensor.is_floating_point()
+            and (not tensor.is_floating_point() or _PROBABILITIES in self._message)
             and not tensor.is_complex()
             and not tensor.is_quantized
             and 0 < tensor.numel() <= MOST_READ
         )
 
-    def _ends(self, tensor: Tensor) -> tuple[float | None, float | None]:
+    def _values(self, tensor: Tensor) -> tuple[float | None, float | None, float | None]:
+        """The ends of what is finite, and of floats the share that is not."""
         if not self._readable(tensor):
-            return None, None
-        low, high = torch.aminmax(tensor.long() if tensor.dtype is torch.bool else tensor)
-        return float(low), float(high)
+            return None, None, None
+        if not tensor.is_floating_point():
+            low, high = torch.aminmax(tensor.long() if tensor.dtype is torch.bool else tensor)
+            return float(low), float(high), None
+        finite = tensor.detach()[torch.isfinite(tensor)]
+        broken = 1 - finite.numel() / tensor.numel()
+        return (float(finite.min()), float(finite.max()), broken) if finite.numel() else (None, None, broken)
 
     def _ids(self, frame: FrameType | None) -> tuple[tuple[int, ...], tuple[InputFact, ...]]:
         """The ids a loss or an embedding was given, each once, and how many of them have no row."""

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
-from unstuck.cli.runs import new_run_folder, report_on, runs_by_age
+from unstuck.cli.runs import Afterwards, new_run_folder, report_on, runs_by_age
+from unstuck.cli.survivor import leave_behind
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
+    from unstuck.judge import Verdict
     from unstuck.live.monitor import Monitor
+    from unstuck.record import Record
 
 DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and say why it does not learn.
 
@@ -42,6 +45,28 @@ class Split(NamedTuple):
     as_module: bool
 
 
+class Ran(NamedTuple):
+    """A run that is over."""
+
+    code: int
+    folder: Path
+    monitor: Monitor
+    closely: int | None
+    """The step around which every module was looked at."""
+
+    def afterthoughts(self, record: Record, verdict: Verdict) -> Iterator[str]:
+        """What was announced and is judged otherwise now, and what was waited for in vain."""
+        from unstuck.events import NonFinite
+        from unstuck.live.announce import taken_back
+
+        yield from taken_back(self.monitor.announced, verdict.diagnoses)
+        if self.closely is not None and not any(record.of(NonFinite)):
+            yield (
+                f"--replay-nonfinite looked at every module around step {self.closely + 1}, and this time no value "
+                "became NaN or infinite. Fix the seeds, so that the script repeats itself."
+            )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the script under watch, then report."""
     split = split_arguments(arguments)
@@ -60,9 +85,9 @@ def main(arguments: Sequence[str]) -> int:
     from unstuck.capture.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        code, folder = _launch(split, options, stream, interrupts.program_ended)
+        ran = _launch(split, options, stream, interrupts.program_ended)
         with _back_in(home):
-            return _report(folder, options, stream, code)
+            return _report(ran.folder, options, stream, ran.code, ran.afterthoughts)
 
 
 @contextlib.contextmanager
@@ -134,9 +159,7 @@ def _whole(word: str) -> int:
     return int(word)
 
 
-def _launch(
-    split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]
-) -> tuple[int, Path]:
+def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]) -> Ran:
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
@@ -144,6 +167,9 @@ def _launch(
     folder, moved = new_run_folder(split.target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
+    if not options.quiet:
+        leave_behind(lambda: _report_if_killed(folder, options, stream))
+    monitor = _monitor(folder, options, stream)
     try:
         code = launch(
             split.target,
@@ -153,10 +179,10 @@ def _launch(
             losses=options.loss,
             every=options.every,
             closely=closely,
-            listener=_monitor(folder, options, stream),
+            listener=monitor,
             when_ended=when_ended,
         )
-        return code, folder
+        return Ran(code, folder, monitor, closely)
     except LaunchError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise common.Stop(str(error)) from None
@@ -184,8 +210,7 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
     from unstuck.live.monitor import Monitor
     from unstuck.record.store import record_file
 
-    # A report for programs that goes to the same stream must stay alone there.
-    is_silent = options.quiet or (options.format != "text" and not options.output)
+    is_silent = _is_silent(options)
 
     def tell(diagnosis: Diagnosis) -> None:
         from unstuck.live.announce import announce
@@ -196,10 +221,22 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
     return Monitor(record_file(folder), tell, options.stop_on)
 
 
-def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int) -> int:
+def _is_silent(options: argparse.Namespace) -> bool:
+    """A report for programs that goes to the same stream must stay alone there."""
+    return bool(options.quiet or (options.format != "text" and not options.output))
+
+
+def _report(
+    folder: Path,
+    options: argparse.Namespace,
+    stream: TextIO,
+    code: int,
+    afterwards: Afterwards = lambda record, verdict: (),
+) -> int:
     """Report on the run. Whatever goes wrong here, the script's own failure stays the exit code."""
     try:
-        ours = report_on(folder, "run", options, None if options.quiet else stream)
+        more = (afterwards,) if not _is_silent(options) else ()
+        ours = report_on(folder, "run", options, None if options.quiet else stream, *more)
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
     except common.Stop as stop:
@@ -212,6 +249,16 @@ def _report(folder: Path, options: argparse.Namespace, stream: TextIO, code: int
         print(common.apology(error), file=stream)
         return code
     return code or ours
+
+
+def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO) -> None:
+    """What has told its end has been reported on, and what trained nothing has nothing to tell."""
+    from unstuck.judge import TRAINING
+    from unstuck.record import RecordError, has_ended, read
+
+    with contextlib.suppress(RecordError, OSError):
+        if not has_ended(folder) and any(read(folder).of(*TRAINING)):
+            _report(folder, options, stream, 0)
 
 
 def _has_begun(folder: Path) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
 from unstuck.cli import common
+from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
-from unstuck.record import RecordError, read
+from unstuck.record import Record, RecordError, read
 from unstuck.record.runs import FOLDER, new_run_folder as new_run_folder, run_folders
 
 
@@ -27,7 +29,17 @@ def runs_by_age() -> list[Path]:
     )
 
 
-def report_on(path: Path, command: str, options: argparse.Namespace, stream: TextIO | None) -> int:
+Afterwards = Callable[[Record, Verdict], Iterable[str]]
+"""Sentences to stand below a report."""
+
+
+def report_on(
+    path: Path,
+    command: str,
+    options: argparse.Namespace,
+    stream: TextIO | None,
+    afterwards: Afterwards = lambda record, verdict: (),
+) -> int:
     """Judge the record at `path`, publish the report, and return the exit code."""
     try:
         record = read(path)
@@ -35,4 +47,7 @@ def report_on(path: Path, command: str, options: argparse.Namespace, stream: Tex
         raise common.Stop(str(error)) from None
     result = result_of(record, path, command)
     common.publish(result, options, stream)
+    if stream is not None:
+        for sentence in afterwards(record, result.verdict):
+            print(f"unstuck: {sentence}", file=stream)
     return common.exit_code(result.verdict, options.fail_on)

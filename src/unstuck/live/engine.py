@@ -17,7 +17,7 @@ from unstuck.capture.places import Places
 from unstuck.capture.story import Story
 from unstuck.live.monitor import Monitor, matter
 from unstuck.live.series import Row, optimizers_of, rows
-from unstuck.record import Record, Writer, read
+from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder
 
 if TYPE_CHECKING:
@@ -57,12 +57,17 @@ class Engine:
         name = options.name or self.script or "notebook"
         self.path, moved = _place_for(options.record, name)
         self._writer = Writer(self.path)
+        if options.record is not None and self._writer.warning:
+            raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._tell, options.stop_on)
         self._session = Session(self._writer, every=options.every, listener=self._monitor)
         self._story = Story(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
         self._story.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
         self._session.install()
+        for thing in things:
+            if hasattr(thing, "param_groups"):
+                self._session.announce_optimizer(thing)
         self.ended = False
         self._say(moved)
 
@@ -137,12 +142,15 @@ class Engine:
             if not any(matter(finding) in self._monitor.told for finding in diagnosis.findings):
                 self._call(diagnosis)
         if self._options.show:
+            from unstuck.live.announce import taken_back
             from unstuck.report import terminal, text
 
             stream = _stderr()
             if stream is not None:
                 terminal.show(text.render(self.result(), terminal.columns_of(stream)), stream)
                 stream.flush()
+                for sentence in taken_back(self._monitor.announced, self.result().verdict.diagnoses):
+                    self._say(sentence)
 
     def _tell(self, diagnosis: Diagnosis) -> None:
         """A finding was made while the run goes on."""

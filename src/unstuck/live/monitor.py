@@ -12,7 +12,7 @@ from unstuck.capture import RunStopped
 from unstuck.events import Event, Gauges, NonFinite
 
 if TYPE_CHECKING:
-    from unstuck.findings import Diagnosis, Finding
+    from unstuck.findings import Diagnosis, Finding, Severity
 
 SHARE = 0.01
 """Of the run's time, what all judgements together may take."""
@@ -34,7 +34,7 @@ Matter = tuple[str, str, str]
 
 
 class Monitor:
-    """Listens to a run and reports each finding once, when two judgements in a row have made it.
+    """Listens to a run and reports each finding once, when two judgements in a row have made it, equally loud.
 
     `tell` is given every finding, in the training thread. With `stop_on` the run is ended, once, by a finding of
     this severity or a louder one.
@@ -54,9 +54,11 @@ class Monitor:
         self._recorded = self._judged = 0
         self._alarm = False
         self._alarms = 0
-        self._suspected: set[Matter] = set()
+        self._suspected: dict[Matter, Severity] = {}
         self.told: set[Matter] = set()
         """What has been reported."""
+        self.announced: list[tuple[Diagnosis, int]] = []
+        """The same, as it was reported, and after how many steps."""
         self.stopped: RunStopped | None = None
         """What the run was ended with, unless the program caught it and went on."""
 
@@ -92,6 +94,7 @@ class Monitor:
         finally:
             self._plan(perf_counter() - began)
         for diagnosis in news:
+            self.announced.append((diagnosis, self._windows))
             self._tell(diagnosis)
         self._stop_for(news)
 
@@ -108,7 +111,7 @@ class Monitor:
         self._expected = took
         self._judged = self._recorded
         later = next((milestone for milestone in MILESTONES if milestone > self._windows), self._windows + 1)
-        if self._suspected - self.told:
+        if self._suspected.keys() - self.told:
             later = self._windows + max(CONFIRM_AFTER, self._windows // 10)
         self._next = later
 
@@ -119,8 +122,10 @@ class Monitor:
         from unstuck.record import read
 
         record = read(self._path)
-        found = {matter(d.lead) for d in judge(record=record).diagnoses}
-        settled = {item for item in found if item in self._suspected or item[0] in FINAL}
+        found = {matter(d.lead): d.severity for d in judge(record=record).diagnoses}
+        settled = {
+            item for item, severity in found.items() if self._suspected.get(item) is severity or item[0] in FINAL
+        }
         self._suspected = found
         fresh = settled - self.told
         if not fresh:

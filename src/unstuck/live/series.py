@@ -24,6 +24,7 @@ OF_TENSOR = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio"
 OF_ACTIVATION = ("zero", "dead", "saturated")
 NAMES = (*OF_STEP, "lr", "loss_scale", *OF_TENSOR[1:], *OF_ACTIVATION, "rms")
 """Every gauge that `series` knows. `grad_norm` is measured both in all and by layer."""
+WITHOUT_LAYERS = frozenset(OF_STEP) - frozenset(OF_TENSOR) | {"loss_scale"}
 _SHOWN = 8
 
 
@@ -89,10 +90,27 @@ def series(numbers: Iterable[Row], name: str, layer: str | None, optimizer: str 
     """One gauge over the steps. What cannot be answered is a ValueError of one sentence that names the choices."""
     if name not in NAMES:
         raise ValueError(f"there is no gauge {name!r}; the gauges are {', '.join(sorted(NAMES))}.")
-    found = [row for row in numbers if row.gauge == name]
-    found = _of_layer(found, name, layer)
+    known = list(numbers)
+    found = _of_layer([row for row in known if row.gauge == name], name, layer)
+    if layer is not None and not found:
+        _check_layer(known, name, layer)
     found = _of_optimizer(found, name, optimizer)
     return sorted(((row.step, row.value) for row in found), key=lambda pair: pair[0])
+
+
+def _check_layer(known: Sequence[Row], name: str, layer: str) -> None:
+    """Can the gauge be asked of this layer, measured or not? Before the first step nothing is known."""
+    if name in WITHOUT_LAYERS:
+        raise ValueError(f"{name} is measured of a step as a whole and has no layers; leave layer= out.")
+    layers = list(dict.fromkeys(row.layer for row in known if row.layer))
+    if layers and not _fitting(layers, layer):
+        raise ValueError(f"there is no layer {layer!r}; name one of {_listed(layers)}.")
+
+
+def _fitting(layers: Sequence[str], layer: str) -> list[str]:
+    """The layer of this name, or else those that a part of their name stands for."""
+    parts = [one for one in layers if one.endswith(f".{layer}") or one.startswith(f"{layer}.")]
+    return [one for one in layers if one == layer] or parts
 
 
 def _of_layer(found: list[Row], name: str, layer: str | None) -> list[Row]:
@@ -104,9 +122,7 @@ def _of_layer(found: list[Row], name: str, layer: str | None) -> list[Row]:
             raise ValueError(f"there are several learning rates; say which with layer=: {_listed(layers)}.")
         raise ValueError(f"{name} is measured layer by layer; name one with layer=: {_listed(layers)}.")
     known = [one for one in layers if one]
-    fitting = [one for one in known if one == layer] or [
-        one for one in known if one.endswith(f".{layer}") or one.startswith(f"{layer}.")
-    ]
+    fitting = _fitting(known, layer)
     if not known:
         return []
     if len(fitting) != 1:

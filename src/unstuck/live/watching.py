@@ -134,6 +134,7 @@ def watch(
     `print`: errors go to stderr at once and the report at the end; with False nothing is printed.
     """
     _check(model, optimizer, on_finding, stop_on)
+    _check_place(record)
     caller = sys._getframe(1)
     is_worker = caller.f_globals.get("__name__") == "__mp_main__" and caller.f_code.co_name == "<module>"
     place = None if is_worker else record
@@ -184,6 +185,17 @@ def _check(model: Any, optimizer: Any, on_finding: Any, stop_on: Any) -> None:
         raise TypeError(f"on_finding must be a function of one finding, not a {type(on_finding).__name__}.")
     if stop_on not in (None, "error", "warning"):
         raise ValueError(f'stop_on must be "error" or "warning", not {stop_on!r}.')
+
+
+def _check_place(record: Any) -> None:
+    """A record is a folder of its own, or a new file that ends in .jsonl."""
+    if record is None:
+        return
+    if not isinstance(record, str | os.PathLike) or not os.fspath(record):
+        raise ValueError(f"record must name a new folder, not {record!r}.")
+    place = Path(record)
+    if place.is_file() and place.suffix != ".jsonl":
+        raise RecordError(f"{place} is a file; name a new folder for the record.")
 
 
 def _is_a(name: str, thing: Any) -> bool:

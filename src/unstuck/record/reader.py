@@ -27,6 +27,8 @@ from unstuck.events import (
 )
 from unstuck.record.store import RecordError, record_file
 
+LONGEST_END = 2**16
+"""Bytes of a last line."""
 LARGEST_RECORD = 256 * 2**20
 """The writer stops at a quarter of this, so a larger file is not one of ours."""
 
@@ -117,6 +119,18 @@ def read(path: str | os.PathLike[str]) -> Record:
     _check_start(file, events[0])
     incomplete = bool(torn) or not any(isinstance(event, RunEnded) for event in events)
     return Record(file, tuple(events), incomplete)
+
+
+def has_ended(path: str | os.PathLike[str]) -> bool:
+    """Is the last line of a record its end? Only that line is read."""
+    with record_file(path).open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - LONGEST_END))
+        last = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
+    try:
+        return _tag_decoder.decode(last).event == RunEnded.__struct_config__.tag
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 def _content(file: Path) -> bytes:

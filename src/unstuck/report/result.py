@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Crash, Place
+from unstuck.events import Crash, OptimizerStep, Place
 from unstuck.judge import Verdict
 from unstuck.report.received import received, unreached
 
@@ -61,6 +61,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.problems, *(Problem(sentence) for sentence in self.verdict.failures))
 
 
+def _steps_seen(record: Record) -> int:
+    """How many optimizer steps a record without an end shows: an event tells how many were taken before it."""
+    return max((event.step + isinstance(event, OptimizerStep) for event in record.events), default=0)
+
+
 def run_summary(record: Record, path: str) -> RunSummary:
     """The run of a record kept at `path`."""
     started, ended = record.started, record.ended
@@ -70,7 +75,7 @@ def run_summary(record: Record, path: str) -> RunSummary:
         status=ended.status if ended else "unfinished",
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
-        steps=ended.steps if ended else max((event.step for event in record.events), default=0),
+        steps=ended.steps if ended else _steps_seen(record),
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,

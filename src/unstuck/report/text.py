@@ -33,7 +33,7 @@ ENDED = {
     "crashed": "crashed",
     "stopped": "was stopped early,",
     "running": "is still running",
-    "unfinished": "left no end on record",
+    "unfinished": "was killed, or left by os._exit(),",
 }
 
 

@@ -67,10 +67,11 @@ def evidence_at(crash: Crash) -> list[Evidence]:
 
 
 def in_words(fact: InputFact) -> str:
-    """`int64 (64,), from 1 to 5`: the range of integers, which are ids."""
+    """`int64 (64,), from 1 to 5`: the range of integers, which are ids, and of floats if it was the matter."""
     ends = ""
     if fact.low is not None and fact.high is not None:
-        ends = f", from {fact.low:.0f} to {fact.high:.0f}"
+        digits = ".4g" if "float" in fact.dtype else ".0f"
+        ends = f", from {fact.low:{digits}} to {fact.high:{digits}}"
     return f"{fact.dtype} {shaped(fact.shape)}{ends}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import OptimizerStep, Place, RateAsked
+from unstuck.events import OptimizerSeen, OptimizerStep, Place, RateAsked
 from unstuck.findings import Evidence, Severity
 from unstuck.rules.rates import Rates, Schedule, rates_in_use, schedules
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 FEWEST = 5
 LONG = 10
 ZERO = "Every update is multiplied by the rate, so step() changes nothing, and a schedule of 0 is 0."
+SCHEDULED = "A scheduler multiplies the rate by a factor from the moment it is built, and here that factor is 0."
+WARM_UP = (
+    "Let the factor begin above 0 and rise with every step: a warm-up is min(1, (step + 1) / warmup), with / and not "
+    "//, and scheduler.step() is called after every optimizer.step()."
+)
 OTHER = "A scheduler changes the rates of the optimizer it was built with, and of no other."
 OVERWRITTEN = "Something sets the rate again after the scheduler has, so the schedule has no effect."
 
@@ -37,10 +42,32 @@ def troubles(record: Record) -> Iterator[Trouble]:
     used = rates_in_use(record)
     places = {seen.optimizer: seen.place for seen in record.setup().optimizers}
     for optimizer, rates in used.items():
-        yield from _zero(optimizer, rates, places.get(optimizer))
+        yield from _zeroed(record, optimizer, rates) or _zero(optimizer, rates, places.get(optimizer))
     for schedule in schedules(record):
         yield from _without_effect(record, schedule, used)
     yield from _asked(record)
+
+
+def _zeroed(record: Record, optimizer: str, rates: Rates) -> list[Trouble]:
+    """The optimizer was built with a rate, and its scheduler multiplies that by 0."""
+    built = next((seen for seen in record.of(OptimizerSeen) if seen.optimizer == optimizer), None)
+    driving = [schedule for schedule in schedules(record) if schedule.seen.optimizer == optimizer]
+    given = max(built.rates, default=0.0) if built is not None else 0.0
+    if len(rates) < FEWEST or len(driving) != 1 or not given or any(max(now, default=0.0) for _, now in rates):
+        return []
+    schedule = driving[0]
+    return [
+        Trouble(
+            f"{schedule.name} keeps the learning rate of {optimizer} at 0 in all of {len(rates)} watched steps; it was "
+            f"built with {given:.3g}.",
+            SCHEDULED,
+            WARM_UP,
+            ("optimizer", optimizer),
+            schedule.seen.place,
+            [built.place if built is not None else None, *schedule.lines],
+            [Evidence("steps watched", len(rates)), Evidence("learning rate", 0.0)],
+        )
+    ]
 
 
 def _zero(optimizer: str, rates: Rates, place: Place | None) -> Iterator[Trouble]:

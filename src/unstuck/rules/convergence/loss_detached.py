@@ -10,8 +10,10 @@ from unstuck.events import (
     Crash,
     Event,
     Forward,
+    InputFact,
     LossCall,
     ModelSeen,
+    OptimizerSeen,
     OptimizerStep,
     Place,
     Setup,
@@ -64,6 +66,8 @@ BY_CHANCE = pattern(r"(?i)expert|moe|branch")
 NO_GRAPH = "element 0 of tensors does not require grad"
 REPEATED = 10
 STEADY = 3
+NUMBERS = {"float": "plain number", "int": "plain number", "ndarray": "numpy array", "float32": "number of numpy"}
+"""What item(), float() and numpy() give."""
 
 
 @rule.in_source
@@ -168,13 +172,47 @@ def in_run(record: Record) -> Iterator[Finding]:
     if crash is not None and NO_GRAPH in crash.message and _something_trains(record):
         yield _explained(events, crash)
         return
+    if crash is not None and (number := _number(crash)) is not None:
+        yield _plain_number(events, crash, number)
+        return
     leaves = [event for event in events if isinstance(event, Backward) and event.leaf]
     empty = _empty_steps_after_backward(events)
     if len(leaves) >= STEADY and empty >= STEADY:
         yield _hand_made(events, leaves, empty)
+    elif empty >= REPEATED and _holds_what_ran(record):
+        yield _without_any(events, empty)
     else:
         yield from _never_reached(record)
         yield from _cut_inside(record)
+
+
+def _holds_what_ran(record: Record) -> bool:
+    """Has the only optimizer the parameters of a model that ran, and never found a gradient on any of them?"""
+    steps, seen = list(record.of(OptimizerStep)), list(record.of(OptimizerSeen))
+    held = {fact.key for optimizer in seen for fact in optimizer.parameters if fact.trainable}
+    ran = {fact.key for model in record.of(ModelSeen) for fact in model.parameters}
+    alone = len({step.optimizer for step in steps}) == 1
+    return alone and bool(held) and held <= ran and all(step.with_grad == 0 for step in steps)
+
+
+def _without_any(events: Sequence[Event], empty: int) -> Finding:
+    """backward() runs to its end, and no step finds a gradient."""
+    backward, loss = _last(events, Backward), _last(events, LossCall)
+    held = max((event.parameters or 0 for event in events if isinstance(event, OptimizerStep)), default=0)
+    return rule.finding(
+        Witness.RUN,
+        f"In {empty} steps, each after a backward(), none of the {held} parameters of the optimizer had a gradient.",
+        cause=f"Between the model and the loss the graph is cut and begun anew: {CAUSE}",
+        fix="Give the loss the output of the model itself; remove torch.tensor(...), numpy(), tolist(), detach() and "
+        "requires_grad_(True) in between.",
+        subject=Subject("loss", f"backward at {backward.place if backward else None}"),
+        place=loss.place if loss else backward.place if backward else None,
+        related=[backward.place if backward else None],
+        evidence=[
+            Evidence("steps that found no gradient", empty),
+            Evidence("parameters with a gradient", f"0 of {held}"),
+        ],
+    )
 
 
 def _cut_inside(record: Record) -> Iterator[Finding]:
@@ -261,6 +299,26 @@ def _explained(events: Sequence[Event], crash: Crash) -> Finding:
         place=place,
         related=related,
         evidence=evidence,
+    )
+
+
+def _number(crash: Crash) -> InputFact | None:
+    """What backward() is asked of, if it is a number or an array."""
+    asked = next((fact for fact in crash.inputs if fact.name == "self" and fact.kind in NUMBERS), None)
+    return asked if not crash.raised and "has no attribute 'backward'" in crash.message else None
+
+
+def _plain_number(events: Sequence[Event], crash: Crash, number: InputFact) -> Finding:
+    loss = _last(_since_last_backward(events), LossCall)
+    return rule.finding(
+        Witness.RUN,
+        f"backward() is asked of `{crash.names.get('self', 'loss')}`, which is a {NUMBERS[number.kind]} and no tensor.",
+        cause=_upper(CAUSE),
+        fix="Call backward() on the tensor that the loss function returned; use item(), float() and numpy() only on "
+        "the copy that is logged.",
+        subject=Subject("loss", f"backward at {crash.place}"),
+        place=crash.place,
+        related=[loss.place if loss else None],
     )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from unstuck.events import (
     Crash,
+    Forward,
     ModelSeen,
     OptimizerSeen,
     OptimizerStep,
@@ -38,7 +41,10 @@ NEVER_MOVES = (
 )
 STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."
 NOTHING = "With requires_grad=False everywhere there is no gradient to compute and nothing for the optimizer to update."
-REBUILD = "Build the optimizer after the model is complete, or add the new parameters with optimizer.add_param_group()."
+REBUILD = (
+    "Build the optimizer after the model is complete, and anew whenever the model is replaced, or add the new "
+    "parameters with optimizer.add_param_group()."
+)
 FREEZE_OR_GIVE = "Give them to an optimizer; if they are meant to stay fixed, say so with requires_grad_(False)."
 EMPTY_LIST = "optimizer got an empty parameter list"
 NO_GRAPH = "element 0 of tensors does not require grad"
@@ -91,7 +97,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield from _nothing_trainable(Witness.RUN, setup)
     latest = _latest(record.of(UntrainedGradients))
     for seen in latest:
-        yield from _untrained(seen, setup) if seen.place is None else ()
+        yield from _untrained(seen, _without_replaced(record, setup, seen)) if seen.place is None else ()
     for calls in _by_function(latest):
         yield _unregistered(Witness.RUN, *calls)
 
@@ -164,6 +170,23 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
     norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))
     largest = max((norms.get(fact.key, 0.0) for fact in missing), default=0.0)
     yield _not_held(Witness.RUN, missing, setup, (Evidence("largest gradient norm among them", largest),))
+
+
+def _without_replaced(record: Record, setup: Setup, seen: UntrainedGradients) -> Setup:
+    """Leave out the models that had run for the last time when the untrained one first ran, if nothing was trained
+    since: it has taken their place."""
+    missing = {fact.key for fact in seen.parameters}
+    fresh = {model.model for model in setup.models if any(fact.key in missing for fact in model.parameters)}
+    order = [event for event in record.events if isinstance(event, Forward | OptimizerStep)]
+    began = next((at for at, event in enumerate(order) if isinstance(event, Forward) and event.model in fresh), None)
+    if began is None:
+        return setup
+    since = order[began:]
+    trained = any(isinstance(event, OptimizerStep) and event.with_grad != 0 for event in since)
+    running = {event.model for event in since if isinstance(event, Forward)}
+    if trained or running != fresh:
+        return setup
+    return msgspec.structs.replace(setup, models=tuple(model for model in setup.models if model.model in fresh))
 
 
 def _unregistered(witness: Witness, *calls: UntrainedGradients) -> Finding:

@@ -9,6 +9,7 @@ from unstuck.events import LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import loss_calls, predictions
+from unstuck.rules.convergence import _crashed_probabilities
 from unstuck.rules.convergence._rare_positives import rare_positives
 from unstuck.source.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
@@ -106,7 +107,8 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """What the loss was given came out of a sigmoid; or nothing but the many negatives was learned."""
+    """What the loss was given is no probability or came out of a sigmoid; or only the many negatives were learned."""
+    yield from _crashed_probabilities.explain(record, rule)
     yield from _from_calls(Witness.RUN, record.of(LossCall))
     yield from rare_positives(record, rule)
 
@@ -140,7 +142,7 @@ def _impossible_target(witness: Witness, calls: Sequence[LossCall], span: tuple[
         f"{first.loss} is given targets from {span[0]:.4g} to {span[1]:.4g}, which are no probabilities.",
         cause="With a target outside 0 to 1 binary cross entropy has no minimum: it falls without end.",
         fix="Bring the targets into 0 to 1 (for images: no Normalize before the loss), or use mse_loss.",
-        subject=Subject("loss", first.loss),
+        subject=Subject("target", first.loss),
         place=first.place,
         evidence=[Evidence("calls seen", len(calls)), Evidence("target range", f"{span[0]:.4g} to {span[1]:.4g}")],
         severity=Severity.ERROR,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, NonFinite
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
+from unstuck.rules.crashes import crash_of, evidence_of, given
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -45,6 +46,10 @@ FIXES = {
 INITIAL = (
     "Look at how it is initialised or loaded: check torch.isfinite on every parameter right after building the model."
 )
+REFUSED = (
+    "Find what is NaN first, with torch.isfinite(...).all(): the batch, the weights (then lower the learning rate or "
+    "clip the gradients), or a log, sqrt or division in forward (then guard it with a small epsilon)."
+)
 CAUSE = (
     "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned "
     "any more."
@@ -65,6 +70,27 @@ def in_run(record: Record) -> Iterator[Finding]:
             evidence=_evidence(event),
         )
         return
+    yield from _refused(record)
+
+
+def _refused(record: Record) -> Iterator[Finding]:
+    """A loss that raises on NaN, before any backward() could show it."""
+    crash = crash_of(record, "all elements of input should be between 0 and 1")
+    scores = given(crash, "input") if crash is not None else None
+    if crash is None or scores is None or not scores.broken:
+        return
+    step = f"after {crash.step} optimizer step{'s' * (crash.step != 1)}"
+    data = next((fact for fact in crash.variables if fact.broken and not fact.requires_grad), None)
+    origin = f" `{data.name}` holds such values already: the data is the origin, not the model." if data else ""
+    yield rule.finding(
+        Witness.RUN,
+        f"{100 * scores.broken:.3g} % of the prediction given to {crash.function} {step} is NaN or infinite.{origin}",
+        cause=f"{crash.function} takes probabilities only and raises on anything else.",
+        fix=FIXES["input"] if data else REFUSED,
+        subject=Subject("loss", crash.function),
+        place=crash.place,
+        evidence=evidence_of(crash, "input", "target"),
+    )
 
 
 def _message(event: NonFinite) -> str:

@@ -42,6 +42,11 @@ def linear(crash: Crash) -> Explanation | None:
 def _linear_fix(crash: Crash, shape: Sides, wanted: int, out: int | None) -> str:
     name, features = _name(crash), math.prod(shape[1:])
     images = len(shape) == 4
+    samples = shape[-1] // wanted if shape[-1] % wanted == 0 else 0
+    if math.prod(shape[:-1]) == 1 and samples > 1:
+        return (
+            f"{samples} samples of {wanted} features stand in one row: write flatten(1), which keeps the batch apart."
+        )
     if len(shape) > 2 and features == wanted:
         return f"Flatten everything but the batch first: `{name}.flatten(1)` has {wanted} features."
     if images:

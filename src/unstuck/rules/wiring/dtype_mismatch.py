@@ -9,6 +9,7 @@ from unstuck.events import Crash, LossCall
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
+from unstuck.rules.wiring._no_tensor import evidence_of_parts, no_tensor
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M19",
     name="dtype-mismatch",
-    title="a layer or a loss is given numbers of a type it does not take",
+    title="a layer or a loss is given a type it does not take: float64, integers, a tuple, None",
     severity=Severity.ERROR,
 )
 
@@ -30,6 +31,9 @@ SAME = "The weights and the input of a layer must have the same type; nothing is
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch names the types, the wreck whose they are."""
+    if record.crash is not None and (said := no_tensor(record.crash)) is not None:
+        yield _finding(record.crash, said)
+        return
     for signs, explanation in CAUSES.items():
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
@@ -44,7 +48,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _finding(crash: Crash, said: Explanation, loss: LossCall | None = None) -> Finding:
     subject = Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}")
-    evidence = evidence_at(crash)
+    evidence = [*evidence_at(crash), *evidence_of_parts(crash)]
     return rule.finding(
         Witness.RUN,
         said.message,
@@ -140,6 +144,19 @@ def _integers(crash: Crash) -> Explanation | None:
     )
 
 
+def _index(crash: Crash) -> Explanation | None:
+    """gather, scatter or `x[ids]` with an index of floats."""
+    named = [fact for fact in crash.variables if fact.dtype]
+    if not named or "float" not in named[-1].dtype or len(named) > 2:
+        return None
+    name = named[-1].name
+    return Explanation(
+        f"`{name}` is used as an index and is {named[-1].dtype}.",
+        "An index is the number of a row: an integer (int64), or a mask of bools.",
+        f"Pass `{name}.long()`, or keep it as integers from the start.",
+    )
+
+
 def _in_backward(call: LossCall) -> Explanation | None:
     if call.input is None or call.target is None or call.input.dtype == call.target.dtype:
         return None
@@ -161,5 +178,6 @@ CAUSES: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
     ): _layer,
     ("Expected tensor for argument #1 'indices'",): _embedding,
     ("can't be cast to the desired output type", "Found dtype", "expected scalar type Float"): _binary,
+    ("Expected dtype int32/int64 for index", "tensors used as indices must be"): _index,
     ("not implemented for 'Long'", "could not infer output dtype", "not implemented for 'Int'"): _integers,
 }

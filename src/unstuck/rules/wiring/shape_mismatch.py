@@ -12,6 +12,7 @@ from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.crashes import Explanation, called, crash_of, evidence_at, given, shaped
 from unstuck.rules.wiring._layer_shapes import LAYERS
+from unstuck.rules.wiring._rearranged import REARRANGED
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -23,7 +24,6 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-_ASKED = pattern(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _UNEQUAL = pattern(r"stack expects each tensor to be equal size, but got \[([\d, ]*)\] at entry 0 and \[([\d, ]*)\]")
 _REDUCED = pattern(r"must have same reduction dim, but got \[([\d, ]+)\] X \[([\d, ]+)\]")
 BY_CLASS = ("cross_entropy", "nll_loss")
@@ -33,7 +33,7 @@ BY_CLASS = ("cross_entropy", "nll_loss")
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch says which numbers do not fit; the wreck shows whose they are."""
-    for signs, explanation in (LAYERS | OPERATIONS).items():
+    for signs, explanation in (LAYERS | OPERATIONS | REARRANGED).items():
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
         if crash is not None and said is not None:
@@ -108,28 +108,6 @@ def _two_tensors(crash: Crash) -> Explanation | None:
     )
 
 
-def _view(crash: Crash) -> Explanation | None:
-    """`x.view(-1, 400)` of something that has 256 numbers per sample."""
-    match = _ASKED.search(crash.message)
-    fact = next((fact for fact in crash.variables if fact.shape and match and _has(fact, int(match.group(2)))), None)
-    if match is None or fact is None or not fact.shape:
-        return None
-    asked = [int(side) for side in match.group(1).split(",")]
-    per_sample = math.prod(fact.shape[1:])
-    fix = "Ask for a shape with the same number of elements; -1 stands for the one size that follows from the others."
-    if len(asked) == 2 and len(fact.shape) > 2:
-        fix = (
-            f"Write `{fact.name}.flatten(1)`, which gives ({fact.shape[0]}, {per_sample}), and give the next layer "
-            f"in_features={per_sample}."
-        )
-    return Explanation(
-        f"`{fact.name}` has shape {shaped(fact.shape)}, {per_sample} numbers per sample, and is asked to become "
-        f"{shaped(tuple(asked))}.",
-        "view() and reshape() keep all elements: the sizes must multiply to the same number.",
-        fix,
-    )
-
-
 def _compiled(crash: Crash) -> Explanation | None:
     """A matrix product inside torch.compile, where the layer cannot be named."""
     match = _REDUCED.search(crash.message)
@@ -143,10 +121,6 @@ def _compiled(crash: Crash) -> Explanation | None:
         f"Build the layer as nn.Linear({left[-1]}, {right[-1]}), or bring {right[0]} features to it. Without "
         "torch.compile the report names the layer.",
     )
-
-
-def _has(fact: InputFact, size: int) -> bool:
-    return math.prod(fact.shape or ()) == size
 
 
 def _unequal_samples(crash: Crash) -> Explanation | None:
@@ -184,7 +158,6 @@ OPERATIONS: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
         "inconsistent tensor size, expected tensor",
     ): _two_tensors,
     ("must have same reduction dim",): _compiled,
-    ("is invalid for input of size",): _view,
     ("stack expects each tensor to be equal size",): _unequal_samples,
     ("grad can be implicitly created only for scalar outputs",): _not_scalar,
 }

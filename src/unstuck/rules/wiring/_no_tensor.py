@@ -1,0 +1,116 @@
+"""A crash over something that is no tensor: what a model returned as a tuple or a dict, None, a list or an array."""
+
+from __future__ import annotations
+
+from unstuck.events import Crash, InputFact
+from unstuck.findings import Evidence
+from unstuck.rules.crashes import Explanation, count, given, in_words, layer, sentence, shaped
+
+SEVERAL = "A model may return several things at once; a loss, a layer or an operation of torch works on one tensor."
+NOTHING = "A function without `return` gives None, also a forward() that computes everything and does not return it."
+OUTSIDE = "torch works on tensors; lists, arrays and numbers are not converted by themselves."
+
+
+def no_tensor(crash: Crash) -> Explanation | None:
+    """The explanation, if it is known what was taken for a tensor."""
+    fact = _stranger(crash)
+    said = _remedy(crash, fact) if fact is not None and _is_clear(crash, fact) else None
+    if fact is None or said is None:
+        return None
+    written = crash.names.get(fact.name)
+    what = f"`{written}`" if written else f"the {fact.name} of {_taker(crash)}"
+    return Explanation(f"{sentence(what)} is {_in_words(crash, fact)}, where {_taker(crash)} needs a tensor.", *said)
+
+
+def _is_clear(crash: Crash, fact: InputFact) -> bool:
+    """Many things have a `shape` or a `mean`: was a tensor meant where the program itself asks for a method?"""
+    asked = fact.name != "self" or _parts(crash, fact) or (fact.kind == "NoneType" and "'backward'" in crash.message)
+    return bool(asked) and not crash.raised
+
+
+def evidence_of_parts(crash: Crash) -> list[Evidence]:
+    """The tensors in what was taken for one, as the user would write them."""
+    fact = _stranger(crash)
+    parts = _parts(crash, fact) if fact is not None else []
+    return [Evidence(_written(crash, part), in_words(part)) for part in parts]
+
+
+def _stranger(crash: Crash) -> InputFact | None:
+    return next((fact for fact in crash.inputs if fact.kind and fact.name in ("input", "target", "self")), None)
+
+
+def _parts(crash: Crash, fact: InputFact) -> list[InputFact]:
+    return [part for part in crash.inputs if part.name.startswith((f"{fact.name}[", f"{fact.name}."))]
+
+
+def _written(crash: Crash, part: InputFact) -> str:
+    """`out[0]`."""
+    whole = next(name for name in ("input", "target", "self") if part.name.startswith(name))
+    return crash.names.get(whole, whole) + part.name.removeprefix(whole)
+
+
+def _taker(crash: Crash) -> str:
+    """Who was given it."""
+    if crash.function or crash.module_kind:
+        return crash.function or layer(crash)
+    function, _, rest = crash.message.partition("()")
+    return f"{function}()" if rest else "this line"
+
+
+def _in_words(crash: Crash, fact: InputFact) -> str:
+    if fact.kind == "NoneType":
+        return "None"
+    if fact.value:
+        return f"a {fact.kind} of {fact.value}"
+    parts = len(_parts(crash, fact))
+    article = "an" if fact.kind[0] in "aeiouAEIOU" or fact.kind == "ndarray" else "a"
+    return f"{article} {fact.kind}" + (f" that holds {parts} tensor{'s' * (parts > 1)}" if parts else "")
+
+
+def _remedy(crash: Crash, fact: InputFact) -> tuple[str, str] | None:
+    """Why it cannot be, and what to change."""
+    written, parts = crash.names.get(fact.name, fact.name), _parts(crash, fact)
+    if fact.kind == "NoneType":
+        return NOTHING, f"Let what makes {f'`{written}`' if fact.name in crash.names else 'it'} return its result."
+    if fact.kind == "ndarray":
+        return OUTSIDE, f"Pass `torch.from_numpy({written})`, best where the data set makes it."
+    if fact.value == "str":
+        return (
+            OUTSIDE,
+            "Number the words once from 0 and give their numbers: `torch.tensor([ids[word] for word in ...])`.",
+        )
+    if fact.value:
+        return OUTSIDE, f"Make one tensor of it: `torch.tensor({written})`, best where the data set makes it."
+    if fact.kind == "list" and len(parts) > 1 and len({part.shape for part in parts}) == 1:
+        return OUTSIDE, f"If all of it is meant, make one tensor: `torch.stack({written})`; else pass `{written}[0]`."
+    if fact.kind in ("int", "float") and fact.name == "target" and given(crash, "input") is not None:
+        scores = crash.names.get("input", "prediction")
+        return OUTSIDE, f"Compare with a tensor of the shape of the prediction: `torch.full_like({scores}, {written})`."
+    return (SEVERAL, _choice(crash, fact, parts)) if parts else None
+
+
+def _choice(crash: Crash, fact: InputFact, parts: list[InputFact]) -> str:
+    """Which of the parts is meant, if only one can be."""
+    fitting = [part for part in parts if _fits(crash, part)]
+    if len(fitting) != 1:
+        return f"Take the part that is meant: {' or '.join(f'`{_written(crash, part)}`' for part in parts)}."
+    part = fitting[0]
+    size = shaped(part.shape) if part.shape else "one number"
+    way = (
+        f"`{_written(crash, part)}`"
+        if fact.name in crash.names
+        else f"only `{part.name.removeprefix(fact.name)}` of it"
+    )
+    return f"Take {way}{f', the only part that fits: {size}' if len(parts) > 1 else ''}."
+
+
+def _fits(crash: Crash, part: InputFact) -> bool:
+    """Could this one have been meant?"""
+    shape, target, wanted = part.shape or (), given(crash, "target"), count(crash, "in_features")
+    if "'backward'" in crash.message:
+        return not shape
+    if wanted is not None:
+        return bool(shape) and shape[-1] == wanted
+    if target is not None and target.shape:
+        return bool(shape) and shape[0] == target.shape[0] and "float" in part.dtype
+    return True
