@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy as loss_of
+from torch.nn.utils import clip_grad_norm_
 
 import unstuck
 from unstuck.capture.patches import living
-from unstuck.events import Gauges
+from unstuck.events import Clip, Gauges, LossCall, TensorGauges
 from unstuck.record import RecordError, read
 
 
@@ -495,3 +497,51 @@ def test_one_cause_seen_at_several_calls_is_one_finding() -> None:
     facts = [(item.name, item.value) for item in found[0].evidence]
     assert ("places that show it", 2) in facts
     assert [name for name, _ in facts].count("calls seen") == 1
+
+
+def test_functions_that_were_imported_before_are_seen_and_put_back() -> None:
+    before = (loss_of, clip_grad_norm_)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with unstuck.watch(print=False) as w:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss_of(model(torch.randn(8, 4)), torch.randint(0, 2, (8,))).backward()
+            clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    record = read(w.record)
+    assert [len(list(record.of(kind))) for kind in (LossCall, Clip)] == [3, 3]
+    assert (loss_of, clip_grad_norm_) == before
+
+
+def test_gauges_of_every_step_are_there_and_in_order() -> None:
+    """Beyond the dense start they are kept for a while and told together."""
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    norms: list[float] = []
+    with unstuck.watch(print=False, every=1) as w:
+        for _ in range(180):
+            optimizer.zero_grad()
+            loss_of(model(torch.randn(8, 4)), torch.randint(0, 2, (8,))).backward()
+            norms.append(float(torch.stack([p.grad.norm() for p in model.parameters()]).norm()))
+            optimizer.step()
+    record = read(w.record)
+    for kind in (Gauges, TensorGauges):
+        assert [event.step for event in record.of(kind)] == list(range(180))
+    assert [event.grad_norm for event in record.of(Gauges)] == pytest.approx(norms, rel=1e-3)
+
+
+def test_weights_that_change_between_the_steps_are_not_taken_for_updates() -> None:
+    model = nn.Linear(8, 4, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    exact: list[float] = []
+    with unstuck.watch(print=False, every=1) as w:
+        for _ in range(80):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            before = model.weight.detach().clone()
+            optimizer.step()
+            exact.append(float((model.weight.detach() - before).norm() / before.norm()))
+            model.weight.data.mul_(1.5).clamp_(-0.3, 0.3)
+    ratios = [event.update_ratio[0] for event in read(w.record).of(TensorGauges)]
+    assert ratios == pytest.approx(exact, rel=0.02)

@@ -41,7 +41,7 @@ class Attachment:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.patches = Patches(watch.guard)
+        self.patches = Patches(watch.guard, watch.places)
         self._forward_hook = -1
         self._inspector = Inspector(watch)
         self._zeroing = Zeroing(watch)

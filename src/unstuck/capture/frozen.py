@@ -35,12 +35,12 @@ class FrozenParameters:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._before: _Before | None = None
-        self._told: dict[int, int] = {}
+        self._told: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
     def before(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step, in a sampled window."""
         self._before = None
-        if not self._watch.is_listening() or self._told.get(id(optimizer), 0) >= _MOST_TOLD:
+        if not self._watch.is_listening() or self._told.get(optimizer, 0) >= _MOST_TOLD:
             return
         frozen = [p for p in parameters_of(optimizer) if not p.requires_grad and p.grad is not None]
         frozen = [parameter for parameter in frozen if is_plain(parameter)][:_MOST_TENSORS]
@@ -63,7 +63,7 @@ class FrozenParameters:
         number = watch.scalars.later(change)
         if number == 0.0:
             return
-        self._told[id(optimizer)] = self._told.get(id(optimizer), 0) + 1
+        self._told[optimizer] = self._told.get(optimizer, 0) + 1
         watch.tell(
             FrozenMoved(
                 step=watch.clock.steps,

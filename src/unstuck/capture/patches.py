@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol
 
 import torch
 
 from unstuck.capture.guard import Guard
-from unstuck.capture.places import TRANSPARENT
+from unstuck.capture.places import TRANSPARENT, Places
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any, BaseException | None], None]
@@ -41,8 +42,9 @@ class _Handle(Protocol):
 class Patches:
     """Every change we make to torch, by name."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, places: Places) -> None:
         self._guard = guard
+        self._imported = _imported(places)
         self._originals: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
         self._wrappers: dict[int, Any] = {}
         """By the identity of the original: what torch offers under two names stays one function."""
@@ -83,8 +85,11 @@ class Patches:
                 # A method of a hidden object, such as `random.seed`: only by this name can it be pickled.
                 watched.__module__, watched.__qualname__ = owner.__name__, attribute
             self._wrappers[id(original)] = watched
-        setattr(owner, attribute, watched)
-        self._originals[key] = (owner, attribute, original, watched)
+        # A function may have got another name before we came: `from torch.nn.utils import clip_grad_norm_`.
+        aliases = self._imported.get(id(original), []) if isinstance(owner, ModuleType) else []
+        for place, name in [(owner, attribute), *aliases]:
+            setattr(place, name, watched)
+            self._originals[(id(place), name)] = (place, name, original, watched)
 
     def hook(
         self, name: str, register: Callable[..., _Handle], function: Callable[..., None], **options: bool
@@ -206,6 +211,19 @@ def unwatched() -> Iterator[None]:
     finally:
         for patches in awake:
             patches.active = True
+
+
+def _imported(places: Places) -> dict[int, list[tuple[ModuleType, str]]]:
+    """By its identity, the names that modules of the user's have for a function of torch's."""
+    found: dict[int, list[tuple[ModuleType, str]]] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if module is not sys.modules.get("__main__") and not (isinstance(file, str) and places.is_users_file(file)):
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value.__module__.partition(".")[0] == "torch":
+                found.setdefault(id(value), []).append((module, name))
+    return found
 
 
 def _put_back() -> None:

@@ -57,6 +57,10 @@ class Places:
         """Was this written by the user, and not by a library, torch or us?"""
         return self._rank(code.co_filename) == _USER
 
+    def is_users_file(self, filename: str) -> bool:
+        """The same of a whole file."""
+        return self._rank(filename) == _USER
+
     def of_file(self, path: str, line: int, column: int) -> Place:
         """A line that never ran, such as that of a syntax error."""
         return Place(self._shown(path), line, column)

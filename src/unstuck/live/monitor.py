@@ -14,12 +14,12 @@ from unstuck.events import Event, Gauges, NonFinite
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis, Finding, Severity
 
-SHARE = 0.01
+SHARE = 0.005
 """Of the run's time, what all judgements together may take."""
 SHARE_TO_STOP = 0.05
 """The same for a run that is to be stopped as soon as something is found."""
 MILESTONES = (10, 30, 100, 300)
-"""Windows after which a run is judged, if there is time; later, whenever there is time."""
+"""Windows after which a run is judged, if there is time; later, whenever it has become a tenth longer."""
 CONFIRM_AFTER = 5
 """Windows, at least, until a first suspicion is looked at again: rules may have seen half a story."""
 FIRST_GUESS = 0.03
@@ -110,7 +110,8 @@ class Monitor:
         self._spent += took
         self._expected = took
         self._judged = self._recorded
-        later = next((milestone for milestone in MILESTONES if milestone > self._windows), self._windows + 1)
+        longer = self._windows + max(1, self._windows // 10)
+        later = next((milestone for milestone in MILESTONES if milestone > self._windows), longer)
         if self._suspected.keys() - self.told:
             later = self._windows + max(CONFIRM_AFTER, self._windows // 10)
         self._next = later
