@@ -200,9 +200,10 @@ def rates(record: Record) -> list[tuple[int, tuple[float, ...]]]:
     return [(gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates]
 
 
-def highest_rate(record: Record) -> float:
-    """The highest learning rate of any group at any time; 0 if none is known."""
-    return max((rate for _, values in rates(record) for rate in values), default=0.0)
+def highest_rate(record: Record, groups: set[int] | None = None) -> float:
+    """The highest learning rate of any group, or of any of these, at any time; 0 if none is known."""
+    every = ((number, rate) for _, values in rates(record) for number, rate in enumerate(values))
+    return max((rate for number, rate in every if groups is None or number in groups), default=0.0)
 
 
 def model_place(record: Record) -> Place | None:

@@ -101,7 +101,7 @@ def _early_factor(record: Record) -> float:
 def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Harm | None:
     """The first upward jump, of several values, from which the loss never came back well under where it began."""
     losses = [value for _, value in finite]
-    if min(losses) <= 0 or last < 0.5 * losses[0]:
+    if min(losses) < 0 or last < 0.5 * losses[0]:
         return None
     recovered = last < 0.9 * losses[0]
     for index in range(1, len(losses)):
@@ -111,7 +111,7 @@ def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Har
         factor = early if index < FEW else EARLY_JUMP if recovered else JUMP
         # One high value may be one odd batch, and of noisy losses any may be high: what follows lies above all before.
         after, before = losses[index : index + 3], max(losses[max(0, index - FEW) : index])
-        if losses[index] > factor * level and _middle(after) > factor * level and min(after) > before:
+        if losses[index] > factor * level > 0 and _middle(after) > factor * level and min(after) > before:
             return Harm(f"jumped from {level:.4g} to {max(losses[index:]):.4g}", finite[index][0], level, last)
     return None
 
