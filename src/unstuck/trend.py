@@ -31,7 +31,8 @@ class Trend(msgspec.Struct, frozen=True):
     """How the loss went from the start of a run to its end, and the statistics behind the word."""
 
     word: str
-    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise."""
+    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise; of a
+    run whose goal moves also `moving`."""
     steps: int
     """How many loss values were seen."""
     first: float | None = None

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from unstuck import goals
 from unstuck.events import (
     Gauges,
     LossesBetween,
@@ -122,7 +123,7 @@ def _column(gauges: Sequence[TensorGauges], field: str, column: int) -> tuple[fl
 @remembered
 def trend(record: Record, optimizer: str = "") -> Trend:
     """Which way the loss went that this optimizer minimises; without a name, that of the only one."""
-    return trend_of([value for _, value in losses(record, optimizer)])
+    return goals.told(trend_of([value for _, value in losses(record, optimizer)]), record)
 
 
 def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:

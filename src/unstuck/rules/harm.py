@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from unstuck import goals
 from unstuck.events import NonFinite
 from unstuck.rules import dynamics
 
@@ -57,7 +58,7 @@ def harm(record: Record) -> Harm | None:
     if trend.word == "non-finite":
         return _broken(record, values)
     finite = [(step, value) for step, value in values if math.isfinite(value)]
-    if len(finite) < FEW or trend.first is None or trend.last is None:
+    if len(finite) < FEW or trend.first is None or trend.last is None or goals.may_rise(record):
         return None
     if jump := _jump(finite, trend.last, _early_factor(record)):
         return jump
@@ -173,6 +174,7 @@ def spikes_that_hurt(record: Record) -> list[Spike]:
     values = dynamics.losses(record)
     # A loss that changes its sign has no level of its own: only a leap above all that came before counts.
     worse = 2.0 if all(value > 0 for _, value in values if math.isfinite(value)) else 10.0
+    worse = math.inf if goals.may_rise(record) else worse
     found = []
     for step, norm, usual in spikes(record):
         before = [abs(value) for at, value in values if at < step and math.isfinite(value)][-FEW:]

@@ -163,12 +163,18 @@ def _which_class(calls: Sequence[LossCall]) -> list[Evidence]:
     return evidence
 
 
+def _when(calls: Sequence[LossCall]) -> str:
+    # A program that updates its weights by hand takes no steps that could be counted.
+    counted = calls[-1].step > calls[0].step
+    return f"From step {calls[0].step + 1} on" if counted else f"In {len(calls)} calls late in the run"
+
+
 def _finding(calls: Sequence[LossCall], what: str, evidence: list[Evidence]) -> Finding:
-    first, last = calls[0], calls[-1]
+    last = calls[-1]
     level = dynamics.median(dynamics.known([call.value for call in calls])) or 0.0
     return rule.finding(
         Witness.RUN,
-        f"From step {first.step + 1} on {what}, and the loss stays at {level:.3g}.",
+        f"{_when(calls)} {what}, and the loss stays at {level:.3g}.",
         cause=CAUSE,
         fix=FIX,
         subject=Subject("call", f"predictions at {last.place}"),
