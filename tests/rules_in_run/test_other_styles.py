@@ -232,6 +232,26 @@ def test_what_only_looks_guilty_is_left_alone(case: str, tmp_path: Path) -> None
     assert not set(said(INNOCENT[case], tmp_path)) & {"O04", "O05", "O08", "O20", "G19"}
 
 
+@pytest.mark.parametrize(("rate", "codes"), [(0.5, set()), (1e-3, {"R01"})], ids=["gone at once", "there for long"])
+def test_a_small_network_that_begins_above_a_guess_by_chance(rate: float, codes: set[str], tmp_path: Path) -> None:
+    script = (
+        HEAD
+        + f"""
+x = torch.linspace(-1, 1, 100).unsqueeze(1)
+y = x**2 + 0.2 * torch.rand(100, 1)
+net = nn.Sequential(nn.Linear(1, 10), nn.ReLU(), nn.Linear(10, 1))
+nn.init.constant_(net[2].bias, -0.8)
+optimizer = torch.optim.SGD(net.parameters(), lr={rate})
+for step in range(40):
+    loss = F.mse_loss(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert set(said(script, tmp_path)) & {"R01"} == codes
+
+
 def test_the_rate_named_is_that_of_the_weights_it_is_said_of(tmp_path: Path) -> None:
     script = regression(
         model="net = nn.Sequential(nn.Linear(10, 32), nn.Tanh(), nn.Linear(32, 3))\nnn.init.normal_(net[0].weight, "
