@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from unstuck import goals
 from unstuck.events import (
     Activations,
     Backward,
@@ -373,7 +374,7 @@ def _grouped(silent: dict[str, str]) -> list[str]:
 def _trend(record: Record) -> Trend | None:
     """Which way the loss went. Several optimizers minimise several losses, of which no single word is true."""
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
-    return trend_of(_losses(record)) if len(stepping) <= 1 else None
+    return goals.told(trend_of(_losses(record)), record) if len(stepping) <= 1 else None
 
 
 def _losses(record: Record) -> list[float]:

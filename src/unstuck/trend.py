@@ -18,6 +18,9 @@ SMALLEST_MOVE = 0.01
 """A shift below this share of the loss is no direction, however certain."""
 LARGEST_REST = 0.05
 """A loss is flat only if a change above this share of it can be ruled out."""
+LARGEST_UNSEEN = 0.2
+"""Of a long run under much noise: no change can be seen, and one above this share can be ruled out."""
+LONG = 100
 CRAWL = 0.1
 """A run that takes no more than this share off the loss, and is still at it when it ends, crawls."""
 CRAWL_FEWEST = 50
@@ -28,7 +31,8 @@ class Trend(msgspec.Struct, frozen=True):
     """How the loss went from the start of a run to its end, and the statistics behind the word."""
 
     word: str
-    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise."""
+    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise; of a
+    run whose goal moves also `moving`."""
     steps: int
     """How many loss values were seen."""
     first: float | None = None
@@ -63,9 +67,11 @@ class _Shift(msgspec.Struct, frozen=True):
     def is_direction(self) -> bool:
         return abs(self.size) > max(SIGNIFICANT * self.error, SMALLEST_MOVE * self.scale)
 
-    @property
-    def is_nothing(self) -> bool:
-        return abs(self.size) + 2 * self.error <= LARGEST_REST * self.scale
+    def is_nothing(self, steps: int) -> bool:
+        """Is there no change worth a word, as far as the noise allows to tell?"""
+        largest = abs(self.size) + 2 * self.error
+        unseen = steps >= LONG and abs(self.size) <= 2 * self.error and largest <= LARGEST_UNSEEN * self.scale
+        return unseen or largest <= LARGEST_REST * self.scale
 
 
 def trend_of(losses: Sequence[float]) -> Trend:
@@ -98,7 +104,7 @@ def _judged(values: Sequence[float]) -> Trend:
         togo = _runs_to_go(values, decisive, tenth) if decisive.size < 0 else None
         word = "rising" if decisive.size > 0 else "falling" if togo is None else "crawling"
     else:
-        word = "flat" if long.is_nothing else "too short"
+        word = "flat" if long.is_nothing(len(values)) else "too short"
     scale = decisive.scale or 1.0
     shares = (decisive.size / scale, decisive.error / scale, noise / scale)
     return Trend(word, 0, None, None, *shares, spikes, togo)

@@ -151,6 +151,7 @@ ENDINGS = {
     ),
     "atexit": ("import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nprint('body')"),
     "generator exit": "raise GeneratorExit",
+    "no line": "def f(): raise KeyError\nf.__code__ = f.__code__.replace(co_linetable=b'')\nf()",
     "unicode": "# -*- coding: latin-1 -*-\nprint('\u00e9'.encode())",
     "traceback": (
         "import traceback, sys\ntry:\n    1 / 0\nexcept Exception:\n    traceback.print_exc(file=sys.stdout)"

@@ -156,7 +156,8 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     kept: TracebackType | None = None
     for entry in reversed(list(chain_of(trace))):
         if not is_ours(entry.tb_frame.f_code):
-            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+            # An instruction without a line, as Ctrl-C may hit one, has None here, which only -1 brings about again.
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno or -1)
     return kept
 
 

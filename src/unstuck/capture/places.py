@@ -86,7 +86,8 @@ class Places:
         start, end, column, end_column = positions
         function = "" if code.co_name == "<module>" else code.co_qualname
         if start is None or column is None or end_column is None:
-            return Place(self._shown(code.co_filename), start or line, function=function)
+            known = start or line or code.co_firstlineno
+            return Place(self._shown(code.co_filename), known, function=function)
         return Place(self._shown(code.co_filename), start, column + 1, end or start, end_column + 1, function)
 
     def _shown(self, filename: str) -> str:

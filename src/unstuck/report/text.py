@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
+from unstuck.goals import MOVING
 from unstuck.judge import Verdict
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.result import Result, RunSummary
@@ -112,6 +113,8 @@ def trend_sentence(trend: Trend) -> str:
     if trend.word == "too short":
         doubt = "too short" if trend.steps < MANY else "too noisy"
         return f"The loss went {values}: {doubt} to tell a direction."
+    if trend.word == MOVING:
+        return f"The loss went {values}; what it is measured against moves with the model, so it need not fall."
     if trend.runs_to_go is not None:
         pace = f"at this pace it would take {trend.runs_to_go:.0f} more runs as long to reach 0"
         return f"The loss is {trend.word}: {values}; {pace}."

@@ -10,6 +10,9 @@ from unstuck.findings import Evidence
 if TYPE_CHECKING:
     from unstuck.record import Record
 
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""What allocators say, on a device and on the CPU."""
+
 
 class Explanation(NamedTuple):
     """What is wrong, why that cannot be, and what to change."""

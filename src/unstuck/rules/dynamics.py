@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from unstuck import goals
 from unstuck.events import (
     Gauges,
     LossesBetween,
@@ -122,7 +123,7 @@ def _column(gauges: Sequence[TensorGauges], field: str, column: int) -> tuple[fl
 @remembered
 def trend(record: Record, optimizer: str = "") -> Trend:
     """Which way the loss went that this optimizer minimises; without a name, that of the only one."""
-    return trend_of([value for _, value in losses(record, optimizer)])
+    return goals.told(trend_of([value for _, value in losses(record, optimizer)]), record)
 
 
 def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
@@ -200,9 +201,10 @@ def rates(record: Record) -> list[tuple[int, tuple[float, ...]]]:
     return [(gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates]
 
 
-def highest_rate(record: Record) -> float:
-    """The highest learning rate of any group at any time; 0 if none is known."""
-    return max((rate for _, values in rates(record) for rate in values), default=0.0)
+def highest_rate(record: Record, groups: set[int] | None = None) -> float:
+    """The highest learning rate of any group, or of any of these, at any time; 0 if none is known."""
+    every = ((number, rate) for _, values in rates(record) for number, rate in enumerate(values))
+    return max((rate for number, rate in every if groups is None or number in groups), default=0.0)
 
 
 def model_place(record: Record) -> Place | None:

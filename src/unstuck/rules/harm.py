@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from unstuck import goals
 from unstuck.events import NonFinite
 from unstuck.rules import dynamics
 
@@ -57,7 +58,7 @@ def harm(record: Record) -> Harm | None:
     if trend.word == "non-finite":
         return _broken(record, values)
     finite = [(step, value) for step, value in values if math.isfinite(value)]
-    if len(finite) < FEW or trend.first is None or trend.last is None:
+    if len(finite) < FEW or trend.first is None or trend.last is None or goals.may_rise(record):
         return None
     if jump := _jump(finite, trend.last, _early_factor(record)):
         return jump
@@ -101,7 +102,7 @@ def _early_factor(record: Record) -> float:
 def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Harm | None:
     """The first upward jump, of several values, from which the loss never came back well under where it began."""
     losses = [value for _, value in finite]
-    if min(losses) <= 0 or last < 0.5 * losses[0]:
+    if min(losses) < 0 or last < 0.5 * losses[0]:
         return None
     recovered = last < 0.9 * losses[0]
     for index in range(1, len(losses)):
@@ -111,7 +112,7 @@ def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Har
         factor = early if index < FEW else EARLY_JUMP if recovered else JUMP
         # One high value may be one odd batch, and of noisy losses any may be high: what follows lies above all before.
         after, before = losses[index : index + 3], max(losses[max(0, index - FEW) : index])
-        if losses[index] > factor * level and _middle(after) > factor * level and min(after) > before:
+        if losses[index] > factor * level > 0 and _middle(after) > factor * level and min(after) > before:
             return Harm(f"jumped from {level:.4g} to {max(losses[index:]):.4g}", finite[index][0], level, last)
     return None
 
@@ -173,6 +174,7 @@ def spikes_that_hurt(record: Record) -> list[Spike]:
     values = dynamics.losses(record)
     # A loss that changes its sign has no level of its own: only a leap above all that came before counts.
     worse = 2.0 if all(value > 0 for _, value in values if math.isfinite(value)) else 10.0
+    worse = math.inf if goals.may_rise(record) else worse
     found = []
     for step, norm, usual in spikes(record):
         before = [abs(value) for at, value in values if at < step and math.isfinite(value)][-FEW:]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen
 from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.dynamics import median
+from unstuck.rules.dynamics import median, quantile
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
 UNEQUAL = 2.0
+FEWEST_COUNTED = 8
 """How many times more targets the largest micro-batch of a step holds than the smallest, before it is worth a word."""
 
 
@@ -53,8 +54,16 @@ class Accumulated(NamedTuple):
         return any(clip.norm is not None and clip.limit is not None and clip.norm > clip.limit for clip in clips)
 
     def sizes(self) -> list[tuple[float, float]]:
-        """How many targets the smallest and the largest micro-batch of each step held."""
-        counts = ([_targets(micro.losses[0]) for micro in _micro_steps(window) or ()] for window in self.windows)
+        """How many targets the smallest and the largest micro-batch of each step held.
+
+        Where positions are left out, they are counted in some calls only: those stand for all.
+        """
+        losses = [[micro.losses[0] for micro in _micro_steps(window) or ()] for window in self.windows]
+        counted = sorted(_targets(loss) for found in losses for loss in found if loss.ignored is not None)
+        if len(counted) >= FEWEST_COUNTED and any(loss.ignored for found in losses for loss in found):
+            ends = (quantile(counted, 0.1) or 0.0, quantile(counted, 0.9) or 0.0)
+            return [ends] * STEADY if ends[0] > 0 else []
+        counts = ([_targets(loss) for loss in found] for found in losses)
         return [(min(found), max(found)) for found in counts if found and min(found) > 0]
 
 

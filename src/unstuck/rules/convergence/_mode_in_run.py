@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import Backward, Evaluated, Event, Forward, LossCall, ModeChange, ModelSeen, OptimizerStep, Place
+from unstuck.events import (
+    Backward,
+    Evaluated,
+    Event,
+    Forward,
+    LoaderSeen,
+    LossCall,
+    ModeChange,
+    ModelSeen,
+    OptimizerStep,
+    Place,
+)
+from unstuck.rules.modes import says_evaluation
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
 FEWEST_STEPS = 3
 FEWEST_EVALUATIONS = 2
+FEWEST_PASSES = 2
+"""Batches of an evaluation; a single one may be a picture for the log."""
 
 
 class TrainedInEval(NamedTuple):
@@ -156,6 +170,43 @@ def evaluated_in_train(record: Record) -> Iterator[EvaluatedInTrain]:
         if model in trained and model not in ever_in_eval and times >= FEWEST_EVALUATIONS:
             forward, loss = calls[0]
             yield EvaluatedInTrain(model, times, forward.place, loss.place)
+    for model, runs in _passes_without_loss(record).items():
+        if model in trained and model not in ever_in_eval and model not in found:
+            yield EvaluatedInTrain(model, len(runs), runs[0][0].place, None)
+
+
+def _passes_without_loss(record: Record) -> dict[str, list[list[Forward]]]:
+    """By model: passes without gradients, in training mode, over all batches of a loader that nothing is trained on,
+    or in a function whose name says that it evaluates. Only an accuracy may have come of them."""
+    lengths = {batches for loader in record.of(LoaderSeen) if (batches := _untrained_batches(record, loader))}
+    found: dict[str, list[list[Forward]]] = {}
+    for stretch in _stretches(record):
+        named = all(forward.place and says_evaluation(forward.place.function) for forward in stretch)
+        if len(stretch) >= FEWEST_PASSES and (named or len(stretch) in lengths):
+            found.setdefault(stretch[0].model, []).append(stretch)
+    return found
+
+
+def _untrained_batches(record: Record, loader: LoaderSeen) -> int:
+    """How many batches a loader gives that no backward ever followed; 0 if that is not known."""
+    trained = any(other.trained for other in record.of(LoaderSeen) if other.loader == loader.loader)
+    if trained or not loader.length or not loader.batch_size:
+        return 0
+    return loader.length // loader.batch_size if loader.drop_last else -(-loader.length // loader.batch_size)
+
+
+def _stretches(record: Record) -> Iterator[list[Forward]]:
+    """Forward passes of one model in a row, without gradients, with its layers in training mode."""
+    stretch: list[Forward] = []
+    for event in record.of(Forward, Backward, OptimizerStep):
+        goes_on = isinstance(event, Forward) and not event.grad_enabled and event.layers_train is True
+        if stretch and not (goes_on and isinstance(event, Forward) and event.model == stretch[0].model):
+            yield stretch
+            stretch = []
+        if goes_on and isinstance(event, Forward):
+            stretch.append(event)
+    if stretch:
+        yield stretch
 
 
 def _is_evaluation(forward: Forward, loss: LossCall) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ LOSS = "binary_cross_entropy_with_logits"
 RARE = 0.1
 FEWEST_READS = 6
 FEWEST_STEPS = 30
+ENOUGH = 10
+"""Positives, to tell their share by."""
 NOTHING_LEARNED = 0.9
 """Of the loss of always predicting the share of positives."""
 
@@ -29,9 +32,11 @@ def rare_positives(record: Record, rule: Rule) -> Iterator[Finding]:
         read = loss_calls.looked_at(calls)
         late = read[len(read) // 2 :]
         if len(read) >= FEWEST_READS and all(_is_ignored(call) for call in late):
-            share = sum(loss_calls.wanted(call).mean or 0 for call in read) / len(read)
-            if 0 < share < RARE and _learned_nothing(late, share):
-                yield _finding(rule, late, share)
+            targets = [loss_calls.wanted(call) for call in read]
+            total = sum(math.prod(target.shape) for target in targets)
+            positive = sum((target.mean or 0.0) * math.prod(target.shape) for target in targets)
+            if 0 < positive < RARE * total and _learned_nothing(late, positive / total):
+                yield _finding(rule, late, round(positive), total)
 
 
 def _is_ignored(call: LossCall) -> bool:
@@ -42,20 +47,23 @@ def _is_ignored(call: LossCall) -> bool:
 
 
 def _learned_nothing(calls: Sequence[LossCall], share: float) -> bool:
-    losses = dynamics.known([call.value for call in calls])
-    level = dynamics.median(losses)
-    return level is not None and level > NOTHING_LEARNED * loss_calls.entropy((share, 1 - share))
+    """Call by call against that guess on the same targets: most batches hold no positive at all, and some do."""
+    known = [(call.value, loss_calls.wanted(call).mean or 0.0) for call in calls if call.value is not None]
+    guess = [-own * math.log(share) - (1 - own) * math.log(1 - share) for _, own in known]
+    return bool(known) and sum(value for value, _ in known) > NOTHING_LEARNED * sum(guess)
 
 
-def _finding(rule: Rule, calls: Sequence[LossCall], share: float) -> Finding:
+def _finding(rule: Rule, calls: Sequence[LossCall], positive: int, total: int) -> Finding:
+    share = positive / total
     weight = (1 - share) / share
+    number = f"torch.tensor({weight:.3g})" if positive >= ENOUGH else "torch.tensor(negatives / positives)"
     return rule.finding(
         Witness.RUN,
-        f"{100 * share:.2g} % of the targets are positive, and the model predicts none: its scores stay below "
+        f"{positive} of the {total} targets looked at are positive, and the model predicts none: its scores stay below "
         f"{max(loss_calls.given(call).high or 0 for call in calls):.3g}.",
         cause="Without pos_weight the few positives weigh so little that predicting their share for every example is "
         "the quickest way to a low loss, and the loss has stopped there.",
-        fix=f"Give the loss pos_weight=torch.tensor({weight:.3g}), the number of negatives per positive.",
+        fix=f"Give the loss pos_weight={number}, the number of negatives per positive in the data.",
         subject=Subject("call", f"rare positives at {calls[0].place}"),
         place=calls[0].place,
         evidence=[

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from unstuck.record import Record
 
 ON_PURPOSE = pattern(r"find|range_test|plot|simulat|sweep", re.I)
+ENDS = {"LinearLR": "total_iters"}
+"""What may be the length of a schedule, or only of its beginning, as in a warm-up."""
 LENGTHS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
 """What tells how many steps a schedule is made for."""
 FEWEST = 10
@@ -203,7 +205,7 @@ def _twice(record: Record, pace: Pace) -> Trouble | None:
 def _mismatch(pace: Pace) -> Trouble | None:
     """The length a schedule was built with, against how often it was stepped."""
     seen = pace.schedule.seen
-    name = LENGTHS.get(seen.kind, "")
+    name = LENGTHS.get(seen.kind) or ENDS.get(seen.kind, "")
     length = int(seen.numbers.get(name, 0))
     if not length:
         return None
@@ -216,6 +218,8 @@ def _mismatch(pace: Pace) -> Trouble | None:
             f"It runs {pace.micro} times too fast and is over long before the training is.",
             "Call scheduler.step() only where the optimizer is stepped.",
         )
+    if seen.kind in ENDS:
+        return None
     if pace.calls >= AGAIN * length:
         climbs = seen.kind == "CosineAnnealingLR"
         after = "the rate climbed up again" if climbs else "the rate stayed at its end"

@@ -44,7 +44,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     if (found := judged(record)) is None:
         return
     optimizer, ratio, name = found
-    trend, rate = dynamics.trend(record), dynamics.highest_rate(record)
+    trend, rate = dynamics.trend(record), dynamics.highest_rate(record, _groups(record))
     better = f"to about {dynamics.rounded(rate * dynamics.USUAL / ratio)}"
     yield rule.finding(
         Witness.RUN,
@@ -64,6 +64,11 @@ def in_run(record: Record) -> Iterator[Finding]:
         ],
         confidence=Confidence.LIKELY,
     )
+
+
+def _groups(record: Record) -> set[int]:
+    """The parameter groups of the weights that the sentence is about: others may have rates of their own."""
+    return {series.group for series in dynamics.weights(record)}
 
 
 def _went(word: str) -> str:

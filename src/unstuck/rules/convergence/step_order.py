@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from unstuck.events import (
-    Backward,
-    Event,
-    Forward,
-    LossCall,
-    NonFinite,
-    OptimizerSeen,
-    OptimizerStep,
-    Place,
-    StepSkipped,
-    ZeroGrad,
-)
+from unstuck.events import Backward, Event, LossCall, OptimizerSeen, OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules import order
-from unstuck.rules.convergence import _step_order_fixes as step_order_fixes
+from unstuck.rules.convergence import _order_in_run as measured, _step_order_fixes as step_order_fixes
+from unstuck.rules.convergence._order_in_run import EARLY, MISSING, ORDER, PILED, WIPED
 from unstuck.source.edit import fix_with
 from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance, Value
-from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
@@ -43,13 +31,7 @@ rule = Rule(
     needs=(Backward,),
 )
 
-ORDER = "The order is: zero_grad, forward, loss, backward, step."
-WIPED = "zero_grad clears the gradients that backward has just computed, so step has nothing to apply."
-EARLY = "step runs before backward, on gradients that were just cleared, so it has nothing to apply."
-MISSING = "backward computes gradients, but without step() no weight ever changes."
-PILED = "backward adds to what is already in .grad, so every step applies the sum of all batches since the start."
 UNMADE = "zero_grad leaves every .grad empty, and step skips parameters without one, so no weight ever changes."
-STEADY = 3
 GRADIENTS_MADE = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
 CLEARING = pattern(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 
@@ -230,87 +212,8 @@ def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same mistakes, measured: steps without gradients, no steps, gradients carried over."""
-    events = [event for event in record.events if isinstance(event, (*order.GRADIENT_EVENTS, Forward))]
-    steps = [event for event in events if isinstance(event, OptimizerStep)]
-    if steps:
-        yield from _empty_steps(events, steps)
-        # Of gradients that are no numbers any more nobody can tell whether they were carried over.
-        broken = min((event.step for event in record.of(NonFinite)), default=math.inf)
-        yield from _piled_up([event for event in events if event.step < broken], steps)
-    else:
-        yield from _no_step(record, events)
-
-
-def _empty_steps(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Iterator[Finding]:
-    for optimizer in dict.fromkeys(step.optimizer for step in steps):
-        own = [step for step in steps if step.optimizer == optimizer and not step.inside_closure]
-        wiped = [pair for step in own if _is_empty(step) and (pair := _wiped_by(events, step))]
-        if len(wiped) < STEADY or len(wiped) < len(own) / 2:
-            continue
-        zero, early = wiped[-1]
-        step = own[-1]
-        counts = [Evidence("steps watched", len(own)), Evidence("steps without any gradient", len(wiped))]
-        lost = Evidence("gradients cleared before each step", zero.cleared or 0)
-        message = f"{len(wiped)} of {len(own)} steps of {optimizer} found no gradient: "
-        message += "step() runs before backward()." if early else "zero_grad() had just cleared it."
-        fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
-        guilty, other = (step.place, zero.place) if early else (zero.place, step.place)
-        yield _finding(
-            Witness.RUN, message, EARLY if early else WIPED, f"{fix} {ORDER}", guilty, [other], [*counts, lost]
-        )
-
-
-def _is_empty(step: OptimizerStep) -> bool:
-    return step.with_grad == 0 or step.grad_norm == 0.0
-
-
-def _wiped_by(events: Sequence[Event], step: OptimizerStep) -> tuple[ZeroGrad, bool] | None:
-    """The zero_grad that emptied a step, and whether the step came before its backward."""
-    zero: ZeroGrad | None = None
-    forward_between = False
-    position = next(index for index, event in enumerate(events) if event is step)
-    for event in reversed(events[:position]):
-        if isinstance(event, ZeroGrad) and zero is None and order.same_optimizer(event, step):
-            zero = event
-        elif isinstance(event, Forward) and zero is None:
-            forward_between = True
-        elif isinstance(event, Backward):
-            return (zero, forward_between) if zero is not None else None
-        elif isinstance(event, OptimizerStep) and event.optimizer == step.optimizer:
-            return None
-    return None
-
-
-def _piled_up(events: Sequence[Event], steps: Sequence[OptimizerStep]) -> Iterator[Finding]:
-    backwards = [event for event in events if isinstance(event, Backward) and event.carried is not None]
-    carrying = [event.carried or 0.0 for event in backwards]
-    if len(backwards) < STEADY or min(carrying) <= 0.0 or any(isinstance(event, ZeroGrad) for event in events):
-        return
-    step = steps[-1]
-    evidence = [
-        Evidence("steps watched", len(steps)),
-        Evidence("zero_grad() calls", 0),
-        Evidence("gradient norm left over at the last backward", carrying[-1]),
-    ]
-    message = f"In {len(steps)} watched steps of {step.optimizer} its gradients were never cleared."
-    fix = f"Call zero_grad() before each backward(). {ORDER}"
-    yield _finding(Witness.RUN, message, PILED, fix, step.place, [backwards[-1].place], evidence)
-
-
-def _no_step(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
-    backwards = [event for event in events if isinstance(event, Backward) and not event.failed]
-    thrown_away = [event for event in events if isinstance(event, ZeroGrad) and event.cleared]
-    optimizers = list(record.of(OptimizerSeen))
-    skipped = any(isinstance(event, StepSkipped) for event in events)
-    finished = record.ended is not None and record.ended.status == "finished"
-    learns = trend_of([loss for _, loss in record.losses]).falls
-    if not optimizers or skipped or learns or len(backwards) < STEADY or not (len(thrown_away) >= STEADY or finished):
-        return
-    optimizer = optimizers[-1]
-    evidence = [Evidence("backward() calls watched", len(backwards)), Evidence("step() calls", 0)]
-    message = f"In {len(backwards)} watched calls of backward(), {optimizer.kind}.step() never ran: no weight changed."
-    fix = f"Call the optimizer's step() after backward(). {ORDER}"
-    yield _finding(Witness.RUN, message, MISSING, fix, backwards[0].place, [optimizer.place], evidence)
+    for trouble in measured.troubles(record):
+        yield _finding(Witness.RUN, *trouble)
 
 
 def _finding(

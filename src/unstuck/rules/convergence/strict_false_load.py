@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Place, StateLoaded
@@ -33,7 +33,10 @@ CAUSE = (
     "With strict=False keys that do not match are passed over in silence, even if that is all of them, as with a "
     "`module.` prefix: the model then trains from random weights."
 )
+UNREAD = "Print what load_state_dict returns, and make the names of the two sides meet."
 SMALL_SHARE = 0.1
+FEWEST_RENAMED = 4
+"""A head of another name has fewer tensors than this, and is meant to be left out."""
 
 
 @rule.in_source
@@ -93,6 +96,8 @@ def in_run(record: Record) -> Iterator[Finding]:
         prefix = _prefix(load)
         if load.matched == 0 or prefix or load.matched < SMALL_SHARE * load.tensors:
             yield _loaded_little(load, prefix)
+        elif renamed := _renamed(load):
+            yield _loaded_little(load, "", renamed)
 
 
 def _prefix(load: StateLoaded) -> str:
@@ -109,16 +114,38 @@ def _prefix(load: StateLoaded) -> str:
     return ""
 
 
-def _loaded_little(load: StateLoaded, prefix: str) -> Finding:
+def _renamed(load: StateLoaded) -> tuple[str, str] | None:
+    """What the file and the model call one and the same part, if most of the model is missing for that."""
+    if 2 * load.matched >= load.tensors or load.missing_count < FEWEST_RENAMED:
+        return None
+    given, wanted = _first_parts(load.unexpected), _first_parts(load.missing)
+    same = len(given) == len(wanted) == 1 and next(iter(given.values())) == next(iter(wanted.values()))
+    return (next(iter(given)), next(iter(wanted))) if same else None
+
+
+def _first_parts(names: Iterable[str]) -> dict[str, set[str]]:
+    """The rest of the names, by what stands before their first dot."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        first, _, rest = name.partition(".")
+        found.setdefault(first, set()).add(rest)
+    return found
+
+
+def _loaded_little(load: StateLoaded, prefix: str, renamed: tuple[str, str] | None = None) -> Finding:
     nothing = load.matched == 0
     what = "none" if nothing else f"only {load.matched}"
     why = f"; the names differ by the prefix {prefix!r}" if prefix else ""
     fix = f"Take the prefix off or put it on: {{key.removeprefix({prefix!r}): value for key, value in state.items()}}."
+    if renamed:
+        given, wanted = renamed
+        why = f"; what the file calls {given!r} is called {wanted!r} in the model"
+        fix = f"Rename the keys: {{key.replace('{given}.', '{wanted}.', 1): value for key, value in state.items()}}."
     return rule.finding(
         Witness.RUN,
         f"load_state_dict(strict=False) filled {what} of {load.tensors} tensors of the model{why}.",
         cause=CAUSE,
-        fix=fix if prefix else "Print what load_state_dict returns, and make the names of the two sides meet.",
+        fix=fix if prefix or renamed else UNREAD,
         subject=Subject("call", f"load_state_dict at {load.place}"),
         place=load.place,
         evidence=[

@@ -130,7 +130,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     for odd in runs.evaluated_in_train(record):
         yield rule.finding(
             Witness.RUN,
-            f"{odd.model} was evaluated {odd.times} times in train mode, and never in eval mode.",
+            f"{odd.model} was evaluated {_times(odd.times)} in train mode, and never in eval mode.",
             cause=_in_train_mode(runs.layers_of(record, odd.model)),
             fix="Call eval() on the model before the evaluation and train() before the training goes on.",
             subject=Subject("module", f"mode of {odd.model}"),
@@ -142,9 +142,13 @@ def in_run(record: Record) -> Iterator[Finding]:
         )
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _trained_in_eval(record: Record, stuck: runs.TrainedInEval) -> Finding:
     certain = stuck.trained_before and stuck.evaluated
-    since = f"Since step {stuck.since}" if stuck.trained_before else "From the start"
+    since = f"Since step {stuck.since + 1}" if stuck.trained_before else "From the start"
     return rule.finding(
         Witness.RUN,
         f"{since} {stuck.model} trains in eval mode: {stuck.steps} of the {stuck.of} steps looked at.",

@@ -47,6 +47,7 @@ def troubles(record: Record, raises: str) -> Iterator[Trouble]:
     yield from _clipped(record, windows)
     yield from _applied(record, windows)
     yield from _crashed(record, raises)
+    yield from _updated_without_step(record)
 
 
 def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]:
@@ -122,6 +123,23 @@ def _crashed(record: Record, raises: str) -> Iterator[Trouble]:
     elif "after step()" in crash.message:
         message = "scaler.unscale_() was called after scaler.step()."
     yield Trouble(message, raises.format(method=method), fix, crash.place, (), evidence)
+
+
+def _updated_without_step(record: Record) -> Iterator[Trouble]:
+    """update() raises where no gradient went through the scaler: the optimizer was stepped past it, or not at all."""
+    crash = crash_of(record, "No inf checks were recorded prior to update")
+    if crash is None:
+        return
+    past = [step for step in record.of(OptimizerStep) if not step.through_scaler]
+    why = f"{past[-1].optimizer}.step() was called instead of scaler.step()" if past else "scaler.step() was not called"
+    yield Trouble(
+        f"scaler.update() found nothing to go by: {why}.",
+        APPLIED.format(times=_times(_scale(record))),
+        "Call scaler.step(optimizer) and then scaler.update().",
+        past[-1].place if past else crash.place,
+        [crash.place],
+        [Evidence("steps past the scaler", len(past))],
+    )
 
 
 def _scale(record: Record) -> float | None:

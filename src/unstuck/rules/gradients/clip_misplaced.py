@@ -29,9 +29,25 @@ rule = Rule(
 
 FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."
 AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards protects nothing."
+USED_UP = (
+    "parameters() gives each parameter once. Kept in a variable, it is used up by the first call that goes through it, "
+    "and later ones get nothing."
+)
 BEFORE_BACKWARD = (
     "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
 )
+OTHERS = (
+    "The parameters that clipping was given are not those that backward() computes gradients for, so step() uses those "
+    "unclipped."
+)
+SAID = {
+    USED_UP: "Clipping was given no parameters at all; it has no effect.",
+    OTHERS: "Clipping was given parameters none of which has a gradient; it has no effect.",
+}
+FIXES = {
+    USED_UP: "Pass model.parameters() itself, or keep list(model.parameters()).",
+    OTHERS: "Pass the parameters of the model that is trained.",
+}
 STEADY = 3
 
 
@@ -110,7 +126,9 @@ def in_run(record: Record) -> Iterator[Finding]:
         if len(causes) >= STEADY and len(causes) >= len(clips) - 2:
             cause = max(set(causes), key=causes.count)
             steps = [event for event in events if isinstance(event, OptimizerStep)]
-            yield _finding(Witness.RUN, _message(cause), cause, place, _numbers([clip for clip, _ in clips], steps))
+            numbers = _numbers([clip for clip, _ in clips], steps)
+            fix = FIXES.get(cause, FIX)
+            yield _finding(Witness.RUN, _message(cause), cause, place, numbers, fix)
 
 
 def _measured(events: Sequence[Event], position: int) -> str:
@@ -118,13 +136,15 @@ def _measured(events: Sequence[Event], position: int) -> str:
     clip = events[position]
     assert isinstance(clip, Clip)
     stepping = {event.optimizer for event in events if isinstance(event, OptimizerStep)}
+    if clip.parameters == 0:
+        return USED_UP
     if not clip.parameters or len(stepping) > 1:
         # Whose gradients were clipped is not known, or several optimizers take turns: the neighbours prove nothing.
         return ""
     after = next((event for event in events[position + 1 :] if not isinstance(event, Clip)), None)
     before = next((event for event in reversed(events[:position]) if not isinstance(event, Clip)), None)
     if clip.with_grad == 0 and not isinstance(before, OptimizerStep):
-        return BEFORE_BACKWARD
+        return OTHERS if isinstance(before, Backward) else BEFORE_BACKWARD
     return _verdict(before, after)
 
 
@@ -140,6 +160,8 @@ def _numbers(clips: Sequence[Clip], steps: Sequence[OptimizerStep]) -> list[Evid
 
 
 def _message(cause: str) -> str:
+    if cause in SAID:
+        return SAID[cause]
     where = "after step()" if cause is AFTER_STEP else "before backward() has computed them"
     return f"Gradients are clipped {where}; the clipping has no effect."
 

@@ -28,6 +28,8 @@ HUGE = 100.0
 GROWN = 10.0
 """Times the norm of the first quarter of the run."""
 FEWEST = 8
+SOON = 2
+"""Steps after a huge gradient in which its own numbers may grow beyond all bounds before a value does."""
 CAUSE = (
     "step() applies such a gradient like any other; the weights land far from where they were, where the gradients are "
     "larger still."
@@ -100,11 +102,13 @@ def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[
     """A first step so large that nothing is finite after it. To Adam and its kin the size of a gradient is nothing."""
     kinds = [seen.kind for seen in record.of(OptimizerSeen)]
     broken = min((event.step for event in record.of(NonFinite)), default=None)
-    if not norms or broken != norms[-1][0] + 1 or norms[-1][1] <= HUGE or not all("SGD" in kind for kind in kinds):
+    if broken is None or not norms or norms[-1][1] <= HUGE or not all("SGD" in kind for kind in kinds):
         return None
     step, norm = norms[-1]
+    if not step < broken <= step + SOON:
+        return None
     words = f"At step {step + 1} the gradient norm was {norm:.3g}, where 0.1 to 10 is usual"
-    return (step, norm), words, "the next step met a value that was not finite"
+    return (step, norm), words, f"step {broken + 1} met a value that was not finite"
 
 
 def _rose(before: float, after: float) -> str:

@@ -32,6 +32,9 @@ SCALES = frozenset({"add", "mult", "div", "sum", "mean", "neg", "scale"})
 """Operations that make a loss out of a loss."""
 LIMITED = Subject("loss", "limit")
 LOSS_NODES = ("mseloss", "nllloss", "nllloss2d", "smoothl1loss", "huberloss", "binarycrossentropy")
+ERRORS = (("pow", "sub"), ("abs", "sub"))
+MANY = 0.1
+"""Fewer errors beyond a limit may be outliers that are left out on purpose."""
 REDUCED = frozenset({"mean", "sum", "mul", "div", "add", "neg"})
 FLAT = "Beyond the limit the loss is a constant with a slope of 0: just the examples that are worst get no gradient."
 FLAT_ERROR = (
@@ -132,7 +135,7 @@ def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
     if fact.limit is None or not fact.share:
         return None
     error = fact.low is not None and fact.behind[:1] == ("sub",) and _is_squared(backward)
-    if not error and not _limits_a_loss_in(fact.behind):
+    if not error and not _limits_a_loss_in(fact.behind) and not _limits_squares_in(backward, fact):
         return None
     whole = fact.shape in ((), (1,))
     beyond = (
@@ -141,7 +144,7 @@ def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
     what = "The error is clipped before it is squared" if error else "The loss has an upper limit"
     return rule.finding(
         Witness.RUN,
-        f"{what}, {fact.limit:g}, and at step {backward.step} {beyond} beyond it.",
+        f"{what}, {fact.limit:g}, and at step {backward.step + 1} {beyond} beyond it.",
         cause=FLAT_ERROR if error else FLAT,
         fix=FIX_ERROR if error else FIX,
         subject=LIMITED,
@@ -155,6 +158,14 @@ def _limits_a_loss_in(chain: tuple[str, ...]) -> bool:
     """Was a loss of torch limited, reduced or weighted in between?"""
     inner = next((name for name in chain if name not in REDUCED), "")
     return inner.startswith(LOSS_NODES)
+
+
+def _limits_squares_in(backward: Backward, fact: OperationFact) -> bool:
+    """Is the loss the mean of limited squares of errors, many of them beyond the limit? A hinge is no plain mean."""
+    names = backward.graph.names if backward.graph is not None else ()
+    at_the_end = [name.removesuffix("0").removesuffix("1") for name in names[:2]]
+    plain = at_the_end in (["MeanBackward", "ClampBackward"], ["SumBackward", "ClampBackward"])
+    return plain and fact.behind[:2] in ERRORS and (fact.share or 0.0) >= MANY
 
 
 def _is_squared(backward: Backward) -> bool:

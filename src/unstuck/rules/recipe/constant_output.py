@@ -64,7 +64,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(late, "predictions barely depend on the example", _how_constant(late))
         elif all(_is_collapsed(call) for call in late):
             yield _finding(late, "every example of a batch is predicted to be the same class", _which_class(late))
-        elif _guesses(calls, read):
+        elif dynamics.trend(record).steps >= LONG_ENOUGH and _guesses(calls, read):
             yield _finding(_second_half(calls), "predictions are no better than a guess", _how_often(read))
 
 
@@ -116,7 +116,7 @@ def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
     """Is the loss, late in a long run, the one of knowing only how often each class occurs?"""
     labels = _labels(read)
     middle = dynamics.median(dynamics.known([call.value for call in _second_half(calls)]))
-    if calls[-1].step < LONG_ENOUGH or middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
+    if middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
         return False
     lowest, highest = (share * loss_calls.entropy(labels.values()) for share in GUESSING)
     return lowest <= middle <= highest
@@ -163,11 +163,18 @@ def _which_class(calls: Sequence[LossCall]) -> list[Evidence]:
     return evidence
 
 
+def _when(calls: Sequence[LossCall]) -> str:
+    # A program that updates its weights by hand takes no steps that could be counted.
+    counted = calls[-1].step > calls[0].step
+    return f"From step {calls[0].step + 1} on" if counted else f"In {len(calls)} calls late in the run"
+
+
 def _finding(calls: Sequence[LossCall], what: str, evidence: list[Evidence]) -> Finding:
-    first, last = calls[0], calls[-1]
+    last = calls[-1]
+    level = dynamics.median(dynamics.known([call.value for call in calls])) or 0.0
     return rule.finding(
         Witness.RUN,
-        f"From step {first.step} on {what}, and the loss stays at {last.value:.3g}.",
+        f"{_when(calls)} {what}, and the loss stays at {level:.3g}.",
         cause=CAUSE,
         fix=FIX,
         subject=Subject("call", f"predictions at {last.place}"),

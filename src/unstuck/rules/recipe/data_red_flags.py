@@ -113,12 +113,12 @@ def _non_finite(record: Record) -> Iterator[Finding]:
         word = "NaN" if event.value == "nan" else "an infinite value"
         yield rule.finding(
             Witness.RUN,
-            f"The batch of step {event.step} already held {word} when {event.name or 'the model'} received it.",
+            f"The batch of step {event.step + 1} already held {word} when {event.name or 'the model'} received it.",
             cause=BROKEN,
             fix=CLEAN,
             subject=Subject("call", f"inputs at {event.place}"),
             place=event.place,
-            evidence=[Evidence("step", event.step)],
+            evidence=[Evidence("step", event.step + 1)],
         )
 
 
@@ -194,7 +194,7 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
                 fix="Find out what it stands for (a missing value, another unit) and correct, clip or leave it out.",
                 subject=Subject("call", f"outlier at {batch.place}"),
                 place=batch.place,
-                evidence=[Evidence("step", batch.step), Evidence("farthest", extreme, threshold=limit)],
+                evidence=[Evidence("step", batch.step + 1), Evidence("farthest", extreme, threshold=limit)],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
             )

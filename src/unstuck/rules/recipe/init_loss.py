@@ -28,6 +28,8 @@ TIMES_SQUARED = 4.0
 """For squared errors, which a few outliers can double."""
 CLEARLY = 0.5
 FEWEST_TARGETS = 16
+AT_ONCE = 5
+"""Steps within which a loss that falls under that of a guess has cost nothing."""
 LARGE_INPUTS = 20.0
 """Root mean square; the initial weights of a layer are made for 1."""
 CONFIDENT = (
@@ -66,7 +68,17 @@ def judged(record: Record) -> list[LossCall]:
     """The first losses of a run that began with fresh weights and far above a guess."""
     if not loss_calls.starts_fresh(record) or _is_pretrained(record.of(ModelSeen)):
         return []
-    return list(_high(call for call in record.of(LossCall) if call.step == 0))
+    high = _high(call for call in record.of(LossCall) if call.step == 0)
+    return [call for call in high if not _is_over_at_once(record, call)]
+
+
+def _is_over_at_once(record: Record, first: LossCall) -> bool:
+    """Did a squared error come under that of a guess within the first steps? Then nothing is lost."""
+    if first.loss != "mse_loss":
+        return False
+    guess = guess_of(first)[0]
+    later = (call for call in record.of(LossCall) if call.place == first.place and 0 < call.step <= AT_ONCE)
+    return any(call.value is not None and call.output_requires_grad and call.value < guess for call in later)
 
 
 def _is_pretrained(models: Iterable[ModelSeen]) -> bool:

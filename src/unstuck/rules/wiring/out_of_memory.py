@@ -9,7 +9,7 @@ from unstuck.events import Crash, Forward
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import Explanation, crash_of, shaped
+from unstuck.rules.crashes import OUT_OF_MEMORY, Explanation, crash_of, shaped
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -37,7 +37,7 @@ KINDS = ("OutOfMemoryError", "RuntimeError", "AcceleratorError")
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The allocator says how much was asked for; the events say what the program was doing."""
-    crash = crash_of(record, "out of memory", "can't allocate memory", "not enough memory")
+    crash = crash_of(record, *OUT_OF_MEMORY)
     if crash is None or crash.kind not in KINDS:
         return
     said = _explained(record, crash)
