@@ -17,6 +17,7 @@ from torch import nn
 
 import unstuck
 from unstuck.capture import watching
+from unstuck.capture.ring import MOST_STEPS
 
 OURS = [
     tracemalloc.Filter(True, os.path.join(os.path.dirname(unstuck.__file__), "*")),
@@ -63,7 +64,7 @@ def test_our_objects_do_not_add_up(tmp_path: Path, every: int | None):
             after, tensors_after = held()
         finally:
             tracemalloc.stop()
-    assert tensors_after == tensors
+    assert tensors_after <= tensors + MOST_STEPS  # what was measured is told in bundles
     assert after - before < 100 * steps  # which makes 1 MB in 10,000 steps
 
 

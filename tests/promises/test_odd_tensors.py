@@ -299,7 +299,7 @@ def test_read_like_any_other(tmp_path: Path, program):
     assert [note.text for note in record.notes] == []
     assert len(list(record.of(OptimizerStep))) >= 3
     gauges = list(record.of(TensorGauges))
-    assert gauges
+    assert gauges or program is only_empty_parameters
     assert all(len(gauge.weight_norm) == len(named.names) for gauge in gauges for named in record.of(TensorsNamed))
 
 

@@ -221,7 +221,7 @@ def _imported(places: Places) -> dict[int, list[tuple[ModuleType, str]]]:
         if module is not sys.modules.get("__main__") and not (isinstance(file, str) and places.is_users_file(file)):
             continue
         for name, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and value.__module__.partition(".")[0] == "torch":
+            if isinstance(value, FunctionType) and str(value.__module__).partition(".")[0] == "torch":
                 found.setdefault(id(value), []).append((module, name))
     return found
 

@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every",
         metavar="N",
         type=_whole,
-        help="record each N-th step, from the first, whatever it costs (default: all at first, then as many as cost "
+        help="measure each N-th step, from the first, whatever it costs (default: all at first, then as many as cost "
         "next to nothing)",
     )
     parser.add_argument(

@@ -14,7 +14,7 @@ from unstuck.events import Event, Gauges, NonFinite
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis, Finding, Severity
 
-SHARE = 0.005
+SHARE = 0.01
 """Of the run's time, what all judgements together may take."""
 SHARE_TO_STOP = 0.05
 """The same for a run that is to be stopped as soon as something is found."""
