@@ -122,8 +122,7 @@ class ActivationMeter:
         if known.key not in self._earlier and len(self._earlier) >= 4 * _MOST:
             self._earlier.clear()
         self._earlier[known.key] = every[1 - _WINDOWS :].clone()
-        sums = torch.cat([torch.zeros_like(every[:1]), every.cumsum(0)])
-        return total, (sums[_WINDOWS:] == sums[:-_WINDOWS]).float().sum(1)
+        return total, (every.unfold(0, _WINDOWS, 1).amax(-1) == 0).float().sum(1)
 
     def _search(self, root: graph.Node) -> list[_Known]:
         found: list[_Known] = []

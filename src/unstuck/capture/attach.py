@@ -63,6 +63,7 @@ class Attachment:
         except BaseException:
             self._detach()
             raise
+        self.patches.settled()
 
     def watch_loss(self, module: ModuleType, name: str) -> None:
         """Record what a loss of the user's own is given."""
@@ -84,7 +85,7 @@ class Attachment:
         self._schedulers.finish()
         self._backwards.tell_between()
         self._progress.finish()
-        self.watch.flush()
+        self._steps.finish()
         self.watch.finish()
         self._inspector.finish()
         self.watch.finish()
@@ -117,6 +118,7 @@ class Attachment:
             self._steps.pace()
             self.watch.carried.rest()
         if _has_compiled():
+            self._watch_steps_again()
             return
         if sampled:
             self.patches.resume("forward-pre-hook")

@@ -57,6 +57,8 @@ class Backwards:
         self._formulas = Formulas(watch)
         self.activations = ActivationMeter(watch)
         self._began = 0.0
+        self._counted = False
+        """Is the value of the backward under way among the losses of its window?"""
         self._between: list[tuple[int, float]] = []
         self.count = 0
 
@@ -71,6 +73,7 @@ class Backwards:
         if loss is None or not watch.is_listening():
             return None
         self._progress.evaluations.backward()
+        before = len(watch.losses)
         if watch.clock.sampled:
             self._progress.backward(args, kwargs)
             call = self._looked_at(loss)
@@ -82,6 +85,7 @@ class Backwards:
         if watch.clock.measured:
             self.activations.read(loss)
         self._began = perf_counter() if watch.clock.measured else 0.0
+        self._counted = len(watch.losses) > before
         watch.in_backward, watch.held = True, None
         return call
 
@@ -125,10 +129,13 @@ class Backwards:
         if error is not None:
             self._inspector.forget_graph()
         sampled = clock.sampled
+        if error is not None and self._counted and watch.losses:
+            watch.losses.pop()
         if self._began:
             watch.timings.backward += perf_counter() - self._began
         if sampled or watch.held:
-            watch.release(self._event(call, error) if sampled and clock.has_room(Backward) else None)
+            seen = sampled and call is not _UNSEEN and clock.has_room(Backward)
+            watch.release(self._event(call, error) if seen else None)
         if clock.backward_done():
             self.end_window(sampled)
 

@@ -113,7 +113,7 @@ class Inspector:
 
     def glance_at_loss(self, loss: Tensor) -> float | Slot | None:
         """A backward begins between sampled windows: what matters is only whether the loss is still finite."""
-        if loss.is_cpu and self._watch.scalars.immediate and loss.numel() == 1 and may_measure():
+        if type(loss) is Tensor and loss.numel() == 1 and self._watch.scalars.is_immediate(loss) and may_measure():
             value = loss.item()
             if type(value) is float and math.isfinite(value):
                 self._glanced = weakref.ref(loss)

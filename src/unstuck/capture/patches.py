@@ -91,6 +91,10 @@ class Patches:
             setattr(place, name, watched)
             self._originals[(id(place), name)] = (place, name, original, watched)
 
+    def settled(self) -> None:
+        """Everything that the program may have imported before us is in place."""
+        self._imported.clear()
+
     def hook(
         self, name: str, register: Callable[..., _Handle], function: Callable[..., None], **options: bool
     ) -> _Handle:
@@ -217,11 +221,12 @@ def _imported(places: Places) -> dict[int, list[tuple[ModuleType, str]]]:
     """By its identity, the names that modules of the user's have for a function of torch's."""
     found: dict[int, list[tuple[ModuleType, str]]] = {}
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
+        # By exact types: a look at a lazy module would import it, and a proxy would be asked for what it stands for.
+        file = getattr(module, "__file__", None) if type(module) is ModuleType else None
         if module is not sys.modules.get("__main__") and not (isinstance(file, str) and places.is_users_file(file)):
             continue
         for name, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and str(value.__module__).partition(".")[0] == "torch":
+            if type(value) is FunctionType and str(value.__module__).partition(".")[0] == "torch":
                 found.setdefault(id(value), []).append((module, name))
     return found
 

@@ -35,40 +35,46 @@ class Ring:
     """
 
     def __init__(self, samples: Sequence[Tensor]) -> None:
-        self._shapes = [part.shape for part in samples]
+        self.shapes = [part.shape for part in samples]
         self._lengths = [part.numel() for part in samples]
         width = sum(self._lengths)
         self.steps = max(1, min(MOST_STEPS, MOST_HELD // max(1, width)))
         """How many it holds."""
         wide = torch.float64 if any(part.dtype is torch.float64 for part in samples) else torch.float32
-        self._weights = torch.zeros(2 * self.steps + 1, width, dtype=wide, device=samples[0].device)
-        self._gradients = self._weights.new_zeros(self.steps, width)
+        with torch.inference_mode(False):  # what is made inside could not be written to outside
+            self._weights = torch.zeros(2 * self.steps + 1, width, dtype=wide, device=samples[0].device)
+            self._gradients = self._weights.new_zeros(self.steps, width)
         self._views: dict[tuple[bool, int], list[Tensor]] = {}
         self._before: list[int] = []
         """For each step the row of the weights before it; those after it are in the next one."""
         self._last: int | None = None
         """The row of the newest weights."""
+        self._open = False
+        """Has a step begun that has not ended?"""
 
     def fits(self, samples: Sequence[Tensor]) -> bool:
         """Are these of the shapes it was made for?"""
-        return [part.shape for part in samples] == self._shapes
+        return [part.shape for part in samples] == self.shapes
 
-    def begin(self, weights: Sequence[Tensor]) -> bool:
-        """Copy the weights before a step; False if they are others than after the last one."""
+    def begin(self, weights: Sequence[Tensor], compare: bool) -> bool:
+        """Copy the weights before a step; False if they turn out to be others than after the last one."""
+        if self._open:  # by a step that raised
+            self._last = self._before[-1] + 1 if self._before else None
         row = 0 if self._last is None else self._last + 1
         self._put(self._slots(True, row), weights)
-        same = self._last is None or torch.equal(self._weights[row], self._weights[self._last])
-        self._last = row
+        same = not compare or self._last is None or torch.equal(self._weights[row], self._weights[self._last])
+        self._last, self._open = row, True
         return same
 
-    def end(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], owners: Sequence[int] | None) -> None:
-        """Copy the weights after a step, and the gradients of all tensors or of some. Without `begin` the step began
-        with the weights that the last one ended with."""
+    def end(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], owners: Sequence[int]) -> None:
+        """Copy the weights after a step, and the gradients of some tensors. Without `begin` the step began with the
+        weights that the last one ended with."""
         assert self._last is not None
         slots = self._slots(False, len(self._before))
-        self._put(slots if owners is None else [slots[owner] for owner in owners], gradients)
+        everyone = len(owners) == len(slots)
+        self._put(slots if everyone else [slots[owner] for owner in owners], gradients)
         self._before.append(self._last)
-        self._last += 1
+        self._last, self._open = self._last + 1, False
         self._put(self._slots(True, self._last), weights)
 
     @property
@@ -112,7 +118,7 @@ class Ring:
         known = self._views.get((weights, row))
         if known is None:
             parts = torch.split_with_sizes((self._weights if weights else self._gradients)[row], self._lengths)
-            known = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+            known = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
             if len(known) <= _FEW:
                 self._views[(weights, row)] = known
         return known

@@ -95,6 +95,11 @@ class Session:
         assert self._attachment is not None
         return self._attachment.watch.clock
 
+    def flush(self) -> None:
+        """Tell what has been measured and kept so far."""
+        if self._attachment is not None:
+            self._attachment.watch.flush()
+
     def install(self) -> None:
         """Begin, now or as soon as torch is imported."""
         attach = self.guard.protect("the import of torch", self._attach)

@@ -77,6 +77,8 @@ class Steps:
         self._backwards = backwards
         self._untrained = Untrained(watch)
         self._meter = TensorMeter(watch)
+        self._measure_before = watch.guard.protect("the gauges", self._meter.before)
+        self._measure_after = watch.guard.protect("the gauges", self._meter.after)
         frozen = FrozenParameters(watch)
         self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
         self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
@@ -106,6 +108,12 @@ class Steps:
         self._backwards.activations.flush()
         self._meter.flush()
 
+    def finish(self) -> None:
+        """The run ended: tell what is left, and let go of the program's tensors."""
+        self._watch.flush()
+        self._meter.forget()
+        self._running.clear()
+
     @property
     def may_rest(self) -> bool:
         """Can the steps between sampled windows be followed by `after` alone?"""
@@ -121,6 +129,8 @@ class Steps:
         allowed = GLANCE_BUDGET * self._watch.clock.typical_seconds
         self._pause = max(1, round(GLANCE_SECONDS / allowed)) if allowed > 0 else 1
         self._meter.pace()
+        if not self._watch.clock.measured:
+            self._meter.forget()
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step pre-hook."""
@@ -147,7 +157,7 @@ class Steps:
         if watch.clock.sampled:
             self._frozen_before(optimizer)
         if watch.clock.measured:
-            running.started = self._meter.before(optimizer)
+            running.started = self._measure_before(optimizer)
         running.began = perf_counter()
 
     def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -170,7 +180,10 @@ class Steps:
         facts = running.facts or self._read_gradients(optimizer, place)
         clock = watch.clock
         sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
-        kept = running.started is not None and self._meter.after(optimizer, running.started, facts.used)
+        kept = running.started is not None and self._measure_after(optimizer, running.started, facts.used)
+        if told and not kept:
+            watch.flush()  # so that steps are told in their order
+            facts = self._measure_gradients(optimizer, place) if facts is _NOTHING else facts
         in_closure = self._backwards.count > running.backwards
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
@@ -240,8 +253,6 @@ class Steps:
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
-        if self.resting:
-            self.wake()
         if error is None:
             self._watch.announce_optimizer(optimizer)
 
@@ -307,7 +318,7 @@ class Steps:
                 gradient: Tensor | None = optimizer.param_groups[group]["params"][place].grad
             except IndexError:
                 gradient = None
-            if type(gradient) is Tensor:
+            if gradient is not None and is_plain(gradient):
                 return gradient
         found: Tensor | None = None
         for group, held in enumerate(optimizer.param_groups):

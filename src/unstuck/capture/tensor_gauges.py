@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -77,7 +78,9 @@ class _Layout:
         self.window = -2
         """When it was last measured."""
         self.restless = False
-        """Do the weights change between the steps too?"""
+        """Do the weights change between the steps too, or can that not be told without waiting?"""
+        self.versions = 0
+        """Counts the changes of the parameters, up to the last step."""
         self.steps: list[_Step] = []
 
     def describe(self, places: list[int], tensors: list[Tensor], samples: list[Tensor]) -> None:
@@ -97,7 +100,7 @@ class TensorMeter:
         self._watch = watch
         self._layouts: dict[str, _Layout] = {}
         self._few_elements = 0.0
-        self._views: weakref.WeakKeyDictionary[Optimizer, tuple[list[int], list[Tensor]]] = weakref.WeakKeyDictionary()
+        self._views: weakref.WeakKeyDictionary[Optimizer, tuple[list[Any], list[Tensor]]] = weakref.WeakKeyDictionary()
         """Views of the parameters, and where in memory these were. They keep nothing alive that the optimizer has let
         go of for longer than a step."""
 
@@ -114,50 +117,53 @@ class TensorMeter:
         if not self._is_wanted(layout):
             return None
         clock = self._watch.clock
-        follows = layout.window == clock.windows - 1
+        follows = layout.window == clock.windows - 1 and layout.versions == _versions(parameters)
         samples = self._known_views(optimizer, parameters)
-        if samples is None or clock.sampled or layout.restless or not follows or layout.ring is None:
+        known = samples is not None and layout.ring is not None
+        if clock.sampled or layout.restless or not follows or not known:
             with reading():
-                samples = samples or self._look_again(optimizer, layout, parameters)
+                if samples is None or layout.ring is None:
+                    samples = self._look_again(optimizer, layout, parameters)
                 if layout.ring is None or not samples:
                     return None
-                if not layout.ring.begin(samples) and follows:
-                    layout.restless = True
+                immediate = self._watch.scalars.is_immediate(samples[0])
+                same = layout.ring.begin(samples, compare=follows and immediate)
+                layout.restless = layout.restless or not same or not immediate
         layout.window = clock.windows
         return Started(layout, parameters)
 
     def after(self, optimizer: Optimizer, started: Started, used: Used | None) -> bool:
         """It has stepped, with the gradients `used` if those were measured. True if `keep` is to be called."""
         layout, parameters = started
-        if not may_measure() or layout.ring is None:
+        ring = layout.ring
+        if not may_measure() or ring is None:
             return False
         with reading():
             weights = self._known_views(optimizer, parameters)
             if weights is None:
                 whole = [readable(parameters[place]) for place in layout.places]
                 weights = _samples([tensor for tensor in whole if tensor is not None])
-            if not layout.ring.fits(weights):
+            if not ring.fits(weights):
                 layout.window = -2
                 return False  # somebody replaced them in between
-            numbers, gradients = self._read_gradients(layout, parameters)
-            fitting = all(part.numel() == layout.lengths[n] for n, part in zip(numbers, gradients, strict=True))
-            owners = None if len(numbers) == len(layout.places) else numbers
-            layout.ring.end(weights, gradients if fitting else (), owners if fitting else ())
-            # A sparse gradient, for one, holds other elements than the weight.
-            odd = [] if fitting else [(n, _figures_of(part)) for n, part in zip(numbers, gradients, strict=True)]
-            row = Row(numbers if fitting else (), self._exact(layout, parameters, used), odd)
+            numbers, gradients, odd = self._read_gradients(layout, ring, parameters)
+            ring.end(weights, gradients, numbers)
+            row = Row(numbers, self._exact(layout, parameters, used), odd)
             layout.steps.append(_Step(self._watch.clock.steps, row))
+            layout.versions = _versions(parameters)
             if self._watch.clock.windows >= layout.next_histogram:
                 layout.next_histogram = _next_of_1_2_5(self._watch.clock.windows)
                 self._tell_histograms(layout, "weights", layout.places, weights)
                 self._tell_histograms(layout, "gradients", [layout.places[number] for number in numbers], gradients)
         return True
 
+    def forget(self) -> None:
+        """Nothing is measured for a while: hold on to nothing of the program's."""
+        self._views.clear()
+
     def _known_views(self, optimizer: Optimizer, parameters: list[Tensor]) -> list[Tensor] | None:
         known = self._views.get(optimizer)
-        if known is None or [parameter.data_ptr() for parameter in parameters] != known[0]:
-            return None
-        return known[1]
+        return known[1] if known is not None and known[0] == _whereabouts(parameters) else None
 
     def _look_again(self, optimizer: Optimizer, layout: _Layout, parameters: list[Tensor]) -> list[Tensor]:
         """Samples of the parameters that can be read."""
@@ -166,43 +172,65 @@ class TensorMeter:
         places, tensors = [place for place, _ in found], [tensor for _, tensor in found]
         samples = _samples(tensors)
         if samples and (layout.ring is None or layout.places != places or not layout.ring.fits(samples)):
-            self._flush(layout)
+            self.flush()
             layout.describe(places, tensors, samples)
         self._views.pop(optimizer, None)
         if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
             kept = [part.data if isinstance(part, nn.Parameter) else part for part in samples]
-            self._views[optimizer] = ([parameter.data_ptr() for parameter in parameters], kept)
+            self._views[optimizer] = (_whereabouts(parameters), kept)
         return samples
 
     def keep(self, gauges: Gauges, now: bool) -> None:
         """What is to be told of the step that was just measured: at once, or with the steps that follow."""
-        for layout in self._layouts.values():
-            if layout.steps and layout.label == gauges.optimizer:
-                layout.steps[-1].gauges = gauges
-                if now or layout.ring is None or layout.ring.is_full:
-                    self._flush(layout)
+        layout = self._layouts[gauges.optimizer]
+        if not layout.steps:  # told already, because of a value that was not finite
+            self._watch.tell(gauges)
+            return
+        layout.steps[-1].gauges = gauges
+        if now or layout.ring is None or layout.ring.is_full:
+            self.flush()
 
     def flush(self) -> None:
-        """Tell of all steps that have not been told."""
-        for layout in self._layouts.values():
-            if layout.steps and may_measure():
-                self._flush(layout)
+        """Tell of all steps that have not been told, in their order."""
+        if may_measure():
+            self._tell([event for layout in self._layouts.values() for event in self._told_of(layout)])
 
-    def _read_gradients(self, layout: _Layout, parameters: list[Tensor]) -> tuple[list[int], list[Tensor]]:
-        """Samples of the gradients there are, and whose they are."""
-        numbers, wholes = [], []
+    def _tell(self, events: list[TensorGauges | Gauges]) -> None:
+        for event in sorted(events, key=lambda event: event.step):
+            self._watch.tell(event)
+
+    def _read_gradients(
+        self, layout: _Layout, ring: Ring, parameters: list[Tensor]
+    ) -> tuple[list[int], list[Tensor], list[tuple[int, Tensor]]]:
+        """Samples of the gradients there are, and whose they are; then what is read at once of those that hold other
+        elements than the weight, such as sparse ones."""
+        numbers, samples, odd = [], [], []
+        blocks = _blocks(len(layout.places))
         for number, place in enumerate(layout.places):
-            gradient = readable(parameters[place].grad)
-            if gradient is not None and gradient.numel():
+            gradient = parameters[place].grad
+            if gradient is None:
+                continue
+            whole = readable(gradient.coalesce() if gradient.layout is torch.sparse_coo else gradient)
+            if whole is None or not whole.numel():
+                continue
+            part = sample(whole, blocks)
+            if part.shape == ring.shapes[number] and gradient.layout is torch.strided:
                 numbers.append(number)
-                wholes.append(gradient)
-        return numbers, _samples(wholes, len(layout.places))
+                samples.append(part)
+            else:
+                odd.append((number, _figures_of(whole)))
+        return numbers, samples, odd
 
     def _exact(self, layout: _Layout, parameters: list[Tensor], used: Used | None) -> tuple[list[int], Tensor] | None:
         """The norms of the whole gradients, if they are known or cost next to nothing."""
         if used is not None:
             numbers = {layout.keys[place]: number for number, place in enumerate(layout.places)}
-            return [numbers.get(key, -1) for key in used.gradients], used.norms
+            known = [
+                (number, index)
+                for key, (_, index) in used.gradients.items()
+                if (number := numbers.get(key)) is not None
+            ]
+            return [number for number, _ in known], used.norms[[index for _, index in known]]
         if layout.elements > self._few_elements:
             return None
         whole = [(number, parameters[place].grad) for number, place in enumerate(layout.places)]
@@ -210,7 +238,8 @@ class TensorMeter:
         each = norms([gradient for _, gradient in plain])
         return None if each is None else ([number for number, _ in plain], each)
 
-    def _flush(self, layout: _Layout) -> None:
+    def _told_of(self, layout: _Layout) -> Iterator[TensorGauges | Gauges]:
+        """What there is to tell of its steps."""
         steps, layout.steps = layout.steps, []
         if not steps or layout.ring is None:
             return
@@ -222,11 +251,11 @@ class TensorMeter:
         made = watch.scalars.parts_later(numbers, partial(split, width, len(steps)), (len(GAUGES) + 1) * len(steps))
         for step, start in zip(steps, range(0, len(made), len(GAUGES) + 1), strict=True):
             told = dict(zip(GAUGES, made[start : start + len(GAUGES)], strict=True))
-            watch.tell(TensorGauges(step=step.number, optimizer=layout.label, **told))
+            yield TensorGauges(step=step.number, optimizer=layout.label, **told)
             if step.gauges is not None:
                 known = step.gauges.grad_norm is not None or not (step.row.places or step.row.odd)
                 norm = step.gauges.grad_norm if known else made[start + len(GAUGES)]
-                watch.tell(msgspec.structs.replace(step.gauges, grad_norm=norm))
+                yield msgspec.structs.replace(step.gauges, grad_norm=norm)
 
     def _tell_histograms(self, layout: _Layout, of: str, places: list[int], samples: list[Tensor]) -> None:
         watch = self._watch
@@ -259,11 +288,12 @@ class TensorMeter:
         if layout is None or layout.keys != keys or (layout.known != known and layout.measured < 3):
             fresh = _Layout(label, keys, known)
             if layout is not None:
-                self._flush(layout)
+                self.flush()
                 fresh.measured, fresh.bytes, fresh.next_histogram = layout.measured, layout.bytes, layout.next_histogram
             fresh.columns = self._name(label, optimizer, parameters)
             if len(self._layouts) >= _MOST_LAYOUTS:
-                self._flush(self._layouts.pop(next(iter(self._layouts))))
+                self.flush()
+                del self._layouts[next(iter(self._layouts))]
             layout = self._layouts[label] = fresh
         return layout
 
@@ -308,10 +338,24 @@ class TensorMeter:
         return found
 
 
-def _samples(tensors: list[Tensor], count: int | None = None) -> list[Tensor]:
-    """So large that those of all `count` tensors together stay small."""
-    blocks = max(_FEWEST_BLOCKS, min(BLOCKS, _MOST_SAMPLED // (WIDTH * max(1, count or len(tensors)))))
+def _blocks(tensors: int) -> int:
+    """So many of each tensor that all samples together stay small."""
+    return max(_FEWEST_BLOCKS, min(BLOCKS, _MOST_SAMPLED // (WIDTH * max(1, tensors))))
+
+
+def _samples(tensors: list[Tensor]) -> list[Tensor]:
+    blocks = _blocks(len(tensors))
     return [sample(tensor, blocks) for tensor in tensors]
+
+
+def _whereabouts(parameters: list[Tensor]) -> list[Any]:
+    """Where and how they lie in memory."""
+    return [(parameter.data_ptr(), parameter.shape, parameter.stride()) for parameter in parameters]
+
+
+def _versions(parameters: list[Tensor]) -> int:
+    """Grows whenever one of them is changed, unless through `.data`."""
+    return sum(parameter._version for parameter in parameters if not parameter.is_inference())
 
 
 def _figures_of(gradient: Tensor) -> Tensor:

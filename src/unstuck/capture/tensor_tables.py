@@ -63,8 +63,7 @@ def _correct(own: Tensor, row: Row) -> None:
     for place, figures in row.odd:
         own[:3, place] = figures.to(own)
     if row.exact is not None:
-        known = [(place, number) for number, place in enumerate(row.exact[0]) if place >= 0]
-        own[0, [place for place, _ in known]] = row.exact[1].to(own)[[number for _, number in known]]
+        own[0, row.exact[0]] = row.exact[1].to(own)
 
 
 def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:

@@ -111,6 +111,8 @@ class Engine:
 
     def record(self) -> Record:
         """The record as it is now."""
+        if not self.ended:
+            self._session.flush()
         return read(self._writer.path)
 
     def rows(self) -> list[Row]:
