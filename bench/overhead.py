@@ -36,7 +36,7 @@ import unstuck  # noqa: E402
 from unstuck.capture.clock import DENSE  # noqa: E402
 from unstuck.capture.scalars import Scalars  # noqa: E402
 
-STEPS = {"mlp": 600, "gpt": 20, "resnet": 40, "lstm": 60}
+STEPS = {"mlp": 600, "gpt": 10, "resnet": 10, "lstm": 20}
 Runner = Callable[[Workload, int], float]
 
 

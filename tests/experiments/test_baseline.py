@@ -68,6 +68,7 @@ def test_what_is_learned_from_the_input_is_seen(runner: Runner, folder: Path) ->
     assert not list(in_experiment(done))
 
 
+@pytest.mark.slow
 def test_targets_that_do_not_belong_to_their_inputs(runner: Runner, folder: Path) -> None:
     done = tried(runner, folder, "train(x, labels[torch.randperm(len(labels))])")
     assert done.verdict == "ignores", done

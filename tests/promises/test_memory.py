@@ -138,6 +138,7 @@ def test_ten_thousand_steps_take_less_than_a_megabyte():
     assert int(done.stdout) < 2**20
 
 
+@pytest.mark.slow
 def test_optimizers_that_come_and_go_do_not_add_up(tmp_path: Path):
     def tasks(count: int) -> None:
         for _ in range(count):

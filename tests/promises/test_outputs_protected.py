@@ -357,6 +357,7 @@ def test_trials_of_a_script(world: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run(world, monkeypatch, Program("train.py")) == ["finished", "stopped"]
 
 
+@pytest.mark.slow
 def test_trials_that_crash_of_a_script_named_by_its_absolute_path(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = world / "code" / "src"
     folder.mkdir(parents=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from unstuck import testing
@@ -10,7 +12,7 @@ from unstuck.page import Example, PageError, read_page
 from unstuck.rule import Rule, all_rules
 
 
-def examples(witness: Witness) -> list[object]:
+def examples(witness: Witness) -> list[Any]:
     """Every example of every page that this witness is to look at."""
     return [
         pytest.param(rule, example, id=f"{rule.code}-{example.section.lower()}-line{example.line}")
@@ -53,7 +55,19 @@ def test_surface(rule: Rule, example: Example) -> None:
     testing.check_surface(rule, example)
 
 
-@pytest.mark.parametrize(("rule", "example"), examples(Witness.EXPERIMENT))
+def first_of_each(params: list[Any]) -> list[Any]:
+    """An experiment takes its time: all but the first example of each rule are left to the long tests."""
+    seen: set[str] = set()
+    kept = []
+    for param in params:
+        code = param.values[0].code
+        marks = [pytest.mark.slow] if code in seen else []
+        seen.add(code)
+        kept.append(pytest.param(*param.values, id=param.id, marks=marks))
+    return kept
+
+
+@pytest.mark.parametrize(("rule", "example"), first_of_each(examples(Witness.EXPERIMENT)))
 def test_experiment(rule: Rule, example: Example) -> None:
     testing.check_experiment(rule, example)
 

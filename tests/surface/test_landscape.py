@@ -152,7 +152,7 @@ MODELS: dict[str, tuple[Any, Any, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_plane_is_what_running_the_model_at_every_point_gives(name: str, exact: bool) -> None:
     make, batch, loss_fn, method = MODELS[name]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchSeen, Evaluated, InputFact, NonFinite, Setup
+from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics
@@ -99,12 +99,21 @@ def _above_a_guess(record: Record) -> str:
     """A loss that never came near that of a guess; it may have fallen all the time."""
     for first in init_loss.judged(record) if not dynamics.alternating(record) else ():
         guess = init_loss.guess_of(first)[0]
-        calls = [call for call in training_losses(record, first.loss) if call.place == first.place]
-        last = median([call.value for call in calls[-LAST_CALLS:] if call.value is not None])
+        values = _course(record, first)
+        last = median([value for _, value in values[-LAST_CALLS:]])
         began = f"the loss begins at {first.value:.3g}, where a guess costs {guess:.3g}"
-        if last is not None and last > ABOVE * guess and calls[-1].step >= LONG:
-            return f"{began}, and is at {last:.3g} after {calls[-1].step} steps"
+        if last is not None and last > ABOVE * guess and values[-1][0] >= LONG:
+            return f"{began}, and is at {last:.3g} after {values[-1][0]} steps"
     return ""
+
+
+def _course(record: Record, first: LossCall) -> Sequence[tuple[int, float]]:
+    """The values of a loss over the steps: at every one of them, if the run has no other."""
+    every = record.losses
+    if every and first.value is not None and math.isclose(every[0][1], first.value, rel_tol=1e-3):
+        return every
+    calls = [call for call in training_losses(record, first.loss) if call.place == first.place]
+    return [(call.step, call.value) for call in calls if call.value is not None]
 
 
 def _non_finite(record: Record) -> Iterator[Finding]:
