@@ -52,7 +52,8 @@ class TensorsNamed(Event, tag="tensors-named", frozen=True):
 class TensorGauges(Event, tag="tensor-gauges", frozen=True):
     """One sampled step, parameter by parameter, in the order of `TensorsNamed`; None where nothing could be measured.
 
-    Norms of gradients are exact; what else is told rests on up to 4,096 elements of each tensor, in blocks.
+    Norms of gradients are exact in sampled windows and wherever that is cheap; what else is told rests on up to 4,096
+    elements of each tensor, in blocks.
     """
 
     optimizer: str = ""
