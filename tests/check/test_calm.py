@@ -256,7 +256,11 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+FEW = ["accumulation", "cnn_batchnorm", "gan", "gpt", "vae"]
+REST = [name for name in TRAININGS if name not in FEW]
+
+
+@pytest.mark.parametrize("name", FEW + [pytest.param(name, marks=pytest.mark.slow) for name in REST])
 def test_a_healthy_training_is_passed_over_in_silence(name: str) -> None:
     torch.manual_seed(0)
     report = unstuck.check(*TRAININGS[name](loaded(name.partition("/")[0])))

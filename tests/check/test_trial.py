@@ -184,6 +184,7 @@ def test_a_bidirectional_language_model_sees_the_future() -> None:
     assert not found(language_model(), by_token, batch)
 
 
+@pytest.mark.slow
 def test_the_shift_may_be_in_the_loss_or_in_the_model() -> None:
     def shifted(logits: Any, tokens: Any) -> Any:
         return by_token(logits[:, :-1], tokens[:, 1:])

@@ -101,6 +101,7 @@ def test_a_hopeless_run_is_stopped(unstuck: object) -> None:
     assert run["reason"] == "O12 double-softmax at train.py:9 (stop on error)"
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_not_stopped(unstuck: object) -> None:
     script("model(x)", steps=60)
     done = unstuck("run", "--stop-on", "warning", "train.py")  # type: ignore[operator]
@@ -115,6 +116,7 @@ def test_a_value_that_is_not_finite_is_announced_at_once(unstuck: object) -> Non
     assert done.stdout in ("cleaned up at step 3\n", "cleaned up at step 4\n")
 
 
+@pytest.mark.slow
 def test_a_program_that_catches_the_stop_goes_on(unstuck: object) -> None:
     script()
     text = Path("train.py").read_text().replace("        optimizer.step()\n", "        one_step()\n")

@@ -92,6 +92,7 @@ def test_a_loop_that_learns_nothing_at_all_is_not_said_to_ignore_its_input(runne
         ("1 / 0", "No optimizer step"),
     ],
 )
+@pytest.mark.slow
 def test_odd_programs_are_undecided(runner: Runner, folder: Path, loop: str, said: str) -> None:
     done = tried(runner, folder, loop)
     assert done.verdict == "undecided"

@@ -94,6 +94,7 @@ def codes(experiment: Experiment) -> list[str]:
     return [found.code for rule in rules if rule.experiment for found in rule.experiment(experiment)]
 
 
+@pytest.mark.slow
 def test_a_script_whose_layer_runs_along_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples, time = asked(tmp_path, MIXING.format(first=""), monkeypatch)
     assert examples.verdict == "mixing", examples.sentence

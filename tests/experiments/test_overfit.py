@@ -115,6 +115,7 @@ for epoch in range(20):
     assert "O02" in finding.fix.text
 
 
+@pytest.mark.slow
 def test_a_low_rate_is_not_a_failure(runner: Runner, folder: Path) -> None:
     loop = """
 for group in optimizer.param_groups: group["lr"] = 1e-6

@@ -167,6 +167,7 @@ def has_ended(pid: int) -> bool:
 NOTES_ITS_PID = "import os; open('pid', 'w').write(str(os.getpid()))"
 
 
+@pytest.mark.slow
 def test_a_run_may_end_without_a_word_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = "import os, sys; time.sleep(60 if sys.argv[1] == 'wait' else 0)"
     with runner_of(tmp_path, monkeypatch, waits, "(os._exit(int(sys.argv[1])) if _ == 9 else None)") as runner:

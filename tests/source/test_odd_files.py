@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from unstuck.judge import judge
 from unstuck.source import SourceError, find_files, read_script
@@ -141,6 +141,13 @@ def _lines(block: object, depth: int) -> list[str]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=8))
+@example(
+    [
+        "optimizer.zero_grad()",
+        ("if i % 4 == 0:", [("with torch.no_grad():", ["continue"])]),
+        ("if i % 4 == 0:", ["loss.backward()", "optimizer.step()"]),
+    ]
+)
 def test_any_loop_is_read(tmp_path_factory: pytest.TempPathFactory, blocks: list[object]) -> None:
     path = tmp_path_factory.mktemp("loops") / "train.py"
     path.write_text(HEAD + "\n".join(line for block in blocks for line in _lines(block, 1)) + "\n", encoding="utf-8")

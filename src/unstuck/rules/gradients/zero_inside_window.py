@@ -39,7 +39,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """A window whose gradients are cleared wherever backward runs."""
     for window in windows(script):
         steps = window.once(OptimizerStep)
-        for zero in window.every_turn(ZeroGrad) if window.complete else ():
+        for zero in window.every_turn(ZeroGrad) if window.complete and steps else ():
             if _clears_on_every_turn(window, zero) and all(order.concerns(zero.item, step.item) for step in steps):
                 yield _finding(script, window, zero)
 
