@@ -36,6 +36,7 @@ def test_there_are_enough_of_them() -> None:
         assert {file.name for file in case.glob("*.py")} == {"broken.py", "fixed.py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_the_cause_is_named_and_its_remedy_confirmed(name: str, tmp_path: Path) -> None:
     report = diagnosed(HERE / name / "broken.py", tmp_path)

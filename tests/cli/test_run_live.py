@@ -76,6 +76,7 @@ def test_a_short_run_is_judged_at_its_end_only(unstuck: object) -> None:
     assert "error O12" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_report_for_programs_stays_alone(unstuck: object) -> None:
     script()
     done = unstuck("run", "--format", "json", "train.py")  # type: ignore[operator]

@@ -176,6 +176,7 @@ for step in range(40):
 """
 
 
+@pytest.mark.slow
 def test_a_trial_is_the_same_bit_by_bit_and_so_is_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)

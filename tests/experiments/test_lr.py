@@ -81,7 +81,9 @@ def live(rate: float, kind: str = "Adam", seconds: float = 600.0) -> Experiment:
     return lr(ObjectContext(model, nn.CrossEntropyLoss(), optimizer, batches, seconds=seconds))
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(1e-6, "too low"), (3e-3, "inside"), (30.0, "too high")])
+@pytest.mark.parametrize(
+    ("rate", "verdict"), [(1e-6, "too low"), pytest.param(3e-3, "inside", marks=pytest.mark.slow), (30.0, "too high")]
+)
 def test_verdict_on_objects(rate: float, verdict: str) -> None:
     found = live(rate)
     assert (found.name, found.verdict) == ("lr", verdict), found.sentence

@@ -93,6 +93,7 @@ def check(folder: Path, ways: list[tuple[str, bool, int]]) -> None:
     assert counts == [workers * (1 if persistent else 2) for _, persistent, workers in ways]
 
 
+@pytest.mark.slow
 def test_every_way_to_start_workers(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT)
     check(tmp_path, FAST)
