@@ -32,14 +32,7 @@ from unstuck.interventions import (
 )
 from unstuck.judge import judge
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small models on a busy machine wait for their threads and for nothing else."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 VARIANTS: tuple[tuple[Intervention, ...], ...] = (

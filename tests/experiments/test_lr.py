@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +25,7 @@ from unstuck.interventions import NoSchedule, SetRate, SweepRate
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.wiring import lr_too_high
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small models on a busy machine wait for their threads and for nothing else."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 HEAD = """

@@ -164,18 +164,18 @@ class Backwards:
 
     def end_window(
         self,
-        sampled: bool,
+        told: bool,
         optimizer: Optimizer | None = None,
         grad_norm: Any = None,
         step: int | None = None,
         in_closure: bool = False,
         keep: Callable[[Gauges], None] | None = None,
     ) -> None:
-        """Tell the gauges of the window that just ended, or have them kept to be told later, and begin a new one."""
+        """Begin a new window; if the last one is `told`, tell its gauges or have them kept for later."""
         watch = self._watch
         timings, watch.timings = watch.timings, Timings()
         loss = self._loss_of_window(in_closure)
-        if sampled and (loss is not None or grad_norm is not None or keep is not None):
+        if told and (loss is not None or grad_norm is not None or keep is not None):
             (keep or watch.tell)(
                 Gauges(
                     step=watch.clock.steps if step is None else step,
@@ -190,9 +190,9 @@ class Backwards:
                     step_seconds=timings.step,
                 )
             )
-        if not sampled and optimizer is not None and step is not None:
+        if not told and optimizer is not None and step is not None:
             self._keep_between(step, loss)
-        if sampled:
+        if told:
             self.tell_between()
         watch.losses.clear()
         self._forwards.window_ended()

@@ -147,9 +147,7 @@ class Evaluations:
 
     def backward(self) -> None:
         """A backward begins."""
-        self._uses += 1
-        if self._dropped:
-            self._tell_dropped()
+        self.gradients_asked()
         if self._stretch is not None:
             self.training_goes_on()
 

@@ -187,7 +187,6 @@ class Steps:
         in_closure = self._backwards.count > running.backwards
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
-        if sampled:
             watch.carried.stepped(optimizer, facts.used)
             self._inspector.gradients_unseen = False
             self._inspector.stepped(list(parameters_of(optimizer)), place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from unstuck.events import (
     Backward,
@@ -13,12 +13,12 @@ from unstuck.events import (
     NonFinite,
     OptimizerSeen,
     OptimizerStep,
-    Place,
     StepSkipped,
     ZeroGrad,
 )
 from unstuck.findings import Evidence
 from unstuck.rules import order
+from unstuck.rules.trouble import Trouble
 from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
@@ -33,17 +33,6 @@ TAKEN = "Something between backward and step takes the gradients away, so step h
 STEADY = 3
 THROWN_AWAY = 10
 """Where others step, gradients cleared unused so often are no start in which one part waits for the others."""
-
-
-class Trouble(NamedTuple):
-    """What a finding needs; the rule that owns it makes it one."""
-
-    message: str
-    cause: str
-    fix: str
-    place: Place | None
-    related: Sequence[Place | None] = ()
-    evidence: Sequence[Evidence] = ()
 
 
 def troubles(record: Record) -> Iterator[Trouble]:

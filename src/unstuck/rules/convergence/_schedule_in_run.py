@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import Event, OptimizerStep, Place, SchedulerSeen, SchedulerStep, StepSkipped
+from unstuck.events import Event, OptimizerStep, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.findings import Evidence, Severity
 from unstuck.lazy import pattern
 from unstuck.rules import dynamics
@@ -14,6 +14,7 @@ from unstuck.rules.accumulation import micro_windows, step_windows, usual
 from unstuck.rules.crashes import crash_of
 from unstuck.rules.feeding import trained_on
 from unstuck.rules.rates import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
+from unstuck.rules.trouble import Trouble
 from unstuck.trend import trend_of
 
 if TYPE_CHECKING:
@@ -32,18 +33,6 @@ FELT = 0.95
 SKIPPED = "The first learning rate of the schedule is skipped, and every later one comes a step too early."
 UNMOVED = "Only step() changes the learning rate, so it stayed where it started."
 TOO_LONG = "Each step() moves a schedule on by one, whatever happened in between, so the run ended long before it."
-
-
-class Trouble(NamedTuple):
-    """What a finding needs; the rule that owns it makes it one."""
-
-    message: str
-    cause: str
-    fix: str
-    place: Place | None
-    related: Sequence[Place | None] = ()
-    evidence: Sequence[Evidence] = ()
-    severity: Severity = Severity.WARNING
 
 
 class Pace(NamedTuple):

@@ -283,7 +283,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             place=trouble.place,
             related=trouble.related,
             evidence=trouble.evidence,
-            severity=trouble.severity,
+            severity=trouble.severity or Severity.WARNING,
             confidence=Confidence.CERTAIN if trouble.severity is Severity.ERROR else Confidence.LIKELY,
         )
 

@@ -212,8 +212,8 @@ def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same mistakes, measured: steps without gradients, no steps, gradients carried over."""
-    for trouble in measured.troubles(record):
-        yield _finding(Witness.RUN, *trouble)
+    for found in measured.troubles(record):
+        yield _finding(Witness.RUN, found.message, found.cause, found.fix, found.place, found.related, found.evidence)
 
 
 def _finding(

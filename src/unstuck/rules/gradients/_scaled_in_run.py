@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from unstuck.events import Clip, OptimizerStep, Place, ScalerUpdate, StepSkipped, Unscale
+from unstuck.events import Clip, OptimizerStep, ScalerUpdate, StepSkipped, Unscale
 from unstuck.findings import Evidence
 from unstuck.rules.accumulation import STEADY, StepWindow, close, step_windows
 from unstuck.rules.crashes import crash_of
+from unstuck.rules.trouble import Trouble
 from unstuck.source.knowledge import LARGEST_LIMIT
 
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ APPLIED = (
     "scale() multiplies the loss{times}, and only scaler.step() divides the gradients again and leaves out those that "
     "overflowed."
 )
-
-
-class Trouble(NamedTuple):
-    """What a finding needs; the rule that owns it makes it one."""
-
-    message: str
-    cause: str
-    fix: str
-    place: Place | None
-    related: Sequence[Place | None] = ()
-    evidence: Sequence[Evidence] = ()
 
 
 def troubles(record: Record, raises: str) -> Iterator[Trouble]:
