@@ -389,6 +389,7 @@ def test_the_cells_of_a_notebook() -> None:
     assert living() == 0
 
 
+@pytest.mark.slow
 def test_workers_that_read_the_program_again_watch_nothing(tmp_path: Path) -> None:
     program = """
     import multiprocessing, torch, unstuck

@@ -197,6 +197,7 @@ def test_a_traceback_through_torch_shows_none_of_our_frames(folder):
     assert (record.ended.status, record.ended.exit_code) == ("crashed", 1)
 
 
+@pytest.mark.slow
 def test_warnings_below_our_wrappers_point_at_the_same_line(folder):
     program = write(
         folder,
@@ -293,6 +294,7 @@ def test_what_cannot_be_started_is_said_in_one_sentence(tmp_path, monkeypatch):
     assert not (tmp_path / "record").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_returns_from_the_program_ends_like_pythons(folder):
     program = write(

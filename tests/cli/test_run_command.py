@@ -135,6 +135,7 @@ def test_a_script_with_a_syntax_error_fails_as_it_does_under_python(unstuck: obj
     assert "no longer what ran" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_changed_since_is_not_quoted(broken: Path, unstuck: object) -> None:
     unstuck("run", "--quiet", "./train.py")  # type: ignore[operator]
     broken.write_text("# a new first line\n" + broken.read_text())
@@ -143,6 +144,7 @@ def test_a_script_that_changed_since_is_not_quoted(broken: Path, unstuck: object
     assert " | " not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_script_that_moves_away_is_still_reported(broken: Path, unstuck: object) -> None:
     Path("elsewhere").mkdir()
     broken.write_text("import os, sys\n" + broken.read_text() + "os.chdir('elsewhere')\nsys.stderr = None\n")
@@ -175,6 +177,7 @@ def test_ctrl_c_still_gets_a_report(broken: Path) -> None:
     assert "double-softmax" in shown
 
 
+@pytest.mark.slow
 def test_what_only_text_can_show_is_reported_with_the_run(unstuck: object, tmp_path: Path) -> None:
     """A run cannot contradict a rule that only reads text: its errors are findings, not a footnote."""
     shutil.copy(Path(__file__).parents[2] / "examples" / "lint" / "train.py", tmp_path / "train.py")

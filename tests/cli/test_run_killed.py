@@ -43,6 +43,7 @@ def test_what_a_scheduler_kills_is_reported_on(broken: Path, number: signal.Sign
     assert "Record " in shown
 
 
+@pytest.mark.slow
 def test_a_job_whose_processes_all_get_the_signal(broken: Path) -> None:
     text = "import signal, os\nprint('ready', flush=True)\nos.kill(0, signal.SIGTERM)\n"
     with broken.open("a") as script:
@@ -54,6 +55,7 @@ def test_a_job_whose_processes_all_get_the_signal(broken: Path) -> None:
     assert "O12 double-softmax:" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_report_goes_where_it_was_asked_for(broken: Path) -> None:
     code, _, shown = ended_by(signal.SIGTERM, "--format", "json", "--output", "report.json")
     assert code == -signal.SIGTERM
@@ -69,6 +71,7 @@ def test_a_handler_of_the_program_decides(broken: Path) -> None:
     assert shown.count("─── unstuck") == 1
 
 
+@pytest.mark.slow
 def test_silence_stays_silence(broken: Path) -> None:
     assert ended_by(signal.SIGTERM, "--quiet") == (-signal.SIGTERM, "", "")
 

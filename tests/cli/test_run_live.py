@@ -69,6 +69,7 @@ def test_an_error_is_announced_while_the_script_runs(unstuck: object) -> None:
     assert rest.count("double-softmax: ") == 1
 
 
+@pytest.mark.slow
 def test_a_short_run_is_judged_at_its_end_only(unstuck: object) -> None:
     script(steps=9)
     done = unstuck("run", "train.py")  # type: ignore[operator]
@@ -137,6 +138,7 @@ def test_every_takes_a_whole_number(word: str, capsys: pytest.CaptureFixture[str
     assert "is no whole number from 1 on" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_asks_for_fewer_steps(unstuck: object) -> None:
     script("model(x)", steps=12)
     done = unstuck("run", "--every", "5", "--quiet", "train.py")  # type: ignore[operator]

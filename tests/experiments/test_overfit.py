@@ -78,6 +78,7 @@ def test_random_labels_are_learned_by_heart_though_the_script_drops_and_decays(r
     assert not list(in_experiment(done))
 
 
+@pytest.mark.slow
 def test_a_floor_above_zero_is_known(runner: Runner, folder: Path) -> None:
     done = tried(runner, folder, "for x, y in loader: step(F.cross_entropy(model(x), y, label_smoothing=0.4) / 2)")
     right, wrong = 0.7, 0.1

@@ -136,6 +136,7 @@ def test_every_ending(tmp_path: Path, ending: str):
     same_with_and_without(tmp_path, ENDINGS[ending])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [("-W", "error")], ids=" ".join)
 def test_warnings_that_are_errors(tmp_path: Path, flags: tuple[str, ...]):
     """Anything we warned of, or made torch warn of, would end the program."""

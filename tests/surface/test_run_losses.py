@@ -245,6 +245,7 @@ def test_what_the_run_never_defined_is_told_in_the_report(tmp_path: Path) -> Non
     assert "gone:x was never imported" in told
 
 
+@pytest.mark.slow
 def test_an_error_of_the_script_looks_as_without_us(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import torch\ndef loss(x):\n    return x.nothing\n\n\nloss(torch.ones(3))\n")
     alone = command(tmp_path, "bad.py")
@@ -253,6 +254,7 @@ def test_an_error_of_the_script_looks_as_without_us(tmp_path: Path) -> None:
     assert watched.stderr == alone.stderr
 
 
+@pytest.mark.slow
 def test_a_failure_of_ours_does_not_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(
         "import torch\nfrom unstuck.capture import loss_inputs\nloss_inputs._quantiles = None\n"
