@@ -173,23 +173,10 @@ class Backwards:
     ) -> None:
         """Begin a new window; if the last one is `told`, tell its gauges or have them kept for later."""
         watch = self._watch
-        timings, watch.timings = watch.timings, Timings()
         loss = self._loss_of_window(in_closure)
         if told and (loss is not None or grad_norm is not None or keep is not None):
-            (keep or watch.tell)(
-                Gauges(
-                    step=watch.clock.steps if step is None else step,
-                    optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
-                    loss=loss,  # type: ignore[arg-type]
-                    grad_norm=grad_norm,
-                    rates=rates(optimizer) if optimizer is not None else (),
-                    memory=memory_used() if watch.clock.is_survey else None,
-                    seconds=timings.seconds,
-                    forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
-                    backward_seconds=timings.backward,
-                    step_seconds=timings.step,
-                )
-            )
+            (keep or watch.tell)(self._gauges(optimizer, loss, grad_norm, watch.clock.steps if step is None else step))
+        watch.timings = Timings()
         if not told and optimizer is not None and step is not None:
             self._keep_between(step, loss)
         if told:
@@ -200,13 +187,31 @@ class Backwards:
         self._inspector.window_ended()
         watch.after_window()
 
-    def end_rest(self, step: int) -> None:
-        """A window between sampled ones ended, with nothing but a loss to tell of it."""
+    def _gauges(self, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any, step: int) -> Gauges:
+        watch, timings = self._watch, self._watch.timings
+        return Gauges(
+            step=step,
+            optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
+            loss=loss,  # type: ignore[arg-type]
+            grad_norm=grad_norm,
+            rates=rates(optimizer) if optimizer is not None else (),
+            memory=memory_used() if watch.clock.is_survey else None,
+            seconds=timings.seconds,
+            forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
+            backward_seconds=timings.backward,
+            step_seconds=timings.step or None,  # and where the beginning of a step is
+        )
+
+    def end_rest(self, step: int, optimizer: Optimizer, keep: Callable[[Gauges], None] | None = None) -> None:
+        """A window between sampled ones ended, with a loss to tell of it, or its gauges to `keep`."""
         watch = self._watch
         losses = watch.losses
-        if losses:
-            self._keep_between(step, losses[0] if len(losses) == 1 else self._loss_of_window(False))
-            losses.clear()
+        loss = losses[0] if len(losses) == 1 else self._loss_of_window(False)
+        if keep is not None:
+            keep(self._gauges(optimizer, loss, None, step))
+        elif losses:
+            self._keep_between(step, loss)
+        losses.clear()
         self._inspector.rested()
         clock = watch.clock
         if clock.sampled or clock.measured or watch.scalars.expecting:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from unstuck.capture.tensors import HALVES
+
 MOST_STEPS = 64
 MOST_HELD = 2**19
 """Elements of the gradients; of the weights twice as many."""
 FIGURES = ("weight", "change", "gradient", "largest", "present", "moved")
 """What is computed of every sample: three norms, the largest element of the gradient, how many elements of it are not
-zero, and how many the step has changed."""
+zero, and, where weights of half precision may stand still, how many the step has changed."""
 _FEW = 256
 """Tensors that are reduced one by one, which is more exact; more of them in one go, which is faster."""
 
@@ -40,6 +42,7 @@ class Ring:
         width = sum(self._lengths)
         self.steps = max(1, min(MOST_STEPS, MOST_HELD // max(1, width)))
         """How many it holds."""
+        self._halves = any(part.dtype in HALVES for part in samples)
         wide = torch.float64 if any(part.dtype is torch.float64 for part in samples) else torch.float32
         with torch.inference_mode(False):  # what is made inside could not be written to outside
             self._weights = torch.zeros(2 * self.steps + 1, width, dtype=wide, device=samples[0].device)
@@ -71,11 +74,11 @@ class Ring:
         weights that the last one ended with."""
         assert self._last is not None
         slots = self._slots(False, len(self._before))
-        everyone = len(owners) == len(slots)
-        self._put(slots if everyone else [slots[owner] for owner in owners], gradients)
+        if len(owners) < len(slots):
+            slots = [slots[owner] for owner in owners]
         self._before.append(self._last)
         self._last, self._open = self._last + 1, False
-        self._put(self._slots(True, self._last), weights)
+        self._put([*self._slots(True, self._last), *slots], [*weights, *gradients])
 
     @property
     def is_full(self) -> bool:
@@ -83,7 +86,7 @@ class Ring:
         return len(self._before) >= self.steps
 
     def reduced(self) -> Tensor:
-        """All `FIGURES` of every tensor at each step. The steps are forgotten."""
+        """The `FIGURES` of every tensor at each step. The steps are forgotten."""
         rows, self._before = self._before, []
         first, count = rows[0], len(rows)
         in_a_row = rows == list(range(first, first + count))
@@ -93,7 +96,8 @@ class Ring:
         found = [self._each("norm", before), self._each("norm", change), self._each("norm", gradients)]
         found.append(self._each("max", gradients.abs_()))
         found.append(self._each("sum", gradients.sign_()))
-        found.append(self._each("sum", change.sign_().abs_()))
+        if self._halves:
+            found.append(self._each("sum", change.sign_().abs_()))
         if self._last:
             self._weights[0].copy_(self._weights[self._last])
             self._last = 0

@@ -80,6 +80,13 @@ def joined(samples: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.reshape(-1).to(device, wide) for part in samples])
 
 
+def rounded(values: Tensor) -> Tensor:
+    """To four significant digits: the doubles nearest to those decimals, so that all but tiny ones are short."""
+    digits = (3 - values.abs().log10_().floor_()).nan_to_num_(0.0, 0.0, 0.0).clamp_(-300, 300)
+    up, down = torch.pow(10.0, digits.clamp_min(0)), torch.pow(10.0, (-digits).clamp_min_(0))
+    return values.mul(up).div_(down).round_().mul_(down).div_(up)
+
+
 def short(values: Sequence[float]) -> tuple[float | None, ...]:
     """To four significant digits, so that a record need not keep sixteen; None for what is not finite."""
     return tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values)

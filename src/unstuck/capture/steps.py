@@ -79,6 +79,7 @@ class Steps:
         self._meter = TensorMeter(watch)
         self._measure_before = watch.guard.protect("the gauges", self._meter.before)
         self._measure_after = watch.guard.protect("the gauges", self._meter.after)
+        self._measure_next = watch.guard.protect("the gauges", self._meter.follow)
         frozen = FrozenParameters(watch)
         self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
         self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
@@ -118,7 +119,8 @@ class Steps:
     def may_rest(self) -> bool:
         """Can the steps between sampled windows be followed by `after` alone?"""
         clock = self._watch.clock
-        return not (clock.sampled or clock.measured or self._surprising) and len(self._turns) == 1
+        plain = not clock.sampled and not self._surprising and len(self._turns) == 1
+        return plain and (not clock.measured or self._meter.is_calm)
 
     def rest(self) -> None:
         """From now on `before` is not called."""
@@ -178,13 +180,24 @@ class Steps:
             return
         watch.timings.step += perf_counter() - running.began
         facts = running.facts or self._read_gradients(optimizer, place)
-        clock = watch.clock
-        sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
         kept = running.started is not None and self._measure_after(optimizer, running.started, facts.used)
+        in_closure = self._backwards.count > running.backwards
+        self._taken(optimizer, facts, kept, place, in_closure)
+
+    def _taken(
+        self,
+        optimizer: Optimizer,
+        facts: _Facts,
+        kept: bool | None,
+        place: Place | None = None,
+        in_closure: bool = False,
+    ) -> None:
+        """A step is done, and with it its window. The meter has `kept` what it has measured, or not."""
+        watch, clock = self._watch, self._watch.clock
+        sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
         if told and not kept:
             watch.flush()  # so that steps are told in their order
             facts = self._measure_gradients(optimizer, place) if facts is _NOTHING else facts
-        in_closure = self._backwards.count > running.backwards
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
             watch.carried.stepped(optimizer, facts.used)
@@ -206,9 +219,14 @@ class Steps:
             self._meet(optimizer)
             self.wake()
         self._glance_at_gradients(optimizer)
+        kept = watch.clock.measured and self._measure_next(optimizer)
+        if watch.clock.measured and not kept:
+            self.wake()
+            self._taken(optimizer, _NOTHING, kept=False)
+            return
         step = watch.clock.steps
         watch.clock.step_taken()
-        self._backwards.end_rest(step)
+        self._backwards.end_rest(step, optimizer, self._meter.keep if kept else None)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """An optimizer steps, perhaps for the first time."""

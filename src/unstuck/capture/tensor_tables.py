@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unstuck.capture.samples import short
+from unstuck.capture.samples import rounded
+from unstuck.capture.tensors import reading
 
 GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
 
@@ -22,7 +23,6 @@ class Shape(NamedTuple):
     width: int
     lengths: list[int]
     sizes: list[float]
-    halves: bool
 
 
 class Row(NamedTuple):
@@ -38,16 +38,17 @@ class Row(NamedTuple):
 def table(figures: Tensor, shape: Shape, rows: Sequence[Row]) -> Tensor:
     """All `GAUGES` of every row, column by column, followed by the norm of all gradients of each row. NaN where
     nothing was measured."""
-    weight, change, norm, largest, present, moved = figures
+    weight, change, norm, largest, present, *moved = figures
     lengths = figures.new_tensor(shape.lengths)[:, None]
     roots = figures.new_tensor(shape.sizes).sqrt_()[:, None]
     nothing = figures.new_full((), math.nan)
     ratio = torch.where(weight > 0, change / weight, nothing)
-    unmoved = torch.where(present > 0, (1 - moved / present).clamp_min(0), nothing) if shape.halves else nothing
+    unmoved = torch.where(present > 0, (1 - moved[0] / present).clamp_min(0), nothing) if moved else nothing
     made = [norm * roots, largest, 1 - present / lengths, weight * roots, ratio, unmoved.expand_as(weight)]
     whole = torch.stack(made)
     for number, row in enumerate(rows):
-        _correct(whole[:, :, number], row)
+        if len(row.places) < len(shape.lengths) or row.exact is not None:
+            _correct(whole[:, :, number], row)
     placed = figures.new_full((len(GAUGES), shape.width, len(rows)), math.nan)
     placed[:, shape.columns] = whole
     totals = placed[0].square().nansum(0).sqrt()
@@ -68,9 +69,16 @@ def _correct(own: Tensor, row: Row) -> None:
 
 def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:
     """Row by row, the columns of all `GAUGES` and the norm of all gradients."""
+    with reading():
+        numbers = tuple(rounded(torch.tensor(numbers, dtype=torch.float64, device="cpu")).tolist())
     made: list[Any] = []
     for row in range(rows):
-        start = row * len(GAUGES) * width
-        made += [short(numbers[start + gauge * width : start + (gauge + 1) * width]) for gauge in range(len(GAUGES))]
+        for start in range(row * len(GAUGES) * width, (row + 1) * len(GAUGES) * width, width):
+            values = numbers[start : start + width]
+            made.append(values if math.isfinite(sum(values)) else tuple(map(_if_finite, values)))
         made.append(numbers[rows * len(GAUGES) * width + row])
     return made
+
+
+def _if_finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
