@@ -59,6 +59,19 @@ def test_update_ratios_from_samples_are_close_to_the_truth(recorded):
             assert measured[name]["update_ratio"] == pytest.approx(ratio, rel=0.03), (step, name)
 
 
+@pytest.mark.parametrize("rows", [256, 300, 768, 3840])
+@pytest.mark.parametrize("dark", [slice(0, 100), slice(80, 180), slice(200, 300)], ids=["left", "middle", "right"])
+def test_features_that_are_always_zero_are_sampled_like_the_others(recorded, rows, dark):
+    """The weights of the dark edge of all images get no gradient; AdamW only lets them decay."""
+    exact: list[dict[str, float]] = []
+    model = nn.Sequential(nn.Linear(300, rows, bias=False))
+    inputs = torch.randn(32, 300)
+    inputs[:, dark] = 0
+    record = recorded(lambda: exact.extend(train(model, inputs=inputs)))
+    for step, truth in enumerate(exact):
+        assert columns(record, step)["0.weight"]["update_ratio"] == pytest.approx(truth["0.weight"], rel=0.05)
+
+
 def test_norms_of_gradients_are_exact_and_weights_close(recorded):
     model = Backwards()
     last: dict[str, torch.Tensor] = {}

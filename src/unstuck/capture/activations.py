@@ -63,8 +63,11 @@ class ActivationMeter:
     def read(self, loss: Tensor) -> None:
         """Count what the activations behind a loss are like. They are searched for in sampled windows only."""
         clock = self._watch.clock
-        root, sampled = loss.grad_fn, clock.sampled
-        if root is None or not (sampled or (self._known and clock.windows % _EVERY == 0)) or not may_measure():
+        sampled = clock.sampled
+        if not sampled and (clock.windows % _EVERY or not self._known):
+            return
+        root = loss.grad_fn
+        if root is None or not may_measure():
             return
         with reading():
             if sampled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,25 @@ def sample(tensor: Tensor, blocks: int = BLOCKS) -> Tensor:
         return tensor
     if not _is_dense(tensor):
         return tensor.narrow(0, 0, max(1, -(-blocks * WIDTH * tensor.shape[0] // size)))
-    return tensor.as_strided((blocks, WIDTH), (size // blocks, 1), tensor.storage_offset())
+    return tensor.as_strided(*_spread(size, blocks, max(tensor.stride())), tensor.storage_offset())
+
+
+@functools.lru_cache(maxsize=1024)
+def _spread(size: int, blocks: int, row: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Shape and strides of a view of blocks in groups."""
+    groups = math.isqrt(blocks)
+    each = blocks // groups
+    near = _stride(size // groups, each, row, (0.382, 0.618))
+    far = _stride(size - (each - 1) * near, groups, row, (0.29, 0.414, 0.586, 0.71))
+    return (groups, each, WIDTH), (far, near, 1)
+
+
+def _stride(span: int, blocks: int, row: int, shares: tuple[float, ...]) -> int:
+    """From block to block in a stretch of memory, so that each begins one of these shares of a row further to the
+    right. Whole rows would always lead to the same columns: those of the dark edge, in the first layer of many a
+    model."""
+    longest = (span - WIDTH) // (blocks - 1)
+    return longest if longest < row else longest - min((longest - int(share * row)) % row for share in shares)
 
 
 def _is_dense(tensor: Tensor) -> bool:

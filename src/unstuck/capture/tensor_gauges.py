@@ -152,7 +152,7 @@ class TensorMeter:
         samples = _samples(tensors)
         if samples and (layout.ring is None or layout.places != places or not layout.ring.fits(samples)):
             self.flush()
-            layout.describe(places, tensors, samples)
+            layout.describe(parameters, places, tensors, samples)
         self._views.pop(optimizer, None)
         if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
             kept = [part.data if isinstance(part, nn.Parameter) else part for part in samples]
@@ -249,11 +249,11 @@ def _gradients(
     elements than the weight, such as sparse ones."""
     numbers, samples, odd = [], [], []
     blocks = _blocks(len(layout.places))
-    for number, place in enumerate(layout.places):
+    for number, (place, plain) in enumerate(zip(layout.places, layout.plain, strict=True)):
         gradient = parameters[place].grad
         if gradient is None:
             continue
-        if is_plain(gradient):
+        if plain and type(gradient) is Tensor and gradient.layout is torch.strided:
             part = gradient if layout.sizes[number] == 1 else sample(gradient, blocks)
             if part.shape == ring.shapes[number]:
                 numbers.append(number)

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from unstuck.capture.ring import Ring
 from unstuck.capture.samples import readable
 from unstuck.capture.tensor_tables import Row
+from unstuck.capture.tensors import is_plain
 from unstuck.capture.watch import Watch
 from unstuck.events import Gauges, TensorsNamed
 
@@ -48,6 +49,8 @@ class Layout:
         self.lengths: list[int] = []
         self.sizes: list[float] = []
         """How many times larger the tensor is than its sample."""
+        self.plain: list[bool] = []
+        """Is it what `is_plain` says? Then so is its gradient, if that is dense."""
         self.ring: Ring | None = None
         self.window = -2
         """When it was last measured."""
@@ -75,9 +78,12 @@ class Layout:
         self.bytes += _BYTES * len(self.keys) * wanted
         return wanted
 
-    def describe(self, places: list[int], tensors: list[Tensor], samples: list[Tensor]) -> None:
-        """Note what the tensors are like, and make room for their samples."""
+    def describe(
+        self, parameters: list[Tensor], places: list[int], tensors: list[Tensor], samples: list[Tensor]
+    ) -> None:
+        """Note what the tensors are like that stand for some of the parameters, and make room for their samples."""
         self.places = places
+        self.plain = [is_plain(parameters[place]) for place in places]
         self.lengths = [part.numel() for part in samples]
         self.sizes = [whole.numel() / length for whole, length in zip(tensors, self.lengths, strict=True)]
         self.elements = sum(whole.numel() for whole in tensors)
