@@ -23,7 +23,7 @@ _FURTHEST = 8
 _UNITS = 256
 _EXAMPLES = 32
 _WINDOWS = 10
-_EVERY = 8
+_EVERY = 16
 """Outside of sampled windows their shares, which change slowly, are read in so-manieth windows."""
 _ENDS = {"tanh": (-0.98, 0.98), "sigmoid": (0.02, 0.98)}
 

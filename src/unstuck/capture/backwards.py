@@ -80,11 +80,12 @@ class Backwards:
         else:
             call = _UNSEEN
             self._look_at_value(loss)
-        if any(args[2:4]) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
+        if (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
             self._inspector.forget_graph()
+        self._began = 0.0
         if watch.clock.measured:
             self.activations.read(loss)
-        self._began = perf_counter() if watch.clock.measured else 0.0
+            self._began = perf_counter()
         self._counted = len(watch.losses) > before
         watch.in_backward, watch.held = True, None
         return call
@@ -202,7 +203,7 @@ class Backwards:
             step_seconds=timings.step or None,  # and where the beginning of a step is
         )
 
-    def end_rest(self, step: int, optimizer: Optimizer, keep: Callable[[Gauges], None] | None = None) -> None:
+    def end_rest(self, step: int, optimizer: Optimizer, keep: Callable[[Gauges], None] | None) -> None:
         """A window between sampled ones ended, with a loss to tell of it, or its gauges to `keep`."""
         watch = self._watch
         losses = watch.losses

@@ -28,8 +28,9 @@ from unstuck.events import OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
 _LATELY = 200
-GLANCE_SECONDS = 30e-6
-"""What a look at one gradient takes, in the middle of a training that has filled the caches with other things."""
+GLANCE_SECONDS = 60e-6
+"""What a look at one gradient takes, in the middle of a training that has filled the caches with other things and then
+has to fill them again."""
 GLANCE_BUDGET = 0.005
 """The share of a plain window that it may take; where it takes more, only some of them are looked at."""
 _OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__

@@ -41,6 +41,15 @@ class Started(NamedTuple):
     parameters: list[Tensor]
 
 
+class _Views(NamedTuple):
+    """Samples of the parameters, and where in memory these were. They keep nothing alive that the optimizer has let go
+    of for longer than a step."""
+
+    optimizer: weakref.ref[Optimizer]
+    whereabouts: list[int]
+    samples: list[Tensor]
+
+
 class TensorMeter:
     """Copies samples of the weights around a step, in measured windows, and tells what a few steps have shown."""
 
@@ -48,9 +57,8 @@ class TensorMeter:
         self._watch = watch
         self._layouts = Layouts(watch, self.flush)
         self._few_elements = 0.0
-        self._views: weakref.WeakKeyDictionary[Optimizer, tuple[list[int], list[Tensor]]] = weakref.WeakKeyDictionary()
-        """Views of the parameters, and where in memory these were. They keep nothing alive that the optimizer has let
-        go of for longer than a step."""
+        self._views: dict[int, _Views] = {}
+        """By the identity of the optimizer, as long as it lives."""
 
     def pace(self) -> None:
         """Decide of how large a model the norms of the gradients are computed whole between sampled windows."""
@@ -140,9 +148,12 @@ class TensorMeter:
         """Nothing is measured for a while: hold on to nothing of the program's."""
         self._views.clear()
 
+    def _forget(self, key: int, gone: object) -> None:
+        self._views.pop(key, None)
+
     def _known_views(self, optimizer: Optimizer, parameters: list[Tensor]) -> list[Tensor] | None:
-        known = self._views.get(optimizer)
-        return known[1] if known is not None and known[0] == _whereabouts(parameters) else None
+        known = self._views.get(id(optimizer))
+        return known.samples if known is not None and known.whereabouts == _whereabouts(parameters) else None
 
     def _look_again(self, optimizer: Optimizer, layout: Layout, parameters: list[Tensor]) -> list[Tensor]:
         """Samples of the parameters that can be read."""
@@ -153,10 +164,11 @@ class TensorMeter:
         if samples and (layout.ring is None or layout.places != places or not layout.ring.fits(samples)):
             self.flush()
             layout.describe(parameters, places, tensors, samples)
-        self._views.pop(optimizer, None)
+        self._views.pop(id(optimizer), None)
         if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
             kept = [part.data if isinstance(part, nn.Parameter) else part for part in samples]
-            self._views[optimizer] = (_whereabouts(parameters), kept)
+            gone = weakref.ref(optimizer, partial(self._forget, id(optimizer)))
+            self._views[id(optimizer)] = _Views(gone, _whereabouts(parameters), kept)
         return samples
 
     def keep(self, gauges: Gauges, now: bool = False) -> None:
