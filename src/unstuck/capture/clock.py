@@ -7,7 +7,7 @@ from time import perf_counter
 
 DENSE = 50
 MIDDLE = 1000
-BUDGET = 0.01
+BUDGET = 0.0075
 """The share of a run's time that recorded windows may cost on top of plain ones, once the dense start is over."""
 LONGEST_ACCUMULATION = 64
 """Backwards without a step, after which each further one is a window of its own: `step()` may be missing."""
