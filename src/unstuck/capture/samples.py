@@ -14,6 +14,8 @@ from unstuck.capture.tensors import is_plain
 
 BLOCKS, WIDTH = 256, 16
 """Contiguous blocks spread over the tensor. Single elements at a stride would beat with the length of its rows."""
+_ENOUGH = 0.875
+"""The share of its rows that a sample reaches at least."""
 LOWEST = -40
 BINS = 82
 """Zeros, then one bin for each power of two from 2^-40 to 2^40; the ends take what lies beyond."""
@@ -51,19 +53,23 @@ def sample(tensor: Tensor, blocks: int = BLOCKS) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _spread(size: int, blocks: int, row: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Shape and strides of a view of blocks in groups."""
+    """Shape and strides of a view of blocks in groups.
+
+    Whole rows from block to block would always lead to the same columns: those of the dark edge, in the first layer of
+    many a model. So each begins a share of a row further to the right than the last. What that shortens a group, the
+    steps from group to group make up for; where these would lose the last rows, they stay as they are.
+    """
     groups = math.isqrt(blocks)
     each = blocks // groups
-    near = _stride(size // groups, each, row, (0.382, 0.618))
-    far = _stride(size - (each - 1) * near, groups, row, (0.29, 0.414, 0.586, 0.71))
-    return (groups, each, WIDTH), (far, near, 1)
+    near = _shifted((size // groups - WIDTH) // (each - 1), row, (0.382, 0.618))
+    longest = (size - (each - 1) * near - WIDTH) // (groups - 1)
+    far = _shifted(longest, row, (0.29, 0.414, 0.586, 0.71))
+    return (groups, each, WIDTH), (far if far >= _ENOUGH * longest else longest, near, 1)
 
 
-def _stride(span: int, blocks: int, row: int, shares: tuple[float, ...]) -> int:
-    """From block to block in a stretch of memory, so that each begins one of these shares of a row further to the
-    right. Whole rows would always lead to the same columns: those of the dark edge, in the first layer of many a
-    model."""
-    longest = (span - WIDTH) // (blocks - 1)
+def _shifted(longest: int, row: int, shares: tuple[float, ...]) -> int:
+    """The largest stride that is whole rows and one of these shares of a row; multiples of the shares fall evenly into
+    a row."""
     return longest if longest < row else longest - min((longest - int(share * row)) % row for share in shares)
 
 

@@ -121,7 +121,7 @@ class Steps:
         """Can the steps between sampled windows be followed by `after` alone?"""
         clock = self._watch.clock
         plain = not clock.sampled and not self._surprising and len(self._turns) == 1
-        return plain and (not clock.measured or self._meter.is_calm)
+        return plain and (not clock.measured or self._meter.may_follow)
 
     def rest(self) -> None:
         """From now on `before` is not called."""
@@ -220,14 +220,14 @@ class Steps:
             self._meet(optimizer)
             self.wake()
         self._glance_at_gradients(optimizer)
-        kept = watch.clock.measured and self._measure_next(optimizer)
-        if watch.clock.measured and not kept:
+        measured = watch.clock.measured
+        if measured and not self._measure_next(optimizer):
             self.wake()
             self._taken(optimizer, _NOTHING, kept=False)
             return
         step = watch.clock.steps
         watch.clock.step_taken()
-        self._backwards.end_rest(step, optimizer, self._meter.keep if kept else None)
+        self._backwards.end_rest(step, optimizer, self._meter.keep if measured else None)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """An optimizer steps, perhaps for the first time."""

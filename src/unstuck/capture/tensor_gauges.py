@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from unstuck.capture.carried import Used
@@ -46,7 +47,7 @@ class _Views(NamedTuple):
     of for longer than a step."""
 
     optimizer: weakref.ref[Optimizer]
-    whereabouts: list[int]
+    whereabouts: list[tuple[int, torch.Size]]
     samples: list[Tensor]
 
 
@@ -65,11 +66,11 @@ class TensorMeter:
         self._few_elements = NORM_BUDGET * self._watch.clock.typical_seconds / NORM_SECONDS
 
     @property
-    def is_calm(self) -> bool:
+    def may_follow(self) -> bool:
         """Is `follow` enough for the steps to come?"""
         clock = self._watch.clock
         newest = (layout for layout in self._layouts.known.values() if layout.window == clock.windows - 1)
-        return clock.every == 1 and any(layout.is_calm for layout in newest)
+        return clock.every == 1 and bool(self._views) and any(layout.is_calm for layout in newest)
 
     def before(self, optimizer: Optimizer) -> Started | None:
         """An optimizer is about to step."""
@@ -77,7 +78,7 @@ class TensorMeter:
             return None
         parameters = list(parameters_of(optimizer))
         layout = self._layouts.of(optimizer, parameters)
-        if not layout.is_wanted():
+        if not layout.count():
             return None
         clock, versions = self._watch.clock, _versions(parameters)
         follows = layout.window == clock.windows - 1 and layout.versions == versions
@@ -108,7 +109,9 @@ class TensorMeter:
                 layout.window = -2
                 return False  # somebody replaced them in between
             versions = _versions(parameters)
-            layout.by_step = versions - layout.versions
+            changes = list(map(operator.sub, versions, layout.versions))
+            layout.restless = layout.restless or (layout.in_a_row and changes != layout.by_step)
+            layout.by_step = changes
             self._read(layout, parameters, weights, versions, used)
         return True
 
@@ -118,18 +121,20 @@ class TensorMeter:
         parameters = list(parameters_of(optimizer))
         layout, versions = self._layouts.of(optimizer, parameters), _versions(parameters)
         weights = self._known_views(optimizer, parameters)
-        expected = layout.window == self._watch.clock.windows - 1 and versions - layout.versions == layout.by_step
-        if not expected or weights is None or not layout.is_calm or not may_measure():
+        in_a_row = layout.window == self._watch.clock.windows - 1 and layout.is_calm
+        expected = in_a_row and list(map(operator.sub, versions, layout.versions)) == layout.by_step
+        if weights is None or not expected or not may_measure():
             layout.window = -2
+            self._views.pop(id(optimizer), None)
             return False
-        layout.is_wanted()
+        layout.count()
         layout.window = self._watch.clock.windows
         with reading():
             self._read(layout, parameters, weights, versions, None)
         return True
 
     def _read(
-        self, layout: Layout, parameters: list[Tensor], weights: list[Tensor], versions: int, used: Used | None
+        self, layout: Layout, parameters: list[Tensor], weights: list[Tensor], versions: list[int], used: Used | None
     ) -> None:
         """Copy what a step has left: the weights, and the gradients it has used."""
         ring, windows = layout.ring, self._watch.clock.windows
@@ -166,7 +171,7 @@ class TensorMeter:
             layout.describe(parameters, places, tensors, samples)
         self._views.pop(id(optimizer), None)
         if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
-            kept = [part.data if isinstance(part, nn.Parameter) else part for part in samples]
+            kept = [part.data for part in samples]  # no views, by which the program could tell
             gone = weakref.ref(optimizer, partial(self._forget, id(optimizer)))
             self._views[id(optimizer)] = _Views(gone, _whereabouts(parameters), kept)
         return samples
@@ -277,17 +282,17 @@ def _gradients(
     return numbers, samples, odd
 
 
-def _whereabouts(parameters: list[Tensor]) -> list[int]:
-    """Where they lie in memory."""
-    return [parameter.data_ptr() for parameter in parameters]
+def _whereabouts(parameters: list[Tensor]) -> list[tuple[int, torch.Size]]:
+    """Where they lie in memory, and how large they are."""
+    return [(parameter.data_ptr(), parameter.shape) for parameter in parameters]
 
 
-def _versions(parameters: list[Tensor]) -> int:
-    """Grows whenever one of them is changed, unless through `.data`."""
+def _versions(parameters: list[Tensor]) -> list[int]:
+    """Each grows whenever a parameter is changed, unless through `.data`."""
     try:
-        return sum([parameter._version for parameter in parameters])
+        return [parameter._version for parameter in parameters]
     except RuntimeError:  # tensors made under `inference_mode` have none
-        return sum(parameter._version for parameter in parameters if not parameter.is_inference())
+        return [0 if parameter.is_inference() else parameter._version for parameter in parameters]
 
 
 def _figures_of(gradient: Tensor) -> Tensor:

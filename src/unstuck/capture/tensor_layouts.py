@@ -55,10 +55,10 @@ class Layout:
         self.window = -2
         """When it was last measured."""
         self.restless = False
-        """Do the weights change between the steps too, or can that not be told without waiting?"""
-        self.versions = 0
-        """Counts the changes of the parameters, up to the last step."""
-        self.by_step = 0
+        """Do the weights change between the steps too, or unevenly, or can that not be told without waiting?"""
+        self.versions: list[int] = []
+        """Count the changes of each parameter, up to the last step."""
+        self.by_step: list[int] = []
         """How many of them a step makes."""
         self.in_a_row = False
         """Did the last step begin where the one before it had ended?"""
@@ -70,9 +70,9 @@ class Layout:
         is_told_always = self.bytes < _SHARE
         return self.in_a_row and is_told_always and not self.restless
 
-    def is_wanted(self) -> bool:
-        """Count a step that may be told. Ever fewer are, for a model of very many tensors, so that the record stays
-        within its budget."""
+    def count(self) -> bool:
+        """Count a step; True if it is to be told. Ever fewer are, for a model of very many tensors, so that the record
+        stays within its budget."""
         self.measured += 1
         wanted = self.measured % (1 << self.bytes // _SHARE) == 0
         self.bytes += _BYTES * len(self.keys) * wanted

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unstuck.capture.samples import rounded
-from unstuck.capture.tensors import reading
+from unstuck.capture.samples import rounded, short
+from unstuck.capture.tensors import may_measure, reading
 
 GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
 
@@ -69,8 +69,7 @@ def _correct(own: Tensor, row: Row) -> None:
 
 def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:
     """Row by row, the columns of all `GAUGES` and the norm of all gradients."""
-    with reading():
-        numbers = tuple(rounded(torch.tensor(numbers, dtype=torch.float64, device="cpu")).tolist())
+    numbers = _rounded(numbers)
     made: list[Any] = []
     for row in range(rows):
         for start in range(row * len(GAUGES) * width, (row + 1) * len(GAUGES) * width, width):
@@ -78,6 +77,13 @@ def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:
             made.append(values if math.isfinite(sum(values)) else tuple(map(_if_finite, values)))
         made.append(numbers[rows * len(GAUGES) * width + row])
     return made
+
+
+def _rounded(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    if not may_measure():  # numbers of a device arrive whenever they do
+        return tuple(math.nan if value is None else value for value in short(numbers))
+    with reading():
+        return tuple(rounded(torch.tensor(numbers, dtype=torch.float64, device="cpu")).tolist())
 
 
 def _if_finite(value: float) -> float | None:
