@@ -17,7 +17,7 @@ from unstuck.capture.carried import Used
 from unstuck.capture.objects import parameters_of
 from unstuck.capture.ring import Ring
 from unstuck.capture.samples import BLOCKS, LOWEST, WIDTH, histograms, readable, rows_of, sample
-from unstuck.capture.tensor_layouts import Layout, Layouts, Step
+from unstuck.capture.tensor_layouts import LONG_AGO, Layout, Layouts, Step
 from unstuck.capture.tensor_tables import GAUGES, Row, Shape, split, table
 from unstuck.capture.tensors import is_plain, may_measure, norms, reading
 from unstuck.capture.watch import Watch
@@ -106,7 +106,7 @@ class TensorMeter:
                 whole = [readable(parameters[place]) for place in layout.places]
                 weights = _samples([tensor for tensor in whole if tensor is not None])
             if not layout.ring.fits(weights):
-                layout.window = -2
+                layout.window = LONG_AGO
                 return False  # somebody replaced them in between
             versions = _versions(parameters)
             changes = list(map(operator.sub, versions, layout.versions))
@@ -124,7 +124,7 @@ class TensorMeter:
         in_a_row = layout.window == self._watch.clock.windows - 1 and layout.is_calm
         expected = in_a_row and list(map(operator.sub, versions, layout.versions)) == layout.by_step
         if weights is None or not expected or not may_measure():
-            layout.window = -2
+            layout.window = LONG_AGO
             self._views.pop(id(optimizer), None)
             return False
         layout.count()

@@ -18,6 +18,8 @@ _SHARE = 8 * 2**20
 """Each time so many bytes were written, the gauges come half as often."""
 _BYTES = 48
 """What the gauges of one tensor take in the record, roughly."""
+LONG_AGO = -2
+"""A window that no other follows."""
 _MOST = 8
 """Of a program that builds optimizer after optimizer only the last are remembered."""
 
@@ -52,7 +54,7 @@ class Layout:
         self.plain: list[bool] = []
         """Is it what `is_plain` says? Then so is its gradient, if that is dense."""
         self.ring: Ring | None = None
-        self.window = -2
+        self.window = LONG_AGO
         """When it was last measured."""
         self.restless = False
         """Do the weights change between the steps too, or unevenly, or can that not be told without waiting?"""
