@@ -206,7 +206,7 @@ def test_no_step_is_missing(kind, monkeypatch):
     assert watched.steps_of(TensorGauges) == list(range(200))
 
 
-def test_the_program_may_swap_its_parameters(monkeypatch):
+def test_the_program_may_swap_its_parameters():
     """Torch refuses to where somebody else holds a view of them."""
     model = nn.Linear(100, 100)
     swap = torch.__future__.set_swap_module_params_on_conversion

@@ -24,7 +24,7 @@ _UNITS = 256
 _EXAMPLES = 32
 _WINDOWS = 10
 _EVERY = 16
-"""Outside of sampled windows their shares, which change slowly, are read in so-manieth windows."""
+"""Outside of sampled windows their shares, which change slowly, are read in each so-manieth window."""
 _ENDS = {"tanh": (-0.98, 0.98), "sigmoid": (0.02, 0.98)}
 
 

@@ -125,9 +125,9 @@ class Clock:
         self._counts.clear()
         if was_sampled and not self.sampled:
             self._adapt()
-        alike = not self.measured or self.every == 1
-        resting = alike and not self.sampled and self.closely is None
-        ahead = self._span * (1 if (self.every or 1) > 1 else self._period)
+        in_turn = self.every is not None and self.every > 1  # measured windows and others
+        resting = not self.sampled and not (in_turn and self.measured) and self.closely is None
+        ahead = self._span * (1 if in_turn else self._period)
         self._wake = (self.windows // ahead + 1) * ahead if resting else 0
 
     @property
