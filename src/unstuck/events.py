@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
+from unstuck.exhibits import (
+    BatchShown as BatchShown,
+    FiltersShown as FiltersShown,
+    Predicted as Predicted,
+)
 from unstuck.facts import (
     ClassFact as ClassFact,
     Event as Event,
@@ -332,6 +337,9 @@ AnyEvent = (
     | Histograms
     | Evaluated
     | BatchSeen
+    | BatchShown
+    | FiltersShown
+    | Predicted
     | GraphsKept
 )
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from unstuck.facts import Event
+
 FILE = "exhibit.json"
 
 
@@ -104,6 +106,9 @@ class Dynamics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In the unit of the values, where examples have one each."""
     snapshots: tuple[Snapshot, ...] = ()
     training_mode: bool = True
+    batch: str = "the first batch"
+    asked: bool = True
+    """The model was called for this, with the same dropout each time; else the program called it."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +121,41 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_layer: FirstLayer | None = None
     dynamics: Dynamics | None = None
     notes: tuple[str, ...] = ()
+
+
+class BatchShown(Event, tag="batch-shown", frozen=True):
+    """The first training batch of a model as it was received, to be looked at."""
+
+    model: str = ""
+    tensors: tuple[TensorShown, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+
+class FiltersShown(Event, tag="filters-shown", frozen=True):
+    """The filters of the layer that looks at the pictures, told a few times in a run."""
+
+    model: str = ""
+    layer: str = ""
+    kind: str = ""
+    count: int = 0
+    filters: Filters | None = None
+    moved: float | None = None
+    """How far those shown are from where they began, as a share of their norm there."""
+
+
+class Predicted(Event, tag="predicted", frozen=True):
+    """What a model made of a batch that the program gave it before."""
+
+    model: str = ""
+    batch: int = 0
+    """Which of the batches that came again."""
+    kind: str = ""
+    """As `Dynamics` has it."""
+    classes: int = 0
+    values: tuple[float | None, ...] = ()
+    confidence: tuple[float | None, ...] = ()
+    targets: tuple[float | None, ...] = ()
+    training_mode: bool = True
 
 
 def read_table(folder: Path) -> Table | None:

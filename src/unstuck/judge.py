@@ -120,13 +120,16 @@ def judge(
     have shown it, is `unconfirmed`.
     """
     asked = all_rules() if rules is None else rules
-    hearing = Hearing(tuple(rule for rule in asked if rule.witnesses != (Witness.SURFACE,)))
+    able = [rule for rule in asked if rule.witnesses != (Witness.SURFACE,)]
+    hearing = Hearing(tuple(rule for rule in able if not rule.good_news))
+    praise = Hearing(tuple(rule for rule in able if rule.good_news))
     for script in scripts:
         hearing.ask(script.path, script, lambda rule: rule.source)
     if setup is not None:
         hearing.ask("the given objects", setup, lambda rule: rule.setup)
     if record is not None:
-        hearing.ask(f"the run of {record.started.script}", record, lambda rule: rule.run)
+        for asking in (hearing, praise):
+            asking.ask(f"the run of {record.started.script}", record, lambda rule: rule.run)
     found = [_complete(finding, record, scripts) for finding in hearing.findings]
     causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
@@ -139,11 +142,12 @@ def judge(
     return Verdict(
         diagnoses=diagnoses,
         unconfirmed=tuple(rank(unconfirmed, causes)),
+        good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
         ignored=tuple(ignored),
         trend=_trend(record) if record is not None else None,
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=(*_grouped(silent), *_gaps(record)),
-        failures=tuple(hearing.failures),
+        failures=(*hearing.failures, *praise.failures),
     )
 
 

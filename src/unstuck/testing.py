@@ -203,7 +203,8 @@ def check_run(rule: Rule, example: Example) -> None:
         verdict = judge(scripts=(script,) if script else (), record=record, rules={*all_rules(), rule})
     _expect_no_failures(verdict, where)
     _expect((record.crash is not None) == example.crashes, f"{where} {_crash_sentence(record)}")
-    spoken = [diagnosis.lead for diagnosis in verdict.diagnoses]
+    good = verdict.good_news if rule.good_news else ()
+    spoken = [diagnosis.lead for diagnosis in (*verdict.diagnoses, *good)]
     _expect_found(rule, example, where, spoken)
     if example.section == "Broken":
         found = {place.line for finding in spoken if finding.code == rule.code for place in finding.places}

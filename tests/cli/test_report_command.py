@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from conftest import Unstuck
 
 from unstuck import cli
 from unstuck.events import Event, Gauges, Note, RunEnded, RunStarted
@@ -78,3 +79,39 @@ def test_a_folder_without_a_record(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     assert cli.main(["report", "empty"]) == 2
     assert "empty" in capsys.readouterr().err
+
+
+PICTURES = """import torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.rand(32, 1, 8, 8)
+y = (x[:, 0, :4].mean((1, 2)) > x[:, 0, 4:].mean((1, 2))).long()
+model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+for _ in range(12):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_a_run_can_be_looked_at_as_a_page(capsys: pytest.CaptureFixture[str], unstuck: Unstuck) -> None:
+    Path("train.py").write_text(PICTURES)
+    done = unstuck("run", "--html", "run.html", "train.py")
+    assert done.returncode == 0
+    assert f"unstuck: the page is {Path('run.html').absolute()}" in done.stderr
+    assert "Sequential received input: float32 [32, 1, 8, 8] from" in done.stderr
+    assert "--html page.html" in done.stderr
+    assert cli.main(["report", "--html", "page.html"]) == 0
+    for page in (Path("run.html").read_text(), Path("page.html").read_text()):
+        assert page.count('src="data:image/png;base64,') == 16 + 2 * 4 + 2
+        assert "First-layer filters" in page
+        assert "a training batch that came again" in page
+        assert "It took 0" not in page
+
+
+def test_a_page_that_cannot_be_written_is_refused_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", "--html", "nowhere/page.html"]) == 2
+    assert capsys.readouterr().err == "unstuck: cannot write nowhere/page.html: its directory does not exist.\n"
+    assert cli.main(["run", "--html", "nowhere/page.html", "train.py"]) == 2
+    assert "cannot write nowhere/page.html" in capsys.readouterr().err

@@ -49,4 +49,5 @@ def everything() -> Result:
 def run_without_place() -> Result:
     record = make_record(losses=(2.3,) * 3)
     finding = make_finding(line=None)
-    return Result(command="run", verdict=verdict_of(finding), run=run_summary(record, "record"))
+    verdict = verdict_of(finding)
+    return Result(command="run", verdict=verdict, run=run_summary(record, "record", verdict))

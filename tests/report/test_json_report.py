@@ -39,7 +39,7 @@ def full_result() -> Result:
     return Result(
         command="run",
         verdict=verdict,
-        run=run_summary(make_record(crash, losses=(2.3,) * 3, arguments=("--lr", "1")), "record"),
+        run=run_summary(make_record(crash, losses=(2.3,) * 3, arguments=("--lr", "1")), "record", verdict),
         problems=(Problem("bad.py does not parse", Place("bad.py", 3)),),
     )
 

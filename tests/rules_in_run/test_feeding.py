@@ -619,7 +619,8 @@ def test_the_report_shows_what_the_model_received(recorded):
     from unstuck.report.result import Result, run_summary
 
     record = recorded(full_batch)
-    result = Result(command="run", verdict=judge(record=record), run=run_summary(record, ""))
+    verdict = judge(record=record)
+    result = Result(command="run", verdict=verdict, run=run_summary(record, "", verdict))
     shown = terminal.plain(text.render(result))
     assert "Sequential received input: float32 [64, 6] from -" in shown
 

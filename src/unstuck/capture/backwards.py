@@ -184,6 +184,8 @@ class Backwards:
             self.tell_between()
         watch.losses.clear()
         self._forwards.window_ended()
+        if watch.batches is not None and told:
+            watch.batches.window_ended()
         watch.turn()
         self._inspector.window_ended()
         watch.after_window()

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.display import Display
+from unstuck.capture.recurring import Recurring
 from unstuck.capture.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import BatchSeen, InputFact
@@ -49,8 +51,13 @@ def looked_at(tensors: list[tuple[str, Tensor]]) -> Batch:
             size,
             _duplicates(rows) if known else None,
             _constant(rows) if known else None,
-            tuple(number for _, tensor in readable for number in _fingerprint(tensor)),
+            fingerprint_of(readable),
         )
+
+
+def fingerprint_of(tensors: list[tuple[str, Tensor]]) -> tuple[float, ...]:
+    """Numbers that no other batch has."""
+    return tuple(number for _, tensor in tensors if _is_readable(tensor) for number in _fingerprint(tensor.detach()))
 
 
 def named_tensors(value: Any, name: str = "", depth: int = 2) -> list[tuple[str, Tensor]]:
@@ -148,6 +155,8 @@ class Batches:
         self._prints: dict[tuple[str, tuple[float, ...]], int] = {}
         self._root: nn.Module | None = None
         self._first: tuple[nn.Module, InputFact | None] | None = None
+        self._display = Display(watch)
+        self._recurring = Recurring(watch)
 
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A model is called in a sampled window."""
@@ -160,6 +169,8 @@ class Batches:
         count = self._seen[label] = self._seen.get(label, 0) + 1
         if count <= _FIRST_LOOKS or count in _LATER_LOOKS:
             self._root = module
+            if self._display.wants(label):
+                self._display.received(label, module, _arguments(module, (args,)))
             self.entered(module, args)
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -172,7 +183,7 @@ class Batches:
         with reading():
             self._first = module, _fact("input", given) if isinstance(given, Tensor) and is_plain(given) else None
 
-    def ended(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def ended(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         """The model returned; `arguments` are what it was given, by position and by name."""
         if self._root is not module:
             return
@@ -181,7 +192,11 @@ class Batches:
         if not tensors:
             return
         watch, label = self._watch, self._watch.model(module).label
+        if self._display.wants(label):
+            self._display.received(label, module, _arguments(module, ((), *arguments[1:])))
+            self._display.called(label)
         batch = looked_at(tensors)
+        self._recurring.seen(label, batch.fingerprint, module, output)
         step = watch.clock.steps
         earlier = self._prints.get((label, batch.fingerprint))
         if batch.fingerprint:
@@ -201,6 +216,32 @@ class Batches:
                 layer_input=first[1] if first else None,
             )
         )
+
+    def evaluated(self, module: nn.Module, label: str, arguments: tuple[Any, ...], output: Any) -> None:
+        """A stretch of evaluation begins with this call."""
+        if may_measure():
+            with reading():
+                fingerprint = fingerprint_of(_arguments(module, arguments))
+            self._recurring.seen(label, fingerprint, module, output)
+
+    def compared(self, loss: str, target: Tensor) -> None:
+        """A loss was given a target."""
+        self._display.compared(target)
+        self._recurring.compared(loss, target)
+
+    def settle(self) -> None:
+        """An evaluation ended: losses from now on are not about its batch."""
+        self._recurring.settle()
+
+    def window_ended(self) -> None:
+        """A sampled window ended."""
+        self._recurring.settle()
+        self._display.window_ended()
+
+    def finish(self) -> None:
+        """The run ended."""
+        self._recurring.settle()
+        self._display.finish()
 
 
 def has_weights(module: nn.Module) -> bool:

@@ -86,7 +86,7 @@ def _is_pretrained(module: nn.Module) -> bool | None:
         if isinstance(module, _NormBase | nn.LayerNorm | nn.GroupNorm):
             return bool((weight != weight.flatten()[0]).any())
         if type(module) is nn.Linear and weight.numel() >= _SMALLEST_TEST:
-            return False if _is_as_drawn(weight) or _is_zero(module.bias) else None
+            return False if _is_as_drawn(weight) or _is_zero(module._parameters.get("bias")) else None
     return None
 
 

@@ -118,6 +118,8 @@ class Evaluations:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
             stretch.input = _input(arguments)
+            if self._watch.batches is not None and not (recording and module.training):
+                self._watch.batches.evaluated(module, label, arguments, output)
         if stretch.forwards >= 4 * MOST_CALLS:
             self._attend(False)
 
@@ -163,6 +165,8 @@ class Evaluations:
         if stretch is not None:
             self._attend(False)
             self._tell(stretch)
+            if self._watch.batches is not None:
+                self._watch.batches.settle()
 
     def finish(self) -> None:
         """The run ended."""

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from unstuck.capture.guard import Guard
 from unstuck.capture.interventions.lab import Arguments, Lab, copied, is_data
 from unstuck.capture.losses import NAMES as LOSSES
-from unstuck.capture.probing import MOST_EXAMPLES, Probe, can_be_probed
-from unstuck.capture.showing import as_pictures, class_names, filters, first_layer, shown
+from unstuck.capture.predicting import MOST_EXAMPLES
+from unstuck.capture.probing import Probe, can_be_probed
+from unstuck.capture.showing import as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.tensors import may_measure, reading
+from unstuck.capture.vocabulary import class_names
 from unstuck.exhibits import FILE, FirstLayer, Table, TargetShown
 
 MOST_CALLS = 3
@@ -158,7 +160,7 @@ class Exhibit:
         ]
         return Table(
             model=type(call.module).__name__,
-            tensors=tuple(shown(name, tensor, words) for name, tensor in inputs)[:MOST_INPUTS],
+            tensors=tuple(labelled(shown(name, tensor), words) for name, tensor in inputs)[:MOST_INPUTS],
             class_names=names,
         )
 

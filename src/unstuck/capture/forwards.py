@@ -121,7 +121,7 @@ class Forwards:
         else:
             self._inspector.missed()
         if watch.batches is not None:
-            watch.batches.ended(module, arguments)
+            watch.batches.ended(module, arguments, output)
         self._evaluated(module, place, arguments, output)
         if not has_weights(module) and not _requires_grad(output):
             return  # It prepares data, one example after another: a window has no room for that many.

@@ -71,6 +71,8 @@ class Losses:
             return
         if watch.evaluations is not None:
             watch.evaluations.loss(name, source, target, result)
+        if watch.batches is not None:
+            watch.batches.compared(name, target)
         if not watch.clock.sampled:
             return
         place = watch.places.here()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,11 +14,10 @@ from torch.nn.parameter import is_lazy
 
 from unstuck.capture.interventions.lab import Lab, copied, map_tensors
 from unstuck.capture.patches import unwatched
-from unstuck.capture.tensors import tensors_in
-from unstuck.exhibits import Dynamics, Snapshot
+from unstuck.capture.predicting import MOST_EXAMPLES, prediction, reader_for
+from unstuck.exhibits import Dynamics
 from unstuck.setup.restore import same_pass
 
-MOST_EXAMPLES = 32
 MOST_SNAPSHOTS = 64
 EVERY = 20
 SEED = 20_262
@@ -72,23 +69,13 @@ class Probe:
         if not self._looks or self._looks[0][1].dim() == 0:
             return None
         first = self._looks[0][1]
-        count = len(first)
-        known = target.reshape(-1)[:count].tolist() if target is not None and _one_each(target, count) else []
-        if of_classes and first.dim() == 2 and first.shape[1] > 1:
-            kind, told = "class", _classes
-        elif of_classes and target is not None and _one_each_position(target, first):
-            aims = target.cpu().reshape(-1, first.shape[1])[:count]
-            kind, told, known = "right", functools.partial(_right, aims), []
-        elif first.numel() == count:
-            kind, told = "value", _values
-        else:
-            kind, told, known = "spread", _spreads, []
+        reader = reader_for(first, target, of_classes)
         looks = [(step, output) for step, output in self._looks if output.shape == first.shape]
         return Dynamics(
-            kind=kind,
-            classes=first.shape[1] if kind == "class" else 0,
-            targets=_short(known),
-            snapshots=tuple(told(step, output) for step, output in looks),
+            kind=reader.kind,
+            classes=reader.classes,
+            targets=reader.targets,
+            snapshots=tuple(reader.snapshot(step, output) for step, output in looks),
             training_mode=self._module.training,
         )
 
@@ -126,16 +113,6 @@ def can_be_probed(module: nn.Module) -> bool:
     return not any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers()))
 
 
-def prediction(output: Any) -> Tensor | None:
-    """The tensor in what a model returns that its prediction is: the logits, or the first one of floating point."""
-    logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
-    if isinstance(logits, Tensor):
-        return logits
-    found = [output] if isinstance(output, Tensor) else tensors_in(output)
-    found = [tensor for tensor in found if tensor.is_floating_point() and tensor.dim() > 0]
-    return found[0] if found else None
-
-
 def _first_examples(call: Any) -> Any:
     """The same call with at most so many examples, where it is clear what they are."""
     sizes: list[int] = []
@@ -164,42 +141,3 @@ def _same_generators(module: nn.Module) -> Iterator[None]:
     finally:
         for generator, state in zip(held, states, strict=True):
             generator.set_state(state)
-
-
-def _one_each(target: Tensor, count: int) -> bool:
-    return target.dim() > 0 and target.numel() == len(target) >= count
-
-
-def _classes(step: int, output: Tensor) -> Snapshot:
-    sums_to_one = bool((output >= 0).all()) and bool(((output.sum(1) - 1).abs() < 1e-3).all())
-    shares, best = (output if sums_to_one else output.softmax(1)).max(1)
-    broken = ~torch.isfinite(output).all(1)
-    found = [None if bad else float(one) for one, bad in zip(best.tolist(), broken.tolist(), strict=True)]
-    return Snapshot(step, tuple(found), _short(shares.tolist()))
-
-
-def _one_each_position(target: Tensor, output: Tensor) -> bool:
-    """Of sequences, (examples, positions, classes): is there a target for each position?"""
-    positions = output.shape[1] if output.dim() == 3 else 0
-    fits = positions > 0 and target.numel() % positions == 0 and target.numel() >= len(output) * positions
-    return fits and not target.is_floating_point() and int(target.max()) < output.shape[2]
-
-
-def _right(aims: Tensor, step: int, output: Tensor) -> Snapshot:
-    """The share of the positions that count at which the highest score is right."""
-    counted = aims >= 0
-    hits = (output.argmax(2) == aims) & counted
-    return Snapshot(step, _short((hits.sum(1) / counted.sum(1)).tolist()))
-
-
-def _values(step: int, output: Tensor) -> Snapshot:
-    return Snapshot(step, _short(output.reshape(-1).tolist()))
-
-
-def _spreads(step: int, output: Tensor) -> Snapshot:
-    rows = output.reshape(len(output), -1)[:MOST_EXAMPLES]
-    return Snapshot(step, _short(rows.std(1, correction=0).tolist()))
-
-
-def _short(values: Sequence[float]) -> tuple[float | None, ...]:
-    return tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values[:MOST_EXAMPLES])

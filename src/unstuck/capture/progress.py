@@ -22,7 +22,7 @@ class Progress:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self.evaluations = watch.evaluations = Evaluations(watch)
-        watch.batches = Batches(watch)
+        self._batches = watch.batches = Batches(watch)
         self._loaders = Loaders(watch)
         self._seeds = Seeds(watch)
         self._kept = KeptGraphs(watch)
@@ -36,6 +36,7 @@ class Progress:
     def finish(self) -> None:
         """The run ended."""
         self.evaluations.finish()
+        self._batches.finish()
         self._loaders.finish()
         self._seeds.finish()
 

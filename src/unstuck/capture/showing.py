@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unstuck.capture.vocabulary import decoded
 from unstuck.exhibits import Drawn, Filters, TensorShown
 
 MOST_DRAWN = 16
@@ -29,8 +29,8 @@ OUTLIERS = 4.0
 """If the range is so many times that of the inner 98 %, pictures are drawn by the inner one."""
 
 
-def shown(name: str, tensor: Tensor, targets: Sequence[str] = ()) -> TensorShown:
-    """What can be said and shown of an input. `targets`: a word for each example."""
+def shown(name: str, tensor: Tensor, decode: Callable[[list[int]], str] = decoded) -> TensorShown:
+    """What can be said and shown of an input. `decode` makes a text of token ids, if it can."""
     whole = tensor.detach()
     if whole.is_sparse or whole.is_complex() or whole.is_meta or whole.is_quantized:
         return TensorShown(name=name, dtype=_kind(whole), shape=tuple(whole.shape))
@@ -41,8 +41,7 @@ def shown(name: str, tensor: Tensor, targets: Sequence[str] = ()) -> TensorShown
     some = finite[:: max(1, len(finite) // 100_000)]
     levels = torch.tensor([0.01, 0.25, 0.5, 0.75, 0.99], dtype=torch.float64)
     is_mask = not whole.is_floating_point() and whole.dim() > 1 and bool(((values == 0) | (values == 1)).all())
-    form, scaling, drawn = ("", "", []) if is_mask else _drawn(part[:MOST_DRAWN] if part.dim() else part)
-    pairs = [*targets[: len(drawn)], *[""] * (len(drawn) - len(targets))]
+    form, scaling, drawn = ("", "", []) if is_mask else _drawn(part[:MOST_DRAWN] if part.dim() else part, decode)
     rows = part.reshape(len(part), -1) if part.dim() and part.numel() and not is_mask else values.reshape(-1, 1)[:0]
     return TensorShown(
         name=name,
@@ -59,16 +58,21 @@ def shown(name: str, tensor: Tensor, targets: Sequence[str] = ()) -> TensorShown
         duplicates=_duplicates(rows[:MOST_COMPARED]) if rows.shape[1] > 1 else 0,
         form=form,
         scaling=scaling,
-        drawn=tuple(_with_target(one, word) for one, word in zip(drawn, pairs, strict=True)),
+        drawn=tuple(drawn),
     )
+
+
+def labelled(tensor: TensorShown, targets: Sequence[str]) -> TensorShown:
+    """With a word for what each example should have been."""
+    if not targets:
+        return tensor
+    pairs = zip(tensor.drawn, targets, strict=False)
+    drawn = tuple(msgspec.structs.replace(one, target=word) for one, word in pairs)
+    return msgspec.structs.replace(tensor, drawn=(*drawn, *tensor.drawn[len(drawn) :]))
 
 
 def _kind(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _with_target(one: Drawn, word: str) -> Drawn:
-    return Drawn(one.height, one.width, one.channels, one.pixels, one.numbers, one.text, word)
 
 
 def _short(value: Any) -> float | None:
@@ -82,7 +86,7 @@ def _duplicates(rows: Tensor) -> int:
     return len(rows) - len(seen)
 
 
-def _drawn(examples: Tensor) -> tuple[str, str, list[Drawn]]:
+def _drawn(examples: Tensor, decode: Callable[[list[int]], str]) -> tuple[str, str, list[Drawn]]:
     """How they are shown, how values became pixels, and the examples."""
     if not examples.dim() or not examples.numel():
         return "", "", []
@@ -92,7 +96,7 @@ def _drawn(examples: Tensor) -> tuple[str, str, list[Drawn]]:
         return "pictures", scaling, [_picture(one) for one in pixels]
     flat = examples.reshape(len(examples), -1)
     if not examples.is_floating_point():
-        return "ids", "", [_ids(row) for row in flat]
+        return "ids", "", [_ids(row, decode) for row in flat]
     form = "table" if flat.shape[1] <= 24 else "series"
     return form, "", [Drawn(numbers=_numbers(row, form == "series")) for row in flat]
 
@@ -163,55 +167,27 @@ def _four_digits(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-def _ids(row: Tensor) -> Drawn:
+def _ids(row: Tensor, decode: Callable[[list[int]], str]) -> Drawn:
     numbers = [int(value) for value in row.tolist()]
-    return Drawn(numbers=tuple(float(value) for value in numbers[:MOST_NUMBERS]), text=decoded(numbers))
-
-
-def decoded(ids: list[int]) -> str:
-    """The text of token ids, if the main module has a tokenizer or a function `decode` for them."""
-    for decode in _decoders() if len(ids) > 1 else ():
-        try:
-            text = decode(ids)
-        except Exception:
-            continue
-        if isinstance(text, str) and text:
-            return text[:400]
-    return ""
-
-
-def _decoders() -> list[Callable[[list[int]], Any]]:
-    names = dict(vars(sys.modules["__main__"]))
-    found = [names["decode"]] if callable(names.get("decode")) else []
-    for value in names.values():
-        if isinstance(value, ModuleType | type | str | bytes | Tensor | nn.Module):
-            continue
-        if callable(getattr(type(value), "decode", None)):
-            found.append(value.decode)
-    return found
-
-
-def class_names() -> tuple[str, ...]:
-    """Those of a data set that the main module holds, as data sets of torchvision keep them."""
-    for value in list(vars(sys.modules["__main__"]).values()):
-        if isinstance(value, ModuleType | type | Tensor):
-            continue
-        for owner in (value, getattr(value, "__dict__", {}).get("dataset")):
-            own = getattr(owner, "__dict__", {})
-            names = own.get("classes", vars(type(owner)).get("classes")) if isinstance(own, dict) else None
-            if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-                return tuple(name[:40] for name in names[:200])
-    return ()
+    return Drawn(numbers=tuple(float(value) for value in numbers[:MOST_NUMBERS]), text=decode(numbers))
 
 
 def first_layer(model: nn.Module, pictures: tuple[int, ...]) -> tuple[str, nn.Module, tuple[int, int, int]] | None:
-    """The layer that is given the pictures, of which one has this shape (C, H, W), and the shape of its filters."""
+    """The layer that is given the pictures, of which one has this shape (C, H, W), and the shape of its filters.
+
+    A weight that is computed, as spectral norm does, is not asked for: that would change what it is the next time.
+    """
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
-            channels, height, width = module.weight.shape[1:]
+            weight = module._parameters.get("weight")
+            if weight is None:
+                return None
+            channels, height, width = weight.shape[1:]
             fits = channels in (1, 3, 4) and module.groups == 1 and max(height, width) > 1
             return (name, module, (3 if channels == 4 else channels, height, width)) if fits else None
         if isinstance(module, nn.Linear) and module.in_features == math.prod(pictures) and len(pictures) == 3:
+            if module._parameters.get("weight") is None:
+                return None
             channels, height, width = pictures
             return name, module, (channels, height, width) if channels in (1, 3) else (1, channels * height, width)
     return None

@@ -84,6 +84,11 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     add_fail_on_option(parser)
 
 
+def add_html_option(parser: argparse.ArgumentParser) -> None:
+    """`--html`, for every verb that looks at a run."""
+    parser.add_argument("--html", metavar="FILE", help="write the report as a page too, with the data and the curves")
+
+
 def add_fail_on_option(parser: argparse.ArgumentParser) -> None:
     """`--fail-on`, for every verb that ends with a verdict."""
     parser.add_argument(

@@ -49,7 +49,7 @@ def _parser(verb: str, description: str) -> argparse.ArgumentParser:
     usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser(verb, description, usage)
     trying.add_options(parser)
-    parser.add_argument("--html", metavar="FILE", help="write the report as a page too, with the data and the curves")
+    common.add_html_option(parser)
     common.add_fail_on_option(parser)
     return parser
 

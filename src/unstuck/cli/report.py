@@ -15,7 +15,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = common.verb_parser("report", "Judge the record of an earlier run again. Nothing is run.")
     parser.add_argument("run", nargs="?", metavar="RUN", help="a record or its folder (default: the latest run here)")
     common.add_report_options(parser)
+    common.add_html_option(parser)
     options = parser.parse_args(arguments)
-    common.check_output(options.output)
+    for file in (options.output, options.html):
+        common.check_output(file)
     path = Path(options.run) if options.run else latest_run()
     return report_on(path, "report", options, sys.stdout)

@@ -33,7 +33,7 @@ EPILOG = (
 When the script itself ends with another code than 0, that code is passed on.
 """
 )
-WITH_VALUE = ("--format", "--output", "--fail-on", "--loss", "--every", "--stop-on")
+WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
 
 
 class Split(NamedTuple):
@@ -74,14 +74,16 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(split.ours)
     if split.target is None:
         parser.error("name a script, such as: unstuck run train.py")
-    common.check_output(options.output)
+    for file in (options.output, options.html):
+        common.check_output(file)
     if importlib.util.find_spec("torch") is None:
         needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     # The script may change directory, or put something else in place of stderr.
     home, stream = os.getcwd(), sys.stderr
-    if options.output:
-        options.output = os.path.abspath(options.output)
+    for name in ("output", "html"):
+        if getattr(options, name):
+            setattr(options, name, os.path.abspath(getattr(options, name)))
     from unstuck.capture.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -123,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     usage = "unstuck run [options] SCRIPT [ARGS ...]\n       unstuck run [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser("run", DESCRIPTION, usage, EPILOG)
     common.add_report_options(parser)
+    common.add_html_option(parser)
     parser.add_argument(
         "--loss",
         metavar="LOSS",
@@ -239,6 +242,8 @@ def _report(
         ours = report_on(folder, "run", options, None if options.quiet else stream, *more)
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
+        if options.html and not options.quiet:
+            print(f"unstuck: the page is {options.html}", file=stream)
     except common.Stop as stop:
         if _has_begun(folder):  # if not, the launcher has said why
             print(f"unstuck: {stop}", file=stream)

@@ -47,6 +47,11 @@ def report_on(
         raise common.Stop(str(error)) from None
     result = result_of(record, path, command)
     common.publish(result, options, stream)
+    if options.html:
+        from unstuck.experiments.investigation import Investigation
+        from unstuck.report.html import page
+
+        common.write_whole(Path(options.html), page(Investigation(result=result, folder=path)))
     if stream is not None:
         for sentence in afterwards(record, result.verdict):
             print(f"unstuck: {sentence}", file=stream)

@@ -19,7 +19,7 @@ def result_of(record: Record, path: Path, command: str, so_far: int | None = Non
     ran = record.started.script
     is_other_text = os.path.isfile(ran) and not is_what_ran(ran, record)
     changed = frozenset({spelled(ran)}) if is_other_text else frozenset()
-    run = run_summary(record, _typed(path))
+    run = run_summary(record, _typed(path), verdict)
     if so_far is not None:
         verdict, run = _so_far(verdict), msgspec.structs.replace(run, status="running", steps=so_far)
     return Result(command=command, verdict=verdict, run=run, changed=changed)

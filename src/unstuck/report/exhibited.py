@@ -61,15 +61,14 @@ def _classes_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Se
     size = len(last.values)
     kinds = {value for value in last.values if value is not None}
     if not kinds:
-        return (f"After step {last.step} no prediction for the {size} examples of the first batch is finite.",)
+        return (f"After step {last.step} no prediction for the {size} examples of {dynamics.batch} is finite.",)
     before = len(set(first.values))
     if len(kinds) == 1 and size > 1:
         only = class_word(int(kinds.pop()), names)
-        words = f"After step {last.step} the model predicts class {only} for all {size} examples of the first batch"
+        words = f"After step {last.step} the model predicts class {only} for all {size} examples of {dynamics.batch}"
     else:
-        words = (
-            f"After step {last.step} the model predicts {len(kinds)} classes for the {size} examples of the first batch"
-        )
+        examples = f"the {size} examples of {dynamics.batch}"
+        words = f"After step {last.step} the model predicts {len(kinds)} classes for {examples}"
     if last.step == first.step:
         return (f"{words}.",)
     words += f", {before} at step {first.step}"
@@ -83,7 +82,7 @@ def _values_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Seq
     what = {"value": "outputs", "right": "shares of positions predicted right"}.get(
         dynamics.kind, "spreads of the output"
     )
-    words = f"On the first batch, {what} are {_range(last)} after step {last.step}"
+    words = f"On {dynamics.batch}, {what} are {_range(last)} after step {last.step}"
     return (f"{words}, {_range(first)} at step {first.step}." if last.step != first.step else f"{words}.",)
 
 

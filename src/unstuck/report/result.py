@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Crash, OptimizerStep, Place
+from unstuck.events import BatchShown, Crash, OptimizerStep, Place
 from unstuck.judge import Verdict
-from unstuck.report.received import received, unreached
+from unstuck.report.received import unreached
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -38,6 +38,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Where the record lies."""
     received: tuple[str, ...] = ()
     """What the models received, a sentence for each input."""
+    has_pictures: bool = False
+    """Is there a batch on record to look at?"""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +68,8 @@ def _steps_seen(record: Record) -> int:
     return max((event.step + isinstance(event, OptimizerStep) for event in record.events), default=0)
 
 
-def run_summary(record: Record, path: str) -> RunSummary:
-    """The run of a record kept at `path`."""
+def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
+    """The run of a record kept at `path`, and what is said of it that is no pitfall."""
     started, ended = record.started, record.ended
     return RunSummary(
         script=started.script,
@@ -79,5 +81,6 @@ def run_summary(record: Record, path: str) -> RunSummary:
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,
-        received=(*received(record), *unreached(record)),
+        received=(*(good.lead.message for good in verdict.good_news), *unreached(record)),
+        has_pictures=any(record.of(BatchShown)),
     )

@@ -237,7 +237,7 @@ def wrapped(text: str, prose: int, style: str = "") -> list[Line]:
 def _closing(result: Result, prose: int) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
-    for good in verdict.good_news:
+    for good in verdict.good_news if result.run is None else ():  # of a run it stands at the top
         lines += wrapped(f"{good.lead.code} {good.lead.name}: {good.lead.message}", prose, "strong")
     for problem in result.errors:
         lines += wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
@@ -256,7 +256,15 @@ def _closing(result: Result, prose: int) -> list[Line]:
         lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
     if result.run and result.run.record:
         lines += hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
+        lines += _data_hint(result.run, prose)
     return lines
+
+
+def _data_hint(run: RunSummary, prose: int) -> list[Line]:
+    if not run.has_pictures or run.status == "running":
+        return []
+    command = f"unstuck report {shlex.quote(run.record)} --html page.html"
+    return hanging([("Data         ", "quiet")], f"as the model received them: {command}", prose, "quiet")
 
 
 def problem_sentence(message: str, place: Place | None) -> str:

@@ -1,4 +1,4 @@
-"""The report of `unstuck diagnose` as one page that needs nothing else: no network, no script, no other file."""
+"""The report of `unstuck diagnose`, or of a run, as one page that needs nothing else: no network, no other file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from unstuck.exhibits import read_table
 from unstuck.experiments.investigation import Investigation
 from unstuck.findings import Diagnosis, Severity
+from unstuck.record import Record, RecordError, read
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.diagnoses import diagnosis_parts, heading_of, proof_parts
 from unstuck.report.html.experiments import experiment_parts
 from unstuck.report.html.markup import Html, join, tag
 from unstuck.report.html.table import on_the_table
 from unstuck.report.investigation import answer
+from unstuck.report.seen import tables_of
 from unstuck.report.text import count, trend_sentence
 
 __all__ = ["page"]
@@ -121,26 +123,32 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
 def _watched(done: Investigation) -> Html | None:
     """The loss of the run as it is."""
     from unstuck.experiments.curve import curve_of
-    from unstuck.record import RecordError, read
 
+    record = _record(done)
+    curve = curve_of(record) if record is not None else None
+    return chart([of_curve("loss", curve, 1)], "The run as it is") if curve is not None and curve.losses else None
+
+
+def _record(done: Investigation) -> Record | None:
     if done.result.run is None or not done.result.run.record:
         return None
     try:
-        curve = curve_of(read(Path(done.result.run.record)))
+        return read(Path(done.result.run.record))
     except (RecordError, OSError):
         return None
-    return chart([of_curve("loss", curve, 1)], "The run as it is") if curve.losses else None
 
 
 def _table(done: Investigation) -> list[Html]:
     table = read_table(done.folder)
+    record = _record(done)
+    tables = (table,) if table is not None else tables_of(record) if record is not None else ()
     received = done.result.run.received if done.result.run else ()
-    return on_the_table(table) if table is not None else _list(received)
+    return [part for one in tables for part in on_the_table(one)] or _list(received)
 
 
 def _method(done: Investigation) -> list[Html]:
     runs = sum(len(proof.pairs) for proof in done.proofs)
-    told = [f"It took {done.seconds:.0f} of {done.budget:.0f} s."]
+    told = [f"It took {done.seconds:.0f} of {done.budget:.0f} s."] if done.budget else []
     if runs:
         told.append(
             f"{count(runs, 'pair')} of runs for the proofs: the same script, the same seed, the same number of steps,"

@@ -190,8 +190,9 @@ def _dynamics(dynamics: Dynamics, table: Table) -> list[Html]:
         "right": "the share of positions predicted right",
         "spread": "the deviation within the output",
     }[dynamics.kind]
-    mode = "training mode, with the same dropout each time" if dynamics.training_mode else "evaluation mode"
-    words = f"A row is an example of the first batch, a column one of {len(shots)} looks at the model in {mode}"
+    mode = "training mode" if dynamics.training_mode else "evaluation mode"
+    mode += ", with the same dropout each time" if dynamics.training_mode and dynamics.asked else ""
+    words = f"A row is an example of {dynamics.batch}, a column one of {len(shots)} looks at the model in {mode}"
     return [
         tag("h3", "Predictions on a fixed batch"),
         tag("p", said),

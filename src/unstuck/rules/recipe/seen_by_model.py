@@ -1,0 +1,83 @@
+"""R11: no pitfall: what each model received in training, as it received it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import BatchSeen, BatchShown, InputFact
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R11",
+    name="seen-by-model",
+    title="no pitfall: the batch exactly as the model received it, to be looked at",
+    severity=Severity.ADVICE,
+    needs=(BatchSeen,),
+    good_news=True,
+)
+
+CAUSE = "Whatever was done to the data on the way, this is what the model learns from: is it what you meant?"
+FIX = "Look at it: unstuck report --html page.html"
+MOST = 3
+MOST_LETTERS = 60
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """A sentence for each input of the first training batch of each model, the first few of them."""
+    first: dict[str, BatchSeen] = {}
+    for batch in record.of(BatchSeen):
+        if batch.model:
+            first.setdefault(batch.model, batch)
+    texts = _texts(record)
+    inputs = [(model, batch, fact) for model, batch in first.items() for fact in batch.inputs[:MOST]]
+    for model, batch, fact in inputs[:MOST]:
+        text = texts.get((model, fact.name), "")
+        reads = f", the first of which reads {shortened(text)}" if text else ""
+        yield rule.finding(
+            Witness.RUN,
+            f"{model} received {described(fact)}{reads}.",
+            cause=CAUSE,
+            fix=FIX,
+            subject=Subject("input", f"{model}.{fact.name}"),
+            place=batch.place,
+            evidence=_evidence(fact),
+        )
+
+
+def _texts(record: Record) -> dict[tuple[str, str], str]:
+    """What token ids read, by model and input."""
+    return {
+        (event.model, tensor.name): text
+        for event in record.of(BatchShown)
+        for tensor in event.tensors
+        if (text := next((one.text for one in tensor.drawn if one.text), ""))
+    }
+
+
+def described(fact: InputFact) -> str:
+    """`x: float32 [32, 3, 8, 8] from 0 to 1, half of it between 0.25 and 0.75`."""
+    words = f"{fact.name}: {fact.dtype} {list(fact.shape or ())}"
+    if fact.low is not None and fact.high is not None:
+        words += f" from {fact.low:.4g} to {fact.high:.4g}"
+    if len(fact.quantiles) == 5 and "float" in fact.dtype:
+        words += f", half of it between {fact.quantiles[1]:.3g} and {fact.quantiles[3]:.3g}"
+    return f"{words}, {fact.broken:.2%} of it not finite" if fact.broken else words
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, quoted, in one line."""
+    flat = " ".join(text.split())
+    return f'"{flat if len(flat) <= MOST_LETTERS else flat[:MOST_LETTERS].rstrip() + "..."}"'
+
+
+def _evidence(fact: InputFact) -> Iterator[Evidence]:
+    yield Evidence("shape", str(list(fact.shape or ())))
+    if fact.low is not None and fact.high is not None:
+        yield Evidence("lowest value", fact.low)
+        yield Evidence("highest value", fact.high)
