@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from unstuck.experiments.context import Context
@@ -17,6 +18,7 @@ from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.result import Proof
 from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
 from unstuck.experiments.triage import Triage
+from unstuck.facts import Place
 from unstuck.findings import Finding, Severity, Subject, Witness, merge, rank
 from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
 from unstuck.judge import Verdict
@@ -104,10 +106,15 @@ def finding(code: str, severity: Severity) -> Finding:
     return rule.finding(Witness.RUN, f"{code}!", cause="c", fix="f", subject=Subject("loop", code), severity=severity)
 
 
+def tried(code: str, subject: str, verdict: str) -> Proof:
+    about = Subject("loop", subject)
+    return Proof(code=code, subject=about, verdict=verdict, sentence="nothing.", remedy="a change", steps=1)
+
+
 def answered(found: dict[str, Severity], proofs: dict[str, str]) -> Investigation:
     """What an investigation ends with that has found this and tried that."""
     triage = Triage(Context(Runs(10), 1.0), Path())
-    triage._proofs += [Proof(code=c, verdict=v, sentence="", remedy="", steps=1) for c, v in proofs.items()]
+    triage._proofs += [tried(code, code, word) for code, word in proofs.items()]
     diagnoses = rank(merge([finding(code, severity) for code, severity in found.items()]), {})
     verdict = triage._final(Verdict(diagnoses=tuple(diagnoses)))
     return Investigation(result=Result(command="diagnose", verdict=verdict))
@@ -129,6 +136,31 @@ def test_what_was_confirmed_is_the_answer_and_what_was_tried_in_vain_comes_last(
 ) -> None:
     answer = answered(found, proofs).principal
     assert (answer.lead.code if answer else None) == principal
+
+
+def test_two_diagnoses_of_one_rule_are_two_matters() -> None:
+    first, second = (
+        msgspec.structs.replace(
+            finding("O02", Severity.WARNING), subject=Subject("loop", name), place=Place("a.py", line)
+        )
+        for name, line in (("head", 3), ("body", 9))
+    )
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    places = {"head": first.place, "body": second.place}
+    triage._proofs += [
+        msgspec.structs.replace(tried("O02", name, word), place=places[name])
+        for name, word in (("head", "no effect"), ("body", "confirmed"))
+    ]
+    verdict = triage._final(Verdict(diagnoses=tuple(merge([first, second]))))
+    done = Investigation(result=Result(command="diagnose", verdict=verdict), proofs=tuple(triage._proofs))
+    told = [(d.lead.subject.name, d.severity, done.proof_of(d)) for d in verdict.diagnoses]
+    assert told == [
+        ("body", Severity.ERROR, triage._proofs[1]),
+        ("head", Severity.WARNING, triage._proofs[0]),
+    ]
+    assert list(triage._ruled_out(verdict)) == [
+        "O02 at a.py:3: its remedy (a change) was tried and does not help: nothing."
+    ]
 
 
 LOOP = """

@@ -30,7 +30,7 @@ from unstuck.exhibits import (
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.result import Experiment, NamedCurve, Pair, Proof
-from unstuck.findings import Edit, Fix, Severity, merge
+from unstuck.findings import Edit, Finding, Fix, Severity, merge
 from unstuck.judge import Verdict
 from unstuck.report.html import page
 from unstuck.report.received import exhibit_sentences
@@ -50,14 +50,16 @@ def descent(rate: float, steps: int, start: float = 3.0) -> Curve:
     return Curve(tuple(range(1, steps + 1)), tuple(losses))
 
 
-def proof(code: str = "O12", verdict: str = "confirmed") -> Proof:
+def proof(about: Finding) -> Proof:
     pairs = tuple(
         Pair(seed, descent(0.0005, 120, 2 + seed / 5), descent(0.05, 120, 2 + seed / 5), "stopped", "stopped")
         for seed in range(3)
     )
     return Proof(
-        code=code,
-        verdict=verdict,
+        code=about.code,
+        subject=about.subject,
+        place=about.place,
+        verdict="confirmed",
         sentence="after 120 steps the loss is 0.05 instead of 1.8.",
         remedy="edit",
         steps=120,
@@ -175,7 +177,7 @@ def investigation(folder: Path, shown: Table | None = None, **more: Any) -> Inve
     fields: dict[str, Any] = {
         "result": Result(command="diagnose", verdict=verdict, run=run),
         "experiments": (sweep(),),
-        "proofs": (proof(),),
+        "proofs": (proof(lead),),
         "ruled_out": ("overfit: one batch is learned by heart in 80 steps.",),
         "skipped": ("The experiment seeds was not made: there was no time left for it.",),
         "protected": "Nothing of yours was written.",
@@ -338,7 +340,7 @@ def test_bars_are_as_long_as_classes_are_frequent(tmp_path: Path) -> None:
 def test_odd_curves_make_no_odd_page(tmp_path: Path, curve: Curve) -> None:
     pair = Pair(0, curve, curve, "crashed", "killed")
     experiment = msgspec.structs.replace(sweep(), curves=(NamedCurve("loss", curve),), xs=(1e-5, 1e-4, 1e-3))
-    odd = msgspec.structs.replace(proof(), pairs=(pair,))
+    odd = msgspec.structs.replace(proof(detailed_finding()), pairs=(pair,))
     content = page(investigation(tmp_path, proofs=(odd,), experiments=(experiment,)))
     assert Reader(content).open == []
     drawn = " ".join(re.findall(r'(?:points|x1|y1|d)="([^"]*)"', content))

@@ -41,4 +41,4 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
 
     def proof_of(self, diagnosis: Diagnosis) -> Proof | None:
         """What became of it when its remedy was tried."""
-        return next((proof for proof in self.proofs if proof.code == diagnosis.lead.code), None)
+        return next((proof for proof in self.proofs if proof.is_about(diagnosis)), None)

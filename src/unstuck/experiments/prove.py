@@ -103,8 +103,11 @@ def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
     # Of losses below 0, and of runs that were lost, no share can be told.
     are_shares = bool(gains) and all(_has_share(pair) and abs(gain) < LIMIT for pair, gain in told)
     edited = any(isinstance(change, EditSource) for change in remedied.changes)
+    lead = remedied.diagnosis.lead
     proof = Proof(
-        code=remedied.diagnosis.lead.code,
+        code=lead.code,
+        subject=lead.subject,
+        place=lead.place,
         verdict=verdict,
         sentence="",
         remedy="edit" if edited else remedied.words,

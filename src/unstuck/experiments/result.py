@@ -6,6 +6,7 @@ import msgspec
 
 from unstuck.experiments.curve import Curve
 from unstuck.facts import Place, Trial
+from unstuck.findings import Diagnosis, Subject
 
 Measure = bool | int | float | str | None
 
@@ -57,6 +58,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a finding when its remedy was tried."""
 
     code: str
+    subject: Subject | None = None
+    place: Place | None = None
+    """What it is about; two diagnoses of one code are two matters."""
     verdict: str
     """`confirmed`, `no effect`, `worse`, or `undecided`."""
     sentence: str
@@ -68,3 +72,10 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The loss with the remedy as a share of the loss without, less 1: -0.8 is a loss lower by 80 %."""
     interval: tuple[float, float] | None = None
     """95 % interval of that share, over the seeds."""
+
+    def is_about(self, diagnosis: Diagnosis) -> bool:
+        """Was it the remedy of this one that was tried?"""
+        return any(
+            finding.code == self.code and finding.subject == self.subject and finding.place == self.place
+            for finding in diagnosis.findings
+        )

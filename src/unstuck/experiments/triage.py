@@ -53,7 +53,8 @@ class Triage:
         self._asked = context.budget
         self._folder = folder
         self._proofs: list[Proof] = []
-        self._remedies: dict[str, tuple[Intervention, ...]] = {}
+        self._confirmed: list[tuple[Proof, tuple[Intervention, ...]]] = []
+        """With what was changed."""
         self._experiments: list[Experiment] = []
         self._findings: list[Finding] = []
         self._skipped: list[str] = []
@@ -115,17 +116,15 @@ class Triage:
         causes = [d for d in found if d.lead.code not in symptoms]
         rest = [d for d in found if d.lead.code in symptoms]
         unseen = [d for d in verdict.unconfirmed if worth_trying(d)]
-        for diagnosis in [*causes, *rest, *unseen][:MOST_PROOFS]:
+        for diagnosis in _each_code_first([*causes, *rest, *unseen])[:MOST_PROOFS]:
             if self._is_settled() and diagnosis not in causes:
                 break
             self._prove_one(diagnosis)
-        if sum(proof.verdict == "confirmed" for proof in self._proofs) > 1:
+        if len(self._confirmed) > 1:
             self._prove_together(verdict)
 
     def _prove_one(self, diagnosis: Diagnosis) -> None:
         context = self._context
-        if any(proof.code == diagnosis.lead.code for proof in self._proofs):
-            return
         steps = context.plan(6, share=min(1.0, PROOF_SECONDS / max(1.0, context.left)), wanted=PROVEN)
         if not steps:
             self._skipped.append(f"The remedy of {diagnosis.lead.code} was not tried: there was no time left for it.")
@@ -135,22 +134,27 @@ class Triage:
             proof, remedied = tried
             self._proofs.append(proof)
             if proof.verdict == "confirmed":
-                self._remedies[proof.code] = remedied.changes
+                self._confirmed.append((proof, remedied.changes))
 
     def _prove_together(self, verdict: Verdict) -> None:
         """All confirmed remedies at once, so that what each contributes can be told."""
-        confirmed = [p for p in self._proofs if p.verdict == "confirmed"]
-        changes = tuple(change for proof in confirmed for change in self._remedies[proof.code])
-        diagnosis = next(d for d in (*verdict.diagnoses, *verdict.unconfirmed) if d.lead.code == confirmed[0].code)
-        steps = min(proof.steps for proof in confirmed)
+        proofs = [proof for proof, _ in self._confirmed]
+        changes = tuple(dict.fromkeys(change for _, changed in self._confirmed for change in changed))
+        diagnosis = next(d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proofs[0].is_about(d))
+        steps = min(proof.steps for proof in proofs)
         if self._context.plan(2, wanted=steps) >= steps and _compatible(changes):
-            codes = " and ".join(proof.code for proof in confirmed)
-            counted = any((rule := find_rule(proof.code)) and rule.changes_loss for proof in confirmed)
-            proof = try_remedy(self._context, Remedied(diagnosis, changes, f"the remedies of {codes}", counted), steps)
-            self._together = msgspec.structs.replace(proof, code=codes)
+            names = " and ".join(self._named(proof) for proof in proofs)
+            counted = any((rule := find_rule(proof.code)) and rule.changes_loss for proof in proofs)
+            proof = try_remedy(self._context, Remedied(diagnosis, changes, f"the remedies of {names}", counted), steps)
+            self._together = msgspec.structs.replace(proof, code=names)
+
+    def _named(self, proof: Proof) -> str:
+        """Its code, and its place where another proof is of the same code."""
+        is_only = sum(other.code == proof.code for other in self._proofs) == 1
+        return proof.code if is_only or proof.place is None else f"{proof.code} at {proof.place}"
 
     def _is_settled(self) -> bool:
-        return any(proof.verdict == "confirmed" for proof in self._proofs)
+        return bool(self._confirmed)
 
     def _experiment(self, verdict: Verdict) -> None:
         """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
@@ -188,51 +192,65 @@ class Triage:
         self._proofs.append(proof)
         if proof.verdict != "confirmed":
             return []
-        self._remedies[proof.code] = (SetRate(factor),)
+        self._confirmed.append((proof, (SetRate(factor),)))
         if verdict.trend is not None and verdict.trend.word in GOING_WELL:
             return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
         return list(found)
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
-        word = {proof.code: proof.verdict for proof in self._proofs}
-        promoted = [d for d in verdict.unconfirmed if word.get(d.lead.code) == "confirmed"]
-        found = [finding for d in (*verdict.diagnoses, *promoted) for finding in d.findings] + self._findings
-        found = [_proven(finding) if word.get(finding.code) == "confirmed" else finding for finding in found]
+        promoted = [d for d in verdict.unconfirmed if self._tried(d) == "confirmed"]
+        found = [
+            _proven(finding) if self._tried(diagnosis) == "confirmed" else finding
+            for diagnosis in (*verdict.diagnoses, *promoted, *merge(self._findings))
+            for finding in diagnosis.findings
+        ]
         causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
         ranked = rank(merge(found), causes)
         untried = {
             code
             for d in ranked
-            if d.severity is Severity.ERROR and d.lead.code not in word and d.lead.code not in SYMPTOMS
+            if d.severity is Severity.ERROR and not self._tried(d) and d.lead.code not in SYMPTOMS
             for code in d.explains
         }
-        ordered = sorted(ranked, key=lambda d: _order(d, word.get(d.lead.code, ""), untried))
+        ordered = sorted(ranked, key=lambda d: _order(d, self._tried(d), untried))
         rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
         return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
+
+    def _tried(self, diagnosis: Diagnosis) -> str:
+        """What became of its remedy; empty if it was not tried."""
+        return next((proof.verdict for proof in self._proofs if proof.is_about(diagnosis)), "")
 
     def _look_again(self, verdict: Verdict) -> None:
         """What is still found in the run with the remedy of the answer?"""
         first = verdict.diagnoses[0] if verdict.diagnoses else None
-        changes = self._remedies.get(first.lead.code) if first else None
-        if first is None or changes is None:
+        mended = next((both for both in self._confirmed if first and both[0].is_about(first)), None)
+        if first is None or mended is None:
             return
-        proof = next(proof for proof in self._proofs if proof.code == first.lead.code)
+        proof, changes = mended
         variant = Variant(f"with-{proof.code}-seed0", changes)
         outcome = self._context.run([variant], proof.steps, seed=0)[0]
         from unstuck.judge import judge
 
         left = judge(record=outcome.record()).diagnoses
-        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and d.lead.code != proof.code]
+        # With an edit in place its line may be another.
+        own = (proof.code, proof.subject)
+        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and (d.lead.code, d.lead.subject) != own]
         self._left_over = tuple(f"{lead.code} {lead.name}" for lead in loud)
 
     def _ruled_out(self, verdict: Verdict) -> Iterable[str]:
         for proof in self._proofs:
             if proof.verdict in ("no effect", "worse"):
-                yield f"{proof.code}: its remedy ({proof.remedy}) was tried and does not help: {proof.sentence}"
+                yield f"{self._named(proof)}: its remedy ({proof.remedy}) was tried and does not help: {proof.sentence}"
         for done in self._experiments:
             if done.verdict in GOOD:
                 yield f"{done.name}: {done.sentence}"
+
+
+def _each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """The first of each code, then the others: there may not be time for all."""
+    codes = [diagnosis.lead.code for diagnosis in diagnoses]
+    return [d for _, d in sorted(enumerate(diagnoses), key=lambda pair: codes[: pair[0]].count(codes[pair[0]]))]
 
 
 def _proven(finding: Finding) -> Finding:
