@@ -133,3 +133,32 @@ def test_an_interrupt_ends_everything_without_a_traceback() -> None:
     told, complained = process.communicate(timeout=30)
     assert (process.returncode, told, complained) == (130, "", "unstuck: interrupted\n")
     assert not list(Path(".unstuck").rglob("stage"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_what_is_known_when_it_is_interrupted_is_told() -> None:
+    Path("train.py").write_text(WIPED.replace("range(args.steps)", "iter(int, 1)"))
+    command = [sys.executable, "-m", "unstuck", "diagnose", "--quiet", "train.py"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(Path(".unstuck").glob("runs/*/*with-O04*/stage")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    told, complained = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "O04" in told
+    assert "you interrupted it" in told.replace("\n", " ")
+    assert complained == "unstuck: interrupted; the report is about what was known by then\n"
+    assert not list(Path(".unstuck").rglob("stage"))
+
+
+def test_an_option_of_ours_that_the_script_was_given_is_pointed_at(unstuck: Unstuck) -> None:
+    Path("train.py").write_text(WIPED)
+    for verb in ("diagnose", "overfit"):
+        done = unstuck(verb, "--quiet", "train.py", "--budget=3m")
+        assert done.returncode == 2
+        assert "train.py exited with code 2 before its first training step" in done.stderr
+        last = done.stderr.strip().splitlines()[-1]
+        assert last == "--budget stands after train.py, so the script was given it; ours stand before it."

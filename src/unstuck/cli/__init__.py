@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from unstuck._version import __version__
-from unstuck.cli.common import BAD_INPUT, INTERNAL, HelpFormatter, Stop, apology
+from unstuck.cli.common import BAD_INPUT, INTERNAL, INTERRUPTED, HelpFormatter, Stop, apology
 
 VERBS = {
     "diagnose": "find out why a script does not learn: watch it, try remedies, experiment",
@@ -30,7 +30,6 @@ VERBS = {
     "rules": "list every pitfall that is recognised",
     "doctor": "try on this machine what is promised",
 }
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 

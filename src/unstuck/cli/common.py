@@ -20,6 +20,7 @@ FOUND = 1
 BAD_INPUT = 2
 MISSING_DEPENDENCY = 3
 INTERNAL = 70
+INTERRUPTED = 130
 EXIT_CODES = """exit codes:
   0   nothing found at or above --fail-on
   1   something found at or above --fail-on

@@ -39,8 +39,11 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
                 trying.program(split), folder, options.budget, progress.tell, progress.watch, only_proofs=only_proofs
             )
         except NoRun as error:
-            raise common.Stop(str(error)) from None
+            raise common.Stop(trying.no_run(error, split)) from None
     _publish(done, options)
+    if done.interrupted:
+        print("unstuck: interrupted; the report is about what was known by then", file=sys.stderr)
+        return common.INTERRUPTED
     crashed = done.result.run is not None and done.result.run.status == "crashed"
     return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
 

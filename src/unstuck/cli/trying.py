@@ -73,6 +73,19 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
     return split, options
 
 
+def _misplaced(split: Split) -> str:
+    """A sentence if an option of ours was given to the script, which may be why it does not run."""
+    ours = (*WITH_VALUE, "--json", "--quiet")
+    found = next((word for word in split.theirs if word.partition("=")[0] in ours), "")
+    name = found.partition("=")[0]
+    return f"{name} stands after {split.target}, so the script was given it; ours stand before it." if found else ""
+
+
+def no_run(error: Exception, split: Split) -> str:
+    """What to say of a script that did not train."""
+    return "\n".join(filter(None, (str(error), _misplaced(split))))
+
+
 def program(split: Split) -> Program:
     """What is to be tried."""
     from unstuck.experiments.runner import Program
@@ -111,7 +124,7 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
         done = function(context)
     outcomes = context.outcomes
     if outcomes and not any(has_trained(outcome) for outcome in outcomes):
-        raise common.Stop(str(NoRun(program(split), outcomes[0])))
+        raise common.Stop(no_run(NoRun(program(split), outcomes[0]), split))
     return _published(done, verb, options)
 
 

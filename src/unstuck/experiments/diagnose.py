@@ -57,6 +57,8 @@ def diagnose(
 
 
 class _OfScript(Triage):
+    answers_when_interrupted = True
+
     def __init__(self, context: Context, runner: Runner, only_proofs: bool) -> None:
         super().__init__(context, runner.folder, only_proofs=only_proofs)
         self._runner = runner

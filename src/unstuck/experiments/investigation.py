@@ -32,6 +32,7 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     budget: float = 0.0
     folder: Path = Path()
+    interrupted: bool = False
 
     @property
     def principal(self) -> Diagnosis | None:

@@ -47,6 +47,8 @@ GOING_WELL_SECONDS = 40.0
 class Triage:
     """The state of one investigation. What is investigated, a script or live objects, is for subclasses to say."""
 
+    answers_when_interrupted = False
+
     def __init__(self, context: Context, folder: Path, *, only_proofs: bool = False) -> None:
         self._only_proofs = only_proofs
         self._context = context
@@ -62,17 +64,19 @@ class Triage:
         self._together: Proof | None = None
 
     def answer(self) -> Investigation:
-        """Investigate."""
+        """Investigate. An interrupt ends it with what is known by then, once something is."""
         outcome = self.watched()
         result = result_of(outcome.record(), outcome.folder, "prove" if self._only_proofs else "diagnose")
         self.accept(outcome, result.verdict)
-        if outcome.curve.losses or outcome.status == "crashed":
-            self._prove(result.verdict)
-        trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
-        if trains and not self._is_settled() and not self._only_proofs:
-            self._experiment(result.verdict)
+        interrupted = False
+        try:
+            self._investigate(outcome, result.verdict)
+        except KeyboardInterrupt:
+            if not self.answers_when_interrupted:
+                raise
+            interrupted = True
+            self._skipped.append("What else there was to try was not tried: you interrupted it.")
         verdict = self._final(result.verdict)
-        self._look_again(verdict)
         return Investigation(
             result=msgspec.structs.replace(result, verdict=verdict),
             experiments=tuple(self._experiments),
@@ -86,7 +90,16 @@ class Triage:
             seconds=time.monotonic() - self._context.began,
             budget=self._asked,
             folder=self._folder,
+            interrupted=interrupted,
         )
+
+    def _investigate(self, outcome: Outcome, verdict: Verdict) -> None:
+        if outcome.curve.losses or outcome.status == "crashed":
+            self._prove(verdict)
+        trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
+        if trains and not self._is_settled() and not self._only_proofs:
+            self._experiment(verdict)
+        self._look_again(self._final(verdict))
 
     def watched(self) -> Outcome:
         """The first run, as it is, under watch."""
