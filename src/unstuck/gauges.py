@@ -18,6 +18,8 @@ class Gauges(Event, tag="gauges", frozen=True):
     rates: tuple[float, ...] = ()
     seconds: float | None = None
     """From the end of the step before to the end of this one; then the parts of it."""
+    data_seconds: float | None = None
+    """Waiting for the batches of DataLoaders."""
     forward_seconds: float | None = None
     backward_seconds: float | None = None
     step_seconds: float | None = None
@@ -61,6 +63,8 @@ class TensorGauges(Event, tag="tensor-gauges", frozen=True):
     grad_max: tuple[float | None, ...] = ()
     grad_zero: tuple[float | None, ...] = ()
     """The share of gradient elements that are exactly 0."""
+    grad_nonfinite: tuple[float | None, ...] = ()
+    """The share of gradient elements that are NaN or infinite; empty where none is."""
     weight_norm: tuple[float | None, ...] = ()
     update_ratio: tuple[float | None, ...] = ()
     """Norm of what the step changed, as a share of the weight's norm before it."""

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,69 @@ def test_series_of_steps_and_layers() -> None:
     assert len(ratios) >= 11
     assert all(0 < value < 1 for _, value in ratios)
     assert w.series("weight_norm", "2.bias") != w.series("weight_norm", "2.weight")
+
+
+def test_groups_are_told_as_a_whole() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    groups = [{"params": model[0].parameters(), "lr": 0.01}, {"params": model[2].parameters()}]
+    optimizer = torch.optim.SGD(groups, 0.1)
+    with unstuck.watch(print=False, every=1) as w:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).square().sum().backward()
+            before = [p.detach().clone() for p in model[2].parameters()]
+            optimizer.step()
+    gradient, weight, change = (
+        torch.cat([part.flatten() for part in parts]).norm().item()
+        for parts in (
+            [p.grad for p in model[2].parameters()],
+            before,
+            [p.detach() - b for p, b in zip(model[2].parameters(), before, strict=True)],
+        )
+    )
+    assert w.series("grad_norm", layer="group 1")[-1] == (3, pytest.approx(gradient, rel=1e-3))
+    assert w.series("weight_norm", layer="group 1")[-1][1] == pytest.approx(weight, rel=1e-3)
+    assert w.series("update_ratio", layer="group 1")[-1][1] == pytest.approx(change / weight, rel=1e-3)
+    assert w.series("grad_weight_ratio", layer="group 1")[-1][1] == pytest.approx(gradient / weight, rel=1e-3)
+    own = dict(w.series("grad_norm", layer="2.bias"))[3] / dict(w.series("weight_norm", layer="2.bias"))[3]
+    assert w.series("grad_weight_ratio", layer="2.bias")[-1] == (3, pytest.approx(own))
+
+
+def test_waiting_for_data_is_told() -> None:
+    class Slow(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            time.sleep(0.01)
+            return torch.ones(4)
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    with unstuck.watch(print=False) as w:
+        for batch in torch.utils.data.DataLoader(Slow(), batch_size=2):
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+    waits, whole = w.series("data_seconds"), w.series("seconds")
+    assert [step for step, _ in waits] == [0, 1, 2, 3]
+    assert all(0.02 <= wait <= total for (_, wait), (_, total) in zip(waits, whole, strict=True))
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_the_share_of_a_gradient_that_is_not_finite_is_told(every: int | None) -> None:
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    with unstuck.watch(print=False, every=every) as w:
+        for step in range(80):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).mean().backward()
+            if step in (4, 70):
+                model.weight.grad[0, :2] = torch.tensor([float("nan"), float("inf")])
+            optimizer.step()
+    told = w.series("grad_nonfinite", layer="weight")
+    assert told == ([(4, 0.25), (70, 0.25)] if every else [(4, 0.25), (70, 0.25)][: len(told)])
+    assert told
 
 
 def test_every_asks_for_fewer_steps() -> None:

@@ -200,6 +200,7 @@ class Backwards:
             rates=rates(optimizer) if optimizer is not None else (),
             memory=memory_used() if watch.clock.is_survey else None,
             seconds=timings.seconds,
+            data_seconds=timings.data or None,
             forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
             backward_seconds=timings.backward,
             step_seconds=timings.step or None,  # and where the beginning of a step is

@@ -9,6 +9,7 @@ import random
 import sys
 import weakref
 from collections.abc import Iterator
+from time import perf_counter
 from types import CodeType
 from typing import Any
 
@@ -119,14 +120,19 @@ class Loaders:
             self._sources[key] = _Source(label, place or self._watch.places.here())
         return self._sources[key]
 
-    def _drawing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Source | None:
+    def _drawing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Source, float] | None:
         known = self._iterators.get(id(args[0]))
         if known is None or known[0]() is not args[0]:
             return None
         self._drawn = source = known[1]
-        return source if source.looks > 0 else None
+        return (source, perf_counter()) if source.looks > 0 or self._watch.clock.sampled else None
 
-    def _drew(self, source: _Source, batch: Any, error: BaseException | None) -> None:
+    def _drew(self, drawing: tuple[_Source, float], batch: Any, error: BaseException | None) -> None:
+        source, began = drawing
+        if source.trained or not self._watch.clock.steps:  # not what an evaluation waits for
+            self._watch.timings.data += perf_counter() - began
+        if source.looks <= 0:
+            return
         source.looks -= 1
         if error is not None or not may_measure():
             source.looks = 0

@@ -16,9 +16,9 @@ from unstuck.capture.tensors import HALVES
 MOST_STEPS = 64
 MOST_HELD = 2**19
 """Elements of the gradients; of the weights twice as many."""
-FIGURES = ("weight", "change", "gradient", "largest", "present", "moved")
-"""What is computed of every sample: three norms, the largest element of the gradient, how many elements of it are not
-zero, and, where weights of half precision may stand still, how many the step has changed."""
+FIGURES = ("weight", "change", "gradient", "broken", "largest", "present", "moved")
+"""What is computed of every sample: three norms, how many elements of the gradient are not finite, the largest one, how
+many are not zero, and, where weights of half precision may stand still, how many the step has changed."""
 _FEW = 256
 """Tensors that are reduced one by one, which is more exact; more of them in one go, which is faster."""
 
@@ -94,6 +94,7 @@ class Ring:
         after = self._weights[first + 1 : first + count + 1] if in_a_row else self._weights[[row + 1 for row in rows]]
         change, gradients = after - before, self._gradients[:count]
         found = [self._each("norm", before), self._each("norm", change), self._each("norm", gradients)]
+        found.append(self._broken(gradients, found[-1]))
         found.append(self._each("max", gradients.abs_()))
         found.append(self._each("sum", gradients.sign_()))
         if self._halves:
@@ -102,6 +103,12 @@ class Ring:
             self._weights[0].copy_(self._weights[self._last])
             self._last = 0
         return torch.stack(found)
+
+    def _broken(self, gradients: Tensor, norms: Tensor) -> Tensor:
+        """How many elements are not finite: counted only if there are any, unless that must be asked of a device."""
+        if norms.is_cpu and bool(torch.isfinite(norms).all()):
+            return torch.zeros_like(norms)
+        return self._each("sum", torch.isfinite(gradients).logical_not_().to(gradients.dtype))
 
     def _each(self, how: str, held: Tensor) -> Tensor:
         """Reduce every sample of every step to one number."""

@@ -296,10 +296,10 @@ def _versions(parameters: list[Tensor]) -> list[int]:
 
 
 def _figures_of(gradient: Tensor) -> Tensor:
-    """Norm, largest element and share of zeros."""
+    """Norm, largest element, shares of zeros and of what is not finite."""
     values = gradient.float()
-    zero = (values == 0).float().mean()
-    return torch.stack([torch.linalg.vector_norm(values), values.abs().max(), zero])
+    zero, broken = (values == 0).float().mean(), torch.isfinite(values).logical_not_().float().mean()
+    return torch.stack([torch.linalg.vector_norm(values), values.abs().max(), zero, broken])
 
 
 def _next_of_1_2_5(number: int) -> int:

@@ -12,7 +12,11 @@ from torch import Tensor
 from unstuck.capture.samples import rounded, short
 from unstuck.capture.tensors import may_measure, reading
 
-GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
+GAUGES = ("grad_norm", "grad_max", "grad_zero", "grad_nonfinite", "weight_norm", "update_ratio", "unmoved")
+OF_GRADIENT = 4
+"""How many of them a step without a gradient does not have; nor does it have the last one."""
+RARE = 3
+"""The one that is left out where it is 0 everywhere."""
 
 
 class Shape(NamedTuple):
@@ -32,20 +36,20 @@ class Row(NamedTuple):
     exact: tuple[list[int], Tensor] | None
     """Norms of whole gradients, and whose they are."""
     odd: Sequence[tuple[int, Tensor]]
-    """Norm, largest element and share of zeros of those that were not put into the ring."""
+    """Norm, largest element, shares of zeros and of what is not finite, of those that were not put into the ring."""
 
 
 def table(figures: Tensor, shape: Shape, rows: Sequence[Row]) -> Tensor:
     """All `GAUGES` of every row, column by column, followed by the norm of all gradients of each row. NaN where
     nothing was measured."""
-    weight, change, norm, largest, present, *moved = figures
+    weight, change, norm, broken, largest, present, *moved = figures
     lengths = figures.new_tensor(shape.lengths)[:, None]
     roots = figures.new_tensor(shape.sizes).sqrt_()[:, None]
     nothing = figures.new_full((), math.nan)
     ratio = torch.where(weight > 0, change / weight, nothing)
     unmoved = torch.where(present > 0, (1 - moved[0] / present).clamp_min(0), nothing) if moved else nothing
-    made = [norm * roots, largest, 1 - present / lengths, weight * roots, ratio, unmoved.expand_as(weight)]
-    whole = torch.stack(made)
+    of_gradient = [norm * roots, largest, 1 - present / lengths, broken / lengths]
+    whole = torch.stack([*of_gradient, weight * roots, ratio, unmoved.expand_as(weight)])
     for number, row in enumerate(rows):
         if len(row.places) < len(shape.lengths) or row.exact is not None:
             _correct(whole[:, :, number], row)
@@ -59,10 +63,10 @@ def _correct(own: Tensor, row: Row) -> None:
     """Where the ring holds nothing of this step, or better is known."""
     if len(row.places) < own.shape[1]:
         absent = sorted(set(range(own.shape[1])) - set(row.places))
-        own[:3, absent] = math.nan
-        own[5, absent] = math.nan
+        own[:OF_GRADIENT, absent] = math.nan
+        own[-1, absent] = math.nan
     for place, figures in row.odd:
-        own[:3, place] = figures.to(own)
+        own[:OF_GRADIENT, place] = figures.to(own)
     if row.exact is not None:
         own[0, row.exact[0]] = row.exact[1].to(own)
 
@@ -72,8 +76,11 @@ def split(width: int, rows: int, numbers: tuple[float, ...]) -> list[Any]:
     numbers = _rounded(numbers)
     made: list[Any] = []
     for row in range(rows):
-        for start in range(row * len(GAUGES) * width, (row + 1) * len(GAUGES) * width, width):
+        for gauge in range(len(GAUGES)):
+            start = (row * len(GAUGES) + gauge) * width
             values = numbers[start : start + width]
+            if gauge == RARE and not any(value > 0 for value in values):
+                values = ()
             made.append(values if math.isfinite(sum(values)) else tuple(map(_if_finite, values)))
         made.append(numbers[rows * len(GAUGES) * width + row])
     return made

@@ -15,7 +15,7 @@ class Timings:
     """Seconds of one window, by part. What our own reading takes is part of them."""
 
     def __init__(self) -> None:
-        self.forward = self.backward = self.step = 0.0
+        self.data = self.forward = self.backward = self.step = 0.0
         self._began = perf_counter()
 
     @property

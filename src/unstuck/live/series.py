@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,10 +20,12 @@ from unstuck.events import (
 if TYPE_CHECKING:
     from unstuck.record import Record
 
-OF_STEP = ("loss", "grad_norm", "seconds", "forward_seconds", "backward_seconds", "step_seconds", "memory")
-OF_TENSOR = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
+SECONDS = ("seconds", "data_seconds", "forward_seconds", "backward_seconds", "step_seconds")
+OF_STEP = ("loss", "grad_norm", *SECONDS, "memory")
+OF_TENSOR = ("grad_norm", "grad_max", "grad_zero", "grad_nonfinite", "weight_norm", "update_ratio", "unmoved")
 OF_ACTIVATION = ("zero", "dead", "saturated")
-NAMES = (*OF_STEP, "lr", "loss_scale", *OF_TENSOR[1:], *OF_ACTIVATION, "rms")
+RATIO = "grad_weight_ratio"
+NAMES = (*OF_STEP, "lr", "loss_scale", *OF_TENSOR[1:], RATIO, *OF_ACTIVATION, "rms")
 """Every gauge that `series` knows. `grad_norm` is measured both in all and by layer."""
 WITHOUT_LAYERS = frozenset(OF_STEP) - frozenset(OF_TENSOR) | {"loss_scale"}
 _SHOWN = 8
@@ -53,6 +56,8 @@ def rows(record: Record, optimizers: frozenset[str] | None = None) -> Iterator[R
             names[label] = event
         elif isinstance(event, TensorGauges) and label in names:
             yield from _columns(event, OF_TENSOR, names[label].names, label)
+            yield from _ratios(event, names[label].names)
+            yield from _of_groups(event, names[label])
         elif isinstance(event, Activations):
             yield from _columns(event, OF_ACTIVATION, event.names)
         elif isinstance(event, LayersRan):
@@ -84,6 +89,41 @@ def _columns(
         for layer, value in zip(names, getattr(event, gauge), strict=False):
             if value is not None:
                 yield Row(event.step, gauge, layer, value, optimizer)
+
+
+def _ratios(event: TensorGauges, names: Sequence[str]) -> Iterator[Row]:
+    for layer, gradient, weight in zip(names, event.grad_norm, event.weight_norm, strict=False):
+        if gradient is not None and weight:
+            yield Row(event.step, RATIO, layer, gradient / weight, event.optimizer)
+
+
+def _of_groups(event: TensorGauges, named: TensorsNamed) -> Iterator[Row]:
+    """Norms and ratios of each parameter group as a whole, where there are several."""
+    groups = sorted(set(named.groups))
+    for group in groups if len(groups) > 1 else ():
+        columns = [place for place, own in enumerate(named.groups) if own == group]
+        gradient = _length(event.grad_norm, columns)
+        weight = _length(event.weight_norm, columns)
+        moved = _length([_product(event.update_ratio, event.weight_norm, place) for place in columns])
+        found = {"grad_norm": gradient, "weight_norm": weight}
+        if weight:
+            found |= {"update_ratio": None if moved is None else moved / weight}
+            found |= {RATIO: None if gradient is None else gradient / weight}
+        for gauge, value in found.items():
+            if value is not None:
+                yield Row(event.step, gauge, f"group {group}", value, event.optimizer)
+
+
+def _length(norms: Sequence[float | None], places: Sequence[int] | None = None) -> float | None:
+    """The norm of tensors together, from that of each."""
+    chosen = norms if places is None else [norms[place] for place in places if place < len(norms)]
+    known = [norm for norm in chosen if norm is not None]
+    return math.hypot(*known) if known else None
+
+
+def _product(one: Sequence[float | None], other: Sequence[float | None], place: int) -> float | None:
+    first, second = (column[place] if place < len(column) else None for column in (one, other))
+    return None if first is None or second is None else first * second
 
 
 def series(numbers: Iterable[Row], name: str, layer: str | None, optimizer: str | None) -> list[tuple[int, float]]:
