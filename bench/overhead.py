@@ -1,6 +1,8 @@
 """What watching costs: CPU time of a training loop with and without it, and with what people use instead.
 
-    python bench/overhead.py [--rounds 15] [--only mlp,gpt] [--peers]
+    python bench/overhead.py [--rounds 15] [--only mlp,gpt,tensors] [--peers]
+    python bench/overhead.py --syncs
+    python bench/overhead.py --memory [--only mlp,gpt]
 
 One thread, interleaved, medians of ratios to the bare loop run just before and just after. "identical" is the bare
 loop against itself: it tells how much of a ratio is noise. "default" and "every 1" are measured where a run spends its
@@ -127,6 +129,44 @@ def synchronisations(work: Workload, steps: int, every: int | None) -> float:
         return counts.total() / steps
 
 
+def ten_thousand(rounds: int) -> None:
+    """What watching adds to a model of 10,000 tensors, as a share of its optimizer's step."""
+    work, steps = many_tensors(), 10
+    work.run(3)
+    added, identical, stepping = [], [], []
+    for _ in range(rounds):
+        before, again, after = (bare(work, steps) for _ in range(3))
+        start = time.process_time()
+        for _ in range(steps):
+            work.optimizer.step()
+        stepping.append((time.process_time() - start) / steps)
+        watched_step, last = default(work, steps), bare(work, steps)
+        identical.append((again - (before + after) / 2) / stepping[-1])
+        added.append((watched_step - (after + last) / 2) / stepping[-1])
+    shares = f"default {statistics.median(added):+.3f}, identical {statistics.median(identical):+.3f}"
+    milliseconds = 1000 * statistics.median(stepping)
+    print(f"10,000 tensors: added to a step, as a share of the {milliseconds:.0f} ms of optimizer.step(): {shares}")
+
+
+def resident() -> float:
+    """Megabytes of this process's own, without the pages of libraries that it shares."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("RssAnon"))
+
+
+def memory(name: str, every: int | None) -> None:
+    """Print what watching adds to the memory of a loop that has settled, past its first judgement."""
+    work = ALL[name]()
+    work.run(20)
+    alone = resident()
+    with watched(every, past_dense_start=False):
+        work.run(DENSE)
+        dense_start = resident()
+        work.run(STEPS[name])
+        later = resident() - alone
+        print(f"{name}, every {every}: {dense_start - alone:+.1f} MB after {DENSE} steps, {later:+.1f} MB later")
+
+
 def main() -> None:
     """Print one line per workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,6 +174,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(ALL), help="workloads, such as mlp,gpt")
     parser.add_argument("--peers", action="store_true", help="also what people use instead")
     parser.add_argument("--syncs", action="store_true", help="count host synchronisations per step, and nothing else")
+    parser.add_argument("--memory", action="store_true", help="what watching adds to the memory, and nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -141,13 +182,18 @@ def main() -> None:
         for every in (None, 1):
             print(f"synchronisations per step, mlp, every {every}: {synchronisations(ALL['mlp'](), 300, every):.3f}")
         return
+    if options.memory:
+        for name in options.only.split(","):
+            for every in (None, 1):
+                memory(name, every)
+        return
     runners: dict[str, Runner] = {"identical": bare, "default": default, "every 1": everything, "dense": dense}
     if options.peers:
         runners |= {name: peer(bare) for name, peer in PEERS.items()}
     print(f"{'':<10}{'ms/step':>9}" + "".join(f"{name:>12}" for name in runners), flush=True)
     for name in options.only.split(","):
         if name == "tensors":
-            compare("10,000", many_tensors(), 20, {"identical": bare, "default": default}, options.rounds)
+            ten_thousand(options.rounds)
         else:
             compare(name, ALL[name](), STEPS[name], runners, options.rounds)
 

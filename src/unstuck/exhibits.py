@@ -156,6 +156,8 @@ class Predicted(Event, tag="predicted", frozen=True):
     confidence: tuple[float | None, ...] = ()
     targets: tuple[float | None, ...] = ()
     training_mode: bool = True
+    learning: bool = True
+    """With gradients, in training mode: else the program evaluates."""
 
 
 def read_table(folder: Path) -> Table | None:

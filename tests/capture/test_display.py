@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
-from unstuck.capture.vocabulary import looked_up
+from unstuck.capture.vocabulary import words_for
 from unstuck.events import BatchShown, FiltersShown, Predicted
 from unstuck.record import Record
 from unstuck.report.seen import tables_of
@@ -154,9 +154,8 @@ def test_a_model_is_not_kept_alive(recorded: Recorded) -> None:
         gc.collect()
         gone.append(reference() is None)
 
-    record = recorded(train)
+    recorded(train)
     assert gone == [True]
-    assert len(list(record.of(FiltersShown))) == 1
 
 
 def test_a_weight_that_is_computed_is_not_asked_for(recorded: Recorded) -> None:
@@ -204,33 +203,205 @@ LETTERS = "abcdefghijkl"
     [
         ({"itos": dict(enumerate(LETTERS))}, "bad"),
         ({"stoi": {letter: index for index, letter in enumerate(LETTERS)}}, "bad"),
+        ({"stoi": {letter: index for index, letter in enumerate(LETTERS)}, "itos": dict(enumerate(LETTERS))}, "bad"),
         ({"vocab": [f"w{letter}" for letter in LETTERS]}, "wb wa wd"),
         ({"colours": [f"w{letter}" for letter in LETTERS]}, ""),
+        ({"words": [*LETTERS[:-1], "a"]}, ""),
+        ({"itos": dict(enumerate(LETTERS)), "vocab": [f"w{letter}" for letter in LETTERS]}, ""),
         ({"frequencies": {letter: 3 * index for index, letter in enumerate(LETTERS)}}, ""),
         ({"id2label": dict(enumerate(LETTERS))}, ""),
+        ({"itos": dict(enumerate(LETTERS * 9))}, ""),
         ({"itos": dict(enumerate("abc"))}, ""),
     ],
 )
-def test_ids_are_read_with_a_table_of_words(
-    monkeypatch: pytest.MonkeyPatch, names: dict[str, object], text: str
-) -> None:
+def test_ids_are_read_with_a_table(monkeypatch: pytest.MonkeyPatch, names: dict[str, object], text: str) -> None:
     words_known(monkeypatch, **names)
-    assert looked_up([1, 0, 3]) == text
-    assert looked_up([1, 0, 99]) == ""
+    model = nn.Sequential(nn.Embedding(12, 4))
+    assert words_for([[1, 0, 3]], model) == ([text] if text else [])
+    assert words_for([[1, 0, 99]], model) == []
+    assert words_for([[1, 0, 3]], nn.Linear(3, 1)) == []
 
 
 def test_a_table_may_be_held_by_the_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Held()
     data.__dict__["itos"] = dict(enumerate(LETTERS))
     words_known(monkeypatch, dataset=data)
-    assert looked_up([1, 0, 3]) == "bad"
+    assert words_for([[1, 0, 3]], nn.Sequential(nn.Embedding(12, 4))) == ["bad"]
 
 
-def test_no_function_of_the_program_is_called(monkeypatch: pytest.MonkeyPatch, recorded: Recorded) -> None:
+def test_no_code_of_the_program_is_run(monkeypatch: pytest.MonkeyPatch, recorded: Recorded) -> None:
+    class Asked:
+        @property
+        def __dict__(self) -> dict[str, object]:  # type: ignore[override]
+            raise AssertionError
+
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError
+
     def decode(ids: list[int]) -> str:
         raise AssertionError
 
-    words_known(monkeypatch, decode=decode, itos=dict(enumerate(LETTERS)))
+    words_known(monkeypatch, decode=decode, asked=Asked(), itos=dict(enumerate(LETTERS)))
     model = nn.Sequential(nn.Embedding(12, 4), nn.Flatten(), nn.Linear(12, 2))
     (shown,) = recorded(training(model, [(torch.tensor([[1, 0, 3], [2, 2, 2]]), LABELS[:2])])).of(BatchShown)
     assert [one.text for one in shown.tensors[0].drawn] == ["bad", "ccc"]
+
+
+def targets_shown(record: Record) -> dict[str, list[str]]:
+    return {event.model: [one.target for one in event.tensors[0].drawn] for event in record.of(BatchShown)}
+
+
+def test_each_model_has_the_targets_that_its_own_output_was_compared_with(recorded: Recorded) -> None:
+    class Noise(nn.Linear):
+        pass
+
+    class Critic(nn.Linear):
+        pass
+
+    generator, critic = Noise(4, 4), Critic(4, 1)
+
+    def train() -> None:
+        optimizer = torch.optim.SGD([*generator.parameters(), *critic.parameters()], 0.1)
+        fake = generator(torch.randn(6, 4))
+        right, wrong = critic(torch.randn(6, 4) + 5), critic(fake)
+        loss = F.binary_cross_entropy_with_logits(wrong, torch.zeros(6, 1))
+        (loss + F.binary_cross_entropy_with_logits(right, torch.ones(6, 1))).backward()
+        optimizer.step()
+
+    assert targets_shown(recorded(train)) == {"Noise": [""] * 6, "Critic": ["1"] * 6}
+
+
+def test_a_later_micro_batch_does_not_give_its_targets_to_the_first(recorded: Recorded) -> None:
+    model = convolutions()
+
+    def train() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for label in (0, 1):
+            F.cross_entropy(model(PICTURES[:4]), torch.full((4,), label)).backward()
+        optimizer.step()
+
+    assert targets_shown(recorded(train)) == {"Sequential": ["0"] * 4}
+
+
+def test_a_loss_of_something_else_says_nothing_of_the_batch(recorded: Recorded) -> None:
+    model = convolutions()
+
+    def train() -> None:
+        model(PICTURES[:4]).square().mean().backward()
+        with torch.no_grad():
+            F.cross_entropy(torch.rand(4, 2), torch.ones(4, dtype=torch.int64))
+        torch.optim.SGD(model.parameters(), 0.1).step()
+
+    assert targets_shown(recorded(train)) == {"Sequential": [""] * 4}
+
+
+def test_a_loss_inside_of_the_model_is_about_its_batch(recorded: Recorded) -> None:
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 2)
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            scores = self.layer(x.flatten(1))
+            return scores, F.cross_entropy(scores, y)
+
+    model = WithLoss()
+
+    def train() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            model(PICTURES, LABELS)[1].backward()
+            optimizer.step()
+
+    record = recorded(train)
+    assert targets_shown(record)["WithLoss"] == [str(label) for label in LABELS[:16].tolist()]
+    assert {event.kind for event in record.of(Predicted)} == {"class"}
+
+
+def test_an_output_is_not_asked_for_anything(recorded: Recorded) -> None:
+    class Output:
+        def __init__(self, scores: Tensor) -> None:
+            self.scores = scores
+
+        @property
+        def logits(self) -> Tensor:
+            raise AssertionError
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 2)
+
+        def forward(self, x: Tensor) -> Output:
+            return Output(self.layer(x.flatten(1)))
+
+    model = Odd()
+    record = recorded(lambda: [model(PICTURES).scores.mean().backward() for _ in range(3)])
+    assert list(record.of(BatchShown))
+
+
+@pytest.mark.parametrize("layout", ["torch", "flat", "turned"])
+def test_the_share_of_positions_predicted_right(recorded: Recorded, layout: str) -> None:
+    """(N, C, L) as torch has it, (N, L, C) flattened or turned for the loss."""
+    aims = torch.randint(0, 3, (4, 5), generator=torch.Generator().manual_seed(0))
+    scores = nn.Parameter(F.one_hot(aims, 3).float().movedim(2, 1 if layout == "torch" else 2) * 9)
+    aims[2, 1:] = (aims[2, 1:] + 1) % 3
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = scores
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scores * x
+
+    model = Fixed()
+
+    def train() -> None:
+        for _ in range(2):
+            output = model(torch.ones(4, 1, 1))
+            if layout == "flat":
+                loss = F.cross_entropy(output.view(-1, 3), aims.view(-1))
+            else:
+                loss = F.cross_entropy(output if layout == "torch" else output.transpose(1, 2), aims)
+            loss.backward()
+
+    told = list(recorded(train).of(Predicted))
+    assert {(event.kind, event.values) for event in told} == {("right", (1.0, 1.0, 0.2, 1.0))}
+
+
+def test_classes_are_known_from_training_when_an_evaluation_computes_no_loss(recorded: Recorded) -> None:
+    model = convolutions()
+
+    def evaluate(step: int) -> None:
+        model.eval()
+        with torch.no_grad():
+            model(PICTURES)
+
+    batches = [(torch.rand(10, 1, 8, 8), torch.randint(0, 2, (10,))) for _ in range(4)]
+    told = [event for event in recorded(training(model, batches, evaluate)).of(Predicted) if not event.learning]
+    assert len(told) == 4
+    assert {event.kind for event in told} == {"class"}
+
+
+def test_filters_are_told_as_they_were_last_when_the_model_is_gone(recorded: Recorded) -> None:
+    def train() -> None:
+        training(convolutions(), [(PICTURES, LABELS)] * 14)()
+
+    assert [event.step for event in recorded(train).of(FiltersShown)] == [0, 10, 14]
+
+
+@pytest.mark.parametrize("change", ["weight norm", "lazy", "pruned"])
+def test_first_layers_whose_weight_comes_or_goes(recorded: Recorded, change: str) -> None:
+    def train() -> None:
+        first: nn.Module = nn.LazyConv2d(4, 3) if change == "lazy" else nn.Conv2d(1, 4, 3)
+        model = nn.Sequential(first, nn.Flatten(), nn.LazyLinear(2) if change == "lazy" else nn.Linear(144, 2))
+        model(PICTURES).sum().backward() if change == "lazy" else None
+        training(model, [(PICTURES, LABELS)] * 2)()
+        if change == "weight norm":
+            parametrizations.weight_norm(first)
+        elif change == "pruned":
+            prune.random_unstructured(first, "weight", 0.5)
+        training(model, [(PICTURES, LABELS)] * 2)()
+
+    assert list(recorded(train).of(BatchShown))

@@ -15,7 +15,7 @@ from unstuck.experiments.context import Context
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.diagnose import seconds_of
 from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.result import Proof
+from unstuck.experiments.result import Matter, Proof, matters
 from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
 from unstuck.experiments.triage import Triage
 from unstuck.facts import Place
@@ -106,9 +106,9 @@ def finding(code: str, severity: Severity) -> Finding:
     return rule.finding(Witness.RUN, f"{code}!", cause="c", fix="f", subject=Subject("loop", code), severity=severity)
 
 
-def tried(code: str, subject: str, verdict: str) -> Proof:
-    about = Subject("loop", subject)
-    return Proof(code=code, subject=about, verdict=verdict, sentence="nothing.", remedy="a change", steps=1)
+def tried(code: str, subject: str, verdict: str, place: Place | None = None) -> Proof:
+    about = (Matter(Subject("loop", subject), place),)
+    return Proof(code=code, about=about, verdict=verdict, sentence="nothing.", remedy="a change", steps=1)
 
 
 def answered(found: dict[str, Severity], proofs: dict[str, str]) -> Investigation:
@@ -148,8 +148,7 @@ def test_two_diagnoses_of_one_rule_are_two_matters() -> None:
     triage = Triage(Context(Runs(10), 1.0), Path())
     places = {"head": first.place, "body": second.place}
     triage._proofs += [
-        msgspec.structs.replace(tried("O02", name, word), place=places[name])
-        for name, word in (("head", "no effect"), ("body", "confirmed"))
+        tried("O02", name, word, places[name]) for name, word in (("head", "no effect"), ("body", "confirmed"))
     ]
     verdict = triage._final(Verdict(diagnoses=tuple(merge([first, second]))))
     done = Investigation(result=Result(command="diagnose", verdict=verdict), proofs=tuple(triage._proofs))
@@ -161,6 +160,24 @@ def test_two_diagnoses_of_one_rule_are_two_matters() -> None:
     assert list(triage._ruled_out(verdict)) == [
         "O02 at a.py:3: its remedy (a change) was tried and does not help: nothing."
     ]
+
+
+def test_a_proof_is_about_what_text_and_run_have_seen_of_one_thing() -> None:
+    """The diagnosis leads with the subject that the run names and the place that the text knows."""
+    run = finding("O12", Severity.WARNING)
+    run = msgspec.structs.replace(run, subject=Subject("call", "cross_entropy"), place=Place("train.py", 9))
+    text = msgspec.structs.replace(
+        run, subject=Subject("module", "head"), place=Place("train.py", 5), related=(run.place,), witness=Witness.SOURCE
+    )
+    (diagnosis,) = merge([run, text])
+    proof = Proof(code="O12", about=matters(diagnosis), verdict="confirmed", sentence="", remedy="", steps=1)
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._proofs.append(proof)
+    verdict = triage._final(Verdict(diagnoses=(diagnosis,)))
+    done = Investigation(result=Result(command="diagnose", verdict=verdict), proofs=(proof,))
+    assert done.principal is not None
+    assert done.proof_of(done.principal) is proof
+    assert done.principal.severity is Severity.ERROR
 
 
 LOOP = """

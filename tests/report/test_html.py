@@ -29,7 +29,7 @@ from unstuck.exhibits import (
 )
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.result import Experiment, NamedCurve, Pair, Proof
+from unstuck.experiments.result import Experiment, Matter, NamedCurve, Pair, Proof
 from unstuck.findings import Edit, Finding, Fix, Severity, merge
 from unstuck.judge import Verdict
 from unstuck.report.html import page
@@ -57,8 +57,7 @@ def proof(about: Finding) -> Proof:
     )
     return Proof(
         code=about.code,
-        subject=about.subject,
-        place=about.place,
+        about=(Matter(about.subject, about.place),),
         verdict="confirmed",
         sentence="after 120 steps the loss is 0.05 instead of 1.8.",
         remedy="edit",

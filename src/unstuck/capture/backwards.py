@@ -184,10 +184,10 @@ class Backwards:
             self.tell_between()
         watch.losses.clear()
         self._forwards.window_ended()
-        if watch.batches is not None and told:
-            watch.batches.window_ended()
         watch.turn()
         self._inspector.window_ended()
+        if watch.batches is not None and told:
+            watch.batches.window_ended()
         watch.after_window()
 
     def _gauges(self, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any, step: int) -> Gauges:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.calls import Call
 from unstuck.capture.display import Display
 from unstuck.capture.recurring import Recurring
 from unstuck.capture.tensors import counted, is_plain, is_whole, may_measure, reading
@@ -23,6 +24,7 @@ _MOST_ROWS = 4096
 _MOST_TENSORS = 8
 _PRINTED = 65536
 """So many elements from each end of a tensor go into its fingerprint."""
+_MOST_OPEN = 16
 _FIRST_LOOKS = 3
 _LATER_LOOKS = (10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
 _WEIGHTED = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase)
@@ -155,12 +157,26 @@ class Batches:
         self._prints: dict[tuple[str, tuple[float, ...]], int] = {}
         self._root: nn.Module | None = None
         self._first: tuple[nn.Module, InputFact | None] | None = None
+        self._call: Call | None = None
+        """That of the root."""
+        self._inside: list[tuple[str, Tensor, Tensor]] = []
+        """What losses inside of it were given."""
+        self._open: list[Call] = []
+        """Calls that a loss may still be about."""
         self._display = Display(watch)
         self._recurring = Recurring(watch)
+        protect = watch.guard.protect
+        self._draw = protect("what the model receives", self._display.received)
+        self._returned = protect("what the model predicts", self._has_returned)
+        self._compare = protect("what losses are given", self._compared)
+        self._settle = protect("what the model predicts", self._has_settled)
+        self._tell_shown = protect("what the model receives", self._display.window_ended)
+        self._tell_last = protect("what the model receives", self._display.finish)
 
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A model is called in a sampled window."""
-        self._root, self._first = None, None
+        self._root, self._first, self._call = None, None, None
+        self._inside.clear()
         if not module.training or not torch.is_grad_enabled() or not has_weights(module) or not may_measure():
             return
         label = self._watch.model(module).label
@@ -169,8 +185,9 @@ class Batches:
         count = self._seen[label] = self._seen.get(label, 0) + 1
         if count <= _FIRST_LOOKS or count in _LATER_LOOKS:
             self._root = module
+            self._call = Call(label, self._watch.clock.steps, learning=True, training=True)
             if self._display.wants(label):
-                self._display.received(label, module, _arguments(module, (args,)))
+                self._draw(self._call, module, _arguments(module, (args,)))
             self.entered(module, args)
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -187,16 +204,19 @@ class Batches:
         """The model returned; `arguments` are what it was given, by position and by name."""
         if self._root is not module:
             return
-        first, self._root, self._first = self._first, None, None
+        first, call = self._first, self._call
+        self._root, self._first, self._call = None, None, None
         tensors = _arguments(module, arguments)
         if not tensors:
+            self._inside.clear()
             return
         watch, label = self._watch, self._watch.model(module).label
-        if self._display.wants(label):
-            self._display.received(label, module, _arguments(module, ((), *arguments[1:])))
-            self._display.called(label)
+        if call is not None and self._display.wants(label):
+            self._draw(call, module, _arguments(module, ((), *arguments[1:])), again=True)
         batch = looked_at(tensors)
-        self._recurring.seen(label, batch.fingerprint, module, output)
+        if call is not None and output is not None:
+            self._returned(call, batch.fingerprint, output)
+        self._inside.clear()
         step = watch.clock.steps
         earlier = self._prints.get((label, batch.fingerprint))
         if batch.fingerprint:
@@ -219,29 +239,55 @@ class Batches:
 
     def evaluated(self, module: nn.Module, label: str, arguments: tuple[Any, ...], output: Any) -> None:
         """A stretch of evaluation begins with this call."""
-        if may_measure():
+        if may_measure() and output is not None:
             with reading():
                 fingerprint = fingerprint_of(_arguments(module, arguments))
-            self._recurring.seen(label, fingerprint, module, output)
+            call = Call(label, self._watch.clock.steps, learning=False, training=module.training)
+            self._returned(call, fingerprint, output)
 
-    def compared(self, loss: str, target: Tensor) -> None:
-        """A loss was given a target."""
-        self._display.compared(target)
-        self._recurring.compared(loss, target)
+    def _has_returned(self, call: Call, fingerprint: tuple[float, ...], output: Any) -> None:
+        self._display.returned(call.label)
+        call.returned(output)
+        for given in self._inside:
+            call.compare(*given)
+        self._inside.clear()
+        self._recurring.seen(call, fingerprint)
+        if len(self._open) < _MOST_OPEN:
+            self._open.append(call)
+
+    def compared(self, loss: str, source: Tensor, target: Tensor) -> None:
+        """A loss was given these."""
+        if self._call is not None or self._open:
+            self._compare(loss, source, target)
+
+    def _compared(self, loss: str, source: Tensor, target: Tensor) -> None:
+        if not may_measure() or not (is_plain(source) and (is_plain(target) or is_whole(target))):
+            return
+        if self._call is not None:
+            self._inside.append((loss, source, target))
+        elif self._open:
+            any(call.compare(loss, source, target) for call in reversed(self._open))
 
     def settle(self) -> None:
         """An evaluation ended: losses from now on are not about its batch."""
+        if self._open:
+            self._settle()
+
+    def _has_settled(self) -> None:
+        calls, self._open = self._open, []
+        for call in calls:
+            call.settle()
         self._recurring.settle()
 
     def window_ended(self) -> None:
         """A sampled window ended."""
-        self._recurring.settle()
-        self._display.window_ended()
+        self.settle()
+        self._tell_shown()
 
     def finish(self) -> None:
         """The run ended."""
-        self._recurring.settle()
-        self._display.finish()
+        self.settle()
+        self._tell_last()
 
 
 def has_weights(module: nn.Module) -> bool:

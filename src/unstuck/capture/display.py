@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unstuck.capture.predicting import MOST_EXAMPLES
+from unstuck.capture.calls import Call
+from unstuck.capture.predicting import MOST_EXAMPLES, Compared
 from unstuck.capture.showing import MOST_FILTERS, as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.tensors import is_plain, is_whole, may_measure, reading
-from unstuck.capture.vocabulary import class_names, looked_up
+from unstuck.capture.vocabulary import class_names, words_for
 from unstuck.capture.watch import Watch
 from unstuck.events import BatchShown, FiltersShown
 from unstuck.exhibits import TensorShown
@@ -19,6 +20,7 @@ MOST_MODELS = 3
 MOST_INPUTS = 4
 LARGEST = 2**24
 """Tensors with more elements than this are named, not shown."""
+LARGEST_FILTER = 2**14
 LOOKS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 """Steps after which filters are shown again, before they are at the end."""
 
@@ -28,114 +30,121 @@ class _Filters:
 
     def __init__(self, model: str, name: str, layer: nn.Module, shape: tuple[int, int, int]) -> None:
         self._model, self._name, self._shape = model, name, shape
-        self._layer = weakref.ref(layer)
-        self._start = _weight(layer)[:MOST_FILTERS].clone()
-        self._told = -1
+        self.layer = weakref.ref(layer)
+        self._kind, self._count = type(layer).__name__, len(_weight(layer))
+        self._start = self._now = _weight(layer)[:MOST_FILTERS].clone()
+        self._step, self._told = 0, -1
 
-    def seen(self, step: int) -> FiltersShown | None:
-        """As they are now; None if that was told, or the model is gone."""
-        layer = self._layer()
-        if layer is None or step == self._told or not may_measure():
+    def look(self, step: int) -> None:
+        """Keep them as they are now: a model may be gone when the run ends."""
+        layer = self.layer()
+        if layer is not None and is_plain(layer._parameters.get("weight")) and may_measure():
+            with reading():
+                self._now, self._step = _weight(layer)[:MOST_FILTERS].clone(), step
+
+    def told(self) -> FiltersShown | None:
+        """As they were at the last look, unless that was told."""
+        if self._step == self._told:
             return None
-        self._told = step
+        self._told = self._step
         with reading():
-            weight = _weight(layer)
-            now, began = weight[:MOST_FILTERS], float(self._start.norm())
+            now, began = self._now, float(self._start.norm())
             moved = float((now - self._start).norm()) / began if now.shape == self._start.shape and began else None
             return FiltersShown(
-                step=step,
+                step=self._step,
                 model=self._model,
                 layer=self._name,
-                kind=type(layer).__name__,
-                count=len(weight),
-                filters=filters(now, self._shape, step),
+                kind=self._kind,
+                count=self._count,
+                filters=filters(now, self._shape, self._step),
                 moved=moved,
             )
 
 
 class Display:
-    """Draws while the model is called, and tells it when the window ends and targets are known."""
+    """Draws when a model is called, and tells it when the window ends and targets are known."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._seen: set[str] = set()
-        self._tensors: dict[str, list[TensorShown]] = {}
+        self._drawn: dict[str, tuple[Call, list[TensorShown]]] = {}
         """Of the models called in this window for the first time."""
         self._filters: list[_Filters] = []
         self._looks = iter(LOOKS)
         self._next = next(self._looks)
 
     def wants(self, label: str) -> bool:
-        """Is this model called for the first time?"""
+        """Has this model not been seen to return yet?"""
         return label not in self._seen and len(self._seen) < MOST_MODELS
 
-    def received(self, label: str, module: nn.Module, given: list[tuple[str, Tensor]]) -> None:
-        """A model that is wanted is called with these."""
-        kept = self._tensors.setdefault(label, [])
+    def received(self, call: Call, module: nn.Module, given: list[tuple[str, Tensor]], *, again: bool = False) -> None:
+        """A model that is wanted is called with these; `again`: with these too."""
+        drawn = self._drawn[call.label][1] if again and call.label in self._drawn else []
+        self._drawn[call.label] = (call, drawn)
         with reading():
-            for name, tensor in given[: MOST_INPUTS - len(kept)]:
-                kept.append(_shown(name, tensor))
-                if is_plain(tensor) or is_whole(tensor):
-                    self._keep_filters(label, module, tensor)
+            for name, tensor in given[: MOST_INPUTS - len(drawn)]:
+                if not tensor.is_nested:
+                    drawn.append(_shown(name, tensor, module))
+                    self._keep_filters(call.label, module, tensor)
 
-    def called(self, label: str) -> None:
-        """It has been called."""
+    def returned(self, label: str) -> None:
+        """It was, and did not raise."""
         self._seen.add(label)
 
     def _keep_filters(self, label: str, module: nn.Module, tensor: Tensor) -> None:
         """Before the first step has changed them."""
-        pictures = as_pictures(tensor[:1]) if tensor.dim() and len(tensor) else None
-        layer = first_layer(module, tuple(pictures.shape[1:])) if pictures is not None else None
-        if layer is not None and is_plain(layer[1]._parameters.get("weight")):
-            self._filters.append(_Filters(label, *layer))
+        if not (is_plain(tensor) or is_whole(tensor)) or not tensor.dim() or not tensor.numel():
+            return
+        pictures = as_pictures(tensor[:1])
+        found = first_layer(module, tuple(pictures.shape[1:])) if pictures is not None else None
+        if found is None or any(known.layer() is found[1] for known in self._filters):
+            return
+        weight = found[1]._parameters["weight"]
+        if weight is not None and weight[0].numel() <= LARGEST_FILTER:
+            self._filters.append(_Filters(label, *found))
             self._tell_filters()
 
-    def compared(self, target: Tensor) -> None:
-        """A loss was given a target."""
-        if not self._tensors or not (is_plain(target) or is_whole(target)) or not target.dim() or not may_measure():
-            return
-        size = len(target)
-        if target.numel() != size or target.requires_grad:
-            return
-        with reading():
-            words = _words(target)
-        for label, held in self._tensors.items():
-            # An argument of one number each may be the target itself, of a model that computes its loss.
-            self._tensors[label] = [
-                labelled(one, words) if one.examples == size and len(one.shape) > 1 else one for one in held
-            ]
-
     def window_ended(self) -> None:
-        """A step was taken."""
-        self.tell()
+        """A sampled window ended."""
+        self._tell_batches()
+        for part in self._filters:
+            part.look(self._watch.clock.steps)
         if self._filters and self._watch.clock.steps >= self._next:
             self._next = next((step for step in self._looks if step > self._watch.clock.steps), 1 << 62)
             self._tell_filters()
 
     def finish(self) -> None:
         """The run ended."""
-        self.tell()
+        self._tell_batches()
+        for part in self._filters:
+            part.look(self._watch.clock.steps)
         self._tell_filters()
 
-    def tell(self) -> None:
-        """Tell what was received."""
-        drawn, self._tensors = self._tensors, {}
-        for label, tensors in drawn.items():
+    def _tell_batches(self) -> None:
+        drawn, self._drawn = self._drawn, {}
+        for label, (call, tensors) in drawn.items():
             if tensors:
                 names = class_names()
-                self._watch.tell(BatchShown(model=label, tensors=tuple(tensors), class_names=names))
+                words = _words(call.compared, names)
+                told = [labelled(one, words) if _is_of(one, call) else one for one in tensors]
+                self._watch.tell(BatchShown(model=label, tensors=tuple(told), class_names=names))
 
     def _tell_filters(self) -> None:
         for part in self._filters:
-            event = part.seen(self._watch.clock.steps)
+            event = part.told()
             if event is not None:
                 self._watch.tell(event)
 
 
-def _shown(name: str, tensor: Tensor) -> TensorShown:
+def _shown(name: str, tensor: Tensor, module: nn.Module) -> TensorShown:
     if (is_plain(tensor) or is_whole(tensor)) and 0 < tensor.numel() <= LARGEST:
-        return shown(name, tensor, looked_up)
+        return shown(name, tensor, lambda rows: words_for(rows, module))
     return TensorShown(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape))
+
+
+def _is_of(tensor: TensorShown, call: Call) -> bool:
+    """Does each of its examples have a target? If it is one number each, it may be the target itself."""
+    return call.compared is not None and len(tensor.shape) > 1 and call.compared.shape[:1] == tensor.shape[:1]
 
 
 def _weight(layer: nn.Module) -> Tensor:
@@ -144,9 +153,12 @@ def _weight(layer: nn.Module) -> Tensor:
     return weight.detach()
 
 
-def _words(target: Tensor) -> list[str]:
-    names = class_names()
-    values = target.reshape(-1)[:MOST_EXAMPLES].tolist()
-    if target.is_floating_point():
+def _words(compared: Compared | None, names: tuple[str, ...]) -> list[str]:
+    """What each example should have been, where it has one target."""
+    if compared is None or not compared.is_one_each(1):
+        return []
+    values = compared.target[:MOST_EXAMPLES].tolist()
+    if compared.target.is_floating_point():
         return [f"{value:.4g}" for value in values]
-    return [names[value] if 0 <= value < len(names) else str(int(value)) for value in values]
+    fits = compared.of_classes and len(compared.source) == 2 and compared.source[1] == len(names)
+    return [names[value] if fits and 0 <= value < len(names) else str(int(value)) for value in values]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from unstuck.capture.guard import Guard
 from unstuck.capture.interventions.lab import Arguments, Lab, copied, is_data
 from unstuck.capture.losses import NAMES as LOSSES
-from unstuck.capture.predicting import MOST_EXAMPLES
+from unstuck.capture.predicting import CLASS_LOSSES, MOST_EXAMPLES, Compared
 from unstuck.capture.probing import Probe, can_be_probed
 from unstuck.capture.showing import as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.tensors import may_measure, reading
@@ -33,7 +33,6 @@ MOST_COPIED = 1 << 26
 COUNTED = 50
 """Calls of losses whose classes are counted."""
 MOST_CLASSES = 1000
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
 BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
@@ -59,7 +58,8 @@ class Exhibit:
         guard = Guard(lambda text: lab.notes.update(exhibit=text))
         self._calls: list[_Call] = []
         self._chosen: _Call | None = None
-        self._target: tuple[str, Tensor] | None = None
+        self._target: tuple[str, Tensor, tuple[int, ...]] | None = None
+        """Of the first loss, and the shape of what it was compared with."""
         self._counts: Counter[str] = Counter()
         self._counted = 0
         self._still: Table | None = None
@@ -109,13 +109,15 @@ class Exhibit:
     def _compared(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A loss is called: the first time, this tells which call of a model trains."""
         target = kwargs.get("target", args[1] if len(args) > 1 else None)
+        source = kwargs.get("input", args[0] if args else None)
         if self._counted >= COUNTED or not isinstance(target, Tensor) or not torch.is_grad_enabled():
             return
         if not may_measure() or target.requires_grad or not target.numel():
             return
         with reading():
             if self._target is None and self._calls:
-                self._target = (name, target.detach().clone())
+                shape = tuple(source.shape) if isinstance(source, Tensor) else ()
+                self._target = (name, target.detach().clone(), shape)
                 size = len(target) if target.dim() else 0
                 self._chosen = next((call for call in self._calls if call.size == size), self._calls[-1])
             if self._target is not None and name == self._target[0]:
@@ -177,9 +179,7 @@ class Exhibit:
 
     def _write(self, call: _Call) -> None:
         assert self._still is not None
-        target = self._target[1] if self._target is not None else None
-        of_classes = self._target is not None and self._target[0] in CLASS_LOSSES
-        dynamics = call.probe.dynamics(target, of_classes) if call.probe is not None else None
+        dynamics = call.probe.dynamics(self._compared_with()) if call.probe is not None else None
         table = msgspec.structs.replace(
             self._still,
             target=self._target_shown(),
@@ -191,10 +191,16 @@ class Exhibit:
         beside.write_bytes(msgspec.json.encode(table))
         os.replace(beside, self._path)
 
+    def _compared_with(self) -> Compared | None:
+        if self._target is None:
+            return None
+        name, target, source = self._target
+        return Compared(name, target.reshape(-1).cpu(), tuple(target.shape), source)
+
     def _target_shown(self) -> TargetShown | None:
         if self._target is None:
             return None
-        name, target = self._target
+        name, target, _ = self._target
         with reading():
             values = target.double()
             values = values[torch.isfinite(values)]

@@ -72,7 +72,7 @@ class Losses:
         if watch.evaluations is not None:
             watch.evaluations.loss(name, source, target, result)
         if watch.batches is not None:
-            watch.batches.compared(name, target)
+            watch.batches.compared(name, source, target)
         if not watch.clock.sampled:
             return
         place = watch.places.here()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import GetSetDescriptorType
 from typing import Any, NamedTuple
 
 from torch import Tensor, isfinite
@@ -13,6 +14,28 @@ from unstuck.capture.tensors import tensors_in
 from unstuck.exhibits import Snapshot
 
 MOST_EXAMPLES = 32
+CLASS_LOSSES = ("cross_entropy", "nll_loss")
+
+
+class Compared(NamedTuple):
+    """What a loss was given beside the output of a model."""
+
+    loss: str
+    target: Tensor
+    """Flat, the first elements of it."""
+    shape: tuple[int, ...]
+    """Of the whole target."""
+    source: tuple[int, ...]
+    """The shape in which the loss was given the output; empty if it was given only some of it, or a copy."""
+
+    @property
+    def of_classes(self) -> bool:
+        """Is it about classes?"""
+        return self.loss in CLASS_LOSSES and not self.target.is_floating_point()
+
+    def is_one_each(self, examples: int) -> bool:
+        """Does each of at least so many examples have one target?"""
+        return bool(self.shape) and math.prod(self.shape) == self.shape[0] >= examples <= len(self.target)
 
 
 class Reader(NamedTuple):
@@ -25,23 +48,44 @@ class Reader(NamedTuple):
     targets: tuple[float | None, ...] = ()
 
 
-def reader_for(output: Tensor, target: Tensor | None, of_classes: bool) -> Reader:
-    """For outputs like this one, of at least one dimension. `target`: what the loss compares them with."""
+def reader_for(output: Tensor, compared: Compared | None, of_classes: bool = False) -> Reader:
+    """For outputs like this one, of at least one dimension. `of_classes`: rows are known to be scores of classes."""
     count = len(output)
-    known = target.reshape(-1)[:count].tolist() if target is not None and _one_each(target, count) else []
+    known = compared.target[:count].tolist() if compared is not None and compared.is_one_each(count) else []
+    of_classes = compared.of_classes if compared is not None else of_classes
     if of_classes and output.dim() == 2 and output.shape[1] > 1:
-        return Reader("class", _classes, output.shape[1], short(known))
-    if of_classes and target is not None and _one_each_position(target, output):
-        aims = target.cpu().reshape(-1, output.shape[1])[:count]
-        return Reader("right", functools.partial(_right, aims))
+        return Reader("class", _classes, output.shape[1], tuple(float(value) for value in known))
+    axis = _class_axis(output, compared) if compared is not None and of_classes else None
+    if axis is not None and compared is not None:
+        positions = output.shape[3 - axis]
+        aims = compared.target[: count * positions].reshape(-1, positions)
+        return Reader("right", functools.partial(_right, aims, axis))
     if output.numel() == count:
         return Reader("value", _values, targets=short(known))
     return Reader("spread", _spreads)
 
 
+def _class_axis(output: Tensor, compared: Compared) -> int | None:
+    """Of three dimensions the one of the classes, if each position of each example has a target."""
+    if output.dim() != 3 or not compared.source:
+        return None
+    rest = output.shape[1:]
+    if len(compared.source) == 2 and compared.source[1] == rest[1]:
+        axis = 2  # flattened for the loss
+    elif len(compared.source) == 3:
+        axis = 1 if compared.source[1:] == tuple(rest) else 2  # as torch has them, or turned for the loss
+    else:
+        return None
+    positions = rest[2 - axis]
+    return axis if len(compared.target) >= len(output) * positions else None
+
+
 def prediction(output: Any) -> Tensor | None:
-    """The tensor in what a model returns that its prediction is: the logits, or the first one of floating point."""
-    logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
+    """The tensor in what a model returns that its prediction is: the logits, or the first one of floating point.
+
+    The object is not asked: a property may compute.
+    """
+    logits = dict.get(output, "logits") if issubclass(type(output), dict) else own(output).get("logits")
     if isinstance(logits, Tensor):
         return logits
     found = [output] if isinstance(output, Tensor) else tensors_in(output)
@@ -49,13 +93,22 @@ def prediction(output: Any) -> Tensor | None:
     return found[0] if found else None
 
 
+def own(value: Any) -> dict[str, Any]:
+    """The attributes of an object, without running code of its class."""
+    for base in type(value).__mro__:
+        attribute = vars(base).get("__dict__")
+        if attribute is not None and type(attribute) is not GetSetDescriptorType:
+            return {}
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
 def short(values: Sequence[float]) -> tuple[float | None, ...]:
     """Four digits of each; None where one is not finite."""
     return tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values[:MOST_EXAMPLES])
-
-
-def _one_each(target: Tensor, count: int) -> bool:
-    return target.dim() > 0 and target.numel() == len(target) >= count
 
 
 def _classes(step: int, output: Tensor) -> Snapshot:
@@ -66,17 +119,10 @@ def _classes(step: int, output: Tensor) -> Snapshot:
     return Snapshot(step, tuple(found), short(shares.tolist()))
 
 
-def _one_each_position(target: Tensor, output: Tensor) -> bool:
-    """Of sequences, (examples, positions, classes): is there a target for each position?"""
-    positions = output.shape[1] if output.dim() == 3 else 0
-    fits = positions > 0 and target.numel() % positions == 0 and target.numel() >= len(output) * positions
-    return fits and not target.is_floating_point() and int(target.max()) < output.shape[2]
-
-
-def _right(aims: Tensor, step: int, output: Tensor) -> Snapshot:
+def _right(aims: Tensor, axis: int, step: int, output: Tensor) -> Snapshot:
     """The share of the positions that count at which the highest score is right."""
     counted = aims >= 0
-    hits = (output.argmax(2) == aims) & counted
+    hits = (output.argmax(axis) == aims) & counted
     return Snapshot(step, short((hits.sum(1) / counted.sum(1)).tolist()))
 
 

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from unstuck.capture.interventions.lab import Lab, copied, map_tensors
 from unstuck.capture.patches import unwatched
-from unstuck.capture.predicting import MOST_EXAMPLES, prediction, reader_for
+from unstuck.capture.predicting import MOST_EXAMPLES, Compared, prediction, reader_for
 from unstuck.exhibits import Dynamics
 from unstuck.setup.restore import same_pass
 
@@ -64,12 +64,12 @@ class Probe:
         self._thin_out()
         return not self.trouble
 
-    def dynamics(self, target: Tensor | None, of_classes: bool) -> Dynamics | None:
-        """What the looks showed. `target`: what the loss compares with, an element for each example."""
+    def dynamics(self, compared: Compared | None) -> Dynamics | None:
+        """What the looks showed, beside what the loss compares it with."""
         if not self._looks or self._looks[0][1].dim() == 0:
             return None
         first = self._looks[0][1]
-        reader = reader_for(first, target, of_classes)
+        reader = reader_for(first, compared)
         looks = [(step, output) for step, output in self._looks if output.shape == first.shape]
         return Dynamics(
             kind=reader.kind,

@@ -7,60 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from unstuck.capture.predicting import MOST_EXAMPLES, prediction, reader_for
-from unstuck.capture.tensors import is_plain, is_whole, may_measure, reading
+from unstuck.capture.calls import Call
+from unstuck.capture.predicting import reader_for
+from unstuck.capture.tensors import reading
 from unstuck.capture.watch import Watch
 from unstuck.events import Predicted
 
 MOST_BATCHES = 16
 """Waited for, in training and in evaluations each."""
-MOST_ELEMENTS = 2**18
-"""Of an output; if one example has more, nothing is kept."""
 MANY = 32
 """Looks, from which on the next one is a tenth of the run later."""
 LATER = 1.1
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
 
 
 class _Batch:
     """One that may come again."""
 
-    def __init__(self, label: str, number: int) -> None:
-        self.label, self.number = label, number
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.looks = self.last = 0
         self.first: Predicted | None = None
         """The first look, until there is a second."""
-        self.target: Tensor | None = None
-        self.of_classes = False
 
     def is_time(self, step: int) -> bool:
         return self.looks < MANY or step >= LATER * self.last
-
-
-class _Look:
-    """An output whose target is not known yet."""
-
-    def __init__(self, batch: _Batch, step: int, output: Tensor, training: bool) -> None:
-        self.batch, self.step, self.output, self.training = batch, step, output, training
-
-    def told(self) -> Predicted:
-        batch = self.batch
-        reader = reader_for(self.output, batch.target, batch.of_classes)
-        snapshot = reader.snapshot(self.step, self.output)
-        return Predicted(
-            step=self.step,
-            model=batch.label,
-            batch=batch.number,
-            kind=reader.kind,
-            classes=reader.classes,
-            values=snapshot.values,
-            confidence=snapshot.confidence,
-            targets=reader.targets,
-            training_mode=self.training,
-        )
 
 
 class Recurring:
@@ -70,44 +40,29 @@ class Recurring:
         self._watch = watch
         self._known: dict[Any, _Batch] = {}
         self._waiting: dict[bool, int] = {True: 0, False: 0}
-        self._open: _Look | None = None
+        self._calls: list[tuple[_Batch, Call]] = []
+        self._widths: dict[str, int] = {}
+        """How many classes a model is known to tell apart."""
 
-    def seen(self, label: str, fingerprint: tuple[float, ...], module: nn.Module, output: Any) -> None:
+    def seen(self, call: Call, fingerprint: tuple[float, ...]) -> None:
         """A model was given the batch of this fingerprint."""
-        self.settle()
-        learning = torch.is_grad_enabled() and module.training
-        key = (learning, label, fingerprint)
+        key = (call.learning, call.label, fingerprint)
         batch = self._known.get(key)
-        if batch is None and fingerprint and self._waiting[learning] < MOST_BATCHES:
-            self._waiting[learning] += 1
-            batch = self._known[key] = _Batch(label, len(self._known))
-        step = self._watch.clock.steps
-        if batch is None or not batch.is_time(step) or not may_measure():
-            return
-        with reading():
-            kept = _kept(prediction(output))
-        if kept is not None:
-            self._open = _Look(batch, step, kept, module.training)
-
-    def compared(self, loss: str, target: Tensor) -> None:
-        """A loss was given a target: that of the batch seen last, if it is the first since."""
-        batch = self._open.batch if self._open is not None else None
-        if batch is None or batch.target is not None or target.requires_grad or not may_measure():
-            return
-        if (is_plain(target) or is_whole(target)) and 0 < target.numel() <= MOST_ELEMENTS:
-            with reading():
-                batch.target = target.detach().cpu().clone()
-            batch.of_classes = loss in CLASS_LOSSES
+        if batch is None and fingerprint and self._waiting[call.learning] < MOST_BATCHES:
+            self._waiting[call.learning] += 1
+            batch = self._known[key] = _Batch(len(self._known))
+        if batch is not None and batch.is_time(call.step) and call.output is not None:
+            self._calls.append((batch, call))
 
     def settle(self) -> None:
-        """No target comes for the batch seen last any more."""
-        look, self._open = self._open, None
-        if look is None:
-            return
-        with reading():
-            event = look.told()
-        batch = look.batch
-        batch.looks, batch.last = batch.looks + 1, look.step
+        """No loss is about the calls so far any more."""
+        calls, self._calls = self._calls, []
+        for batch, call in calls:
+            self._look(batch, call)
+
+    def _look(self, batch: _Batch, call: Call) -> None:
+        event = self._read(batch, call)
+        batch.looks, batch.last = batch.looks + 1, call.step
         if batch.looks == 1:
             batch.first = event
             return
@@ -116,10 +71,24 @@ class Recurring:
             batch.first = None
         self._watch.tell(event)
 
-
-def _kept(output: Tensor | None) -> Tensor | None:
-    """The first examples of an output, in memory of our own."""
-    if output is None or not is_plain(output) or output.dim() == 0 or output.numel() == 0:
-        return None
-    rows = min(MOST_EXAMPLES, MOST_ELEMENTS * len(output) // output.numel())
-    return output.detach()[:rows].float().cpu().clone() if rows else None
+    def _read(self, batch: _Batch, call: Call) -> Predicted:
+        output, compared = call.output, call.compared
+        assert output is not None
+        width = output.shape[1] if output.dim() == 2 else 0
+        if compared is not None and compared.of_classes:
+            self._widths[call.label] = width
+        with reading():
+            reader = reader_for(output, compared, width > 1 and self._widths.get(call.label) == width)
+            snapshot = reader.snapshot(call.step, output)
+        return Predicted(
+            step=call.step,
+            model=call.label,
+            batch=batch.number,
+            kind=reader.kind,
+            classes=reader.classes,
+            values=snapshot.values,
+            confidence=snapshot.confidence,
+            targets=reader.targets,
+            training_mode=call.training,
+            learning=call.learning,
+        )

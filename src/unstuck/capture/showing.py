@@ -11,13 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unstuck.capture.vocabulary import decoded
+from unstuck.capture.tensors import HALVES, is_plain
+from unstuck.capture.vocabulary import Ids, decoded
 from unstuck.exhibits import Drawn, Filters, TensorShown
 
+Decode = Callable[[Ids], list[str]]
 MOST_DRAWN = 16
 MOST_SIDE = 96
 """Pixels of a picture's longer side."""
 MOST_NUMBERS = 64
+MOST_IDS = 400
 MOST_COMPARED = 2048
 MOST_ELEMENTS = 1 << 22
 """Of a larger tensor, only so many elements are measured."""
@@ -29,17 +32,17 @@ OUTLIERS = 4.0
 """If the range is so many times that of the inner 98 %, pictures are drawn by the inner one."""
 
 
-def shown(name: str, tensor: Tensor, decode: Callable[[list[int]], str] = decoded) -> TensorShown:
-    """What can be said and shown of an input. `decode` makes a text of token ids, if it can."""
+def shown(name: str, tensor: Tensor, decode: Decode = decoded) -> TensorShown:
+    """What can be said and shown of an input. `decode` makes texts of token ids, if it can."""
     whole = tensor.detach()
     if whole.is_sparse or whole.is_complex() or whole.is_meta or whole.is_quantized:
         return TensorShown(name=name, dtype=_kind(whole), shape=tuple(whole.shape))
     part = whole[: max(1, MOST_ELEMENTS * len(whole) // max(1, whole.numel()))] if whole.dim() else whole
     part = part.cpu()
-    values = part.reshape(-1).double()
+    values = _some(part)
     finite = values[torch.isfinite(values)]
     some = finite[:: max(1, len(finite) // 100_000)]
-    levels = torch.tensor([0.01, 0.25, 0.5, 0.75, 0.99], dtype=torch.float64)
+    levels = torch.tensor([0.01, 0.25, 0.5, 0.75, 0.99], dtype=values.dtype)
     is_mask = not whole.is_floating_point() and whole.dim() > 1 and bool(((values == 0) | (values == 1)).all())
     form, scaling, drawn = ("", "", []) if is_mask else _drawn(part[:MOST_DRAWN] if part.dim() else part, decode)
     rows = part.reshape(len(part), -1) if part.dim() and part.numel() and not is_mask else values.reshape(-1, 1)[:0]
@@ -60,6 +63,13 @@ def shown(name: str, tensor: Tensor, decode: Callable[[list[int]], str] = decode
         scaling=scaling,
         drawn=tuple(drawn),
     )
+
+
+def _some(part: Tensor) -> Tensor:
+    """The values that numbers rest on, wide enough for them."""
+    flat = part.reshape(-1)
+    flat = flat[:: -(-len(flat) // MOST_ELEMENTS)] if len(flat) > MOST_ELEMENTS else flat
+    return flat.float() if flat.dtype in HALVES or flat.dtype is torch.float32 else flat.double()
 
 
 def labelled(tensor: TensorShown, targets: Sequence[str]) -> TensorShown:
@@ -86,17 +96,17 @@ def _duplicates(rows: Tensor) -> int:
     return len(rows) - len(seen)
 
 
-def _drawn(examples: Tensor, decode: Callable[[list[int]], str]) -> tuple[str, str, list[Drawn]]:
+def _drawn(examples: Tensor, decode: Decode) -> tuple[str, str, list[Drawn]]:
     """How they are shown, how values became pixels, and the examples."""
     if not examples.dim() or not examples.numel():
         return "", "", []
     pictures = as_pictures(examples)
     if pictures is not None:
-        pixels, scaling = _grey_levels(pictures)
+        pixels, scaling = _grey_levels(_thinned(pictures))
         return "pictures", scaling, [_picture(one) for one in pixels]
     flat = examples.reshape(len(examples), -1)
     if not examples.is_floating_point():
-        return "ids", "", [_ids(row, decode) for row in flat]
+        return "ids", "", _ids(flat, decode)
     form = "table" if flat.shape[1] <= 24 else "series"
     return form, "", [Drawn(numbers=_numbers(row, form == "series")) for row in flat]
 
@@ -104,6 +114,8 @@ def _drawn(examples: Tensor, decode: Callable[[list[int]], str]) -> tuple[str, s
 def as_pictures(examples: Tensor) -> Tensor | None:
     """(N, 1 or 3, H, W), if they can be seen as such."""
     shape = tuple(examples.shape)
+    if not examples.numel():
+        return None
     byte = examples.dtype == torch.uint8
     if not (examples.is_floating_point() or byte):
         return None
@@ -143,6 +155,12 @@ def _grey_levels(pictures: Tensor) -> tuple[Tensor, str]:
     return _shrunk(levels, MOST_SIDE), f"scaled to be shown: {low:.4g} is black, {high:.4g} white{inner}"
 
 
+def _thinned(pictures: Tensor) -> Tensor:
+    """Every so manieth pixel of very large ones."""
+    step = max(1, max(pictures.shape[2:]) // (4 * MOST_SIDE))
+    return pictures[:, :, ::step, ::step]
+
+
 def _shrunk(pictures: Tensor, most: int) -> Tensor:
     side = max(pictures.shape[2:])
     if side > most:
@@ -167,9 +185,13 @@ def _four_digits(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-def _ids(row: Tensor, decode: Callable[[list[int]], str]) -> Drawn:
-    numbers = [int(value) for value in row.tolist()]
-    return Drawn(numbers=tuple(float(value) for value in numbers[:MOST_NUMBERS]), text=decode(numbers))
+def _ids(rows: Tensor, decode: Decode) -> list[Drawn]:
+    ids = [[int(value) for value in row] for row in rows[:, :MOST_IDS].tolist()]
+    texts = decode(ids) or [""] * len(ids)
+    return [
+        Drawn(numbers=tuple(float(value) for value in row[:MOST_NUMBERS]), text=text)
+        for row, text in zip(ids, texts, strict=True)
+    ]
 
 
 def first_layer(model: nn.Module, pictures: tuple[int, ...]) -> tuple[str, nn.Module, tuple[int, int, int]] | None:
@@ -180,13 +202,13 @@ def first_layer(model: nn.Module, pictures: tuple[int, ...]) -> tuple[str, nn.Mo
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
             weight = module._parameters.get("weight")
-            if weight is None:
+            if weight is None or not is_plain(weight):
                 return None
             channels, height, width = weight.shape[1:]
             fits = channels in (1, 3, 4) and module.groups == 1 and max(height, width) > 1
             return (name, module, (3 if channels == 4 else channels, height, width)) if fits else None
         if isinstance(module, nn.Linear) and module.in_features == math.prod(pictures) and len(pictures) == 3:
-            if module._parameters.get("weight") is None:
+            if not is_plain(module._parameters.get("weight")):
                 return None
             channels, height, width = pictures
             return name, module, (channels, height, width) if channels in (1, 3) else (1, channels * height, width)

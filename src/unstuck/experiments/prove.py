@@ -18,7 +18,7 @@ import msgspec
 from unstuck.experiments.context import Context
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.remedies import Remedied, remedies_of
-from unstuck.experiments.result import Pair, Proof
+from unstuck.experiments.result import Pair, Proof, matters
 from unstuck.experiments.runner import Outcome, Variant
 from unstuck.findings import Diagnosis
 from unstuck.interventions import TIME_OVER, EditSource, Seed
@@ -106,8 +106,7 @@ def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
     lead = remedied.diagnosis.lead
     proof = Proof(
         code=lead.code,
-        subject=lead.subject,
-        place=lead.place,
+        about=matters(remedied.diagnosis),
         verdict=verdict,
         sentence="",
         remedy="edit" if edited else remedied.words,

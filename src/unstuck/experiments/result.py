@@ -54,13 +54,25 @@ class Pair(msgspec.Struct, frozen=True):
     remedied_status: str
 
 
+class Matter(msgspec.Struct, frozen=True):
+    """What a finding is about, and where."""
+
+    subject: Subject
+    place: Place | None = None
+
+
+def matters(diagnosis: Diagnosis) -> tuple[Matter, ...]:
+    """Of all its findings. Its lead may unite the subject of one with the place of another."""
+    return tuple(dict.fromkeys(Matter(one.subject, one.place) for one in (diagnosis.lead, *diagnosis.findings)))
+
+
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a finding when its remedy was tried."""
 
     code: str
-    subject: Subject | None = None
-    place: Place | None = None
-    """What it is about; two diagnoses of one code are two matters."""
+    about: tuple[Matter, ...] = ()
+    """What the findings of the diagnosis are about, the first being the one it leads with: two diagnoses of one code
+    are two matters."""
     verdict: str
     """`confirmed`, `no effect`, `worse`, or `undecided`."""
     sentence: str
@@ -75,7 +87,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_about(self, diagnosis: Diagnosis) -> bool:
         """Was it the remedy of this one that was tried?"""
-        return any(
-            finding.code == self.code and finding.subject == self.subject and finding.place == self.place
-            for finding in diagnosis.findings
-        )
+        return diagnosis.lead.code == self.code and not set(self.about).isdisjoint(matters(diagnosis))
+
+    @property
+    def place(self) -> Place | None:
+        """Where it shows."""
+        return self.about[0].place if self.about else None

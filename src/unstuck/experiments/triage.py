@@ -153,7 +153,10 @@ class Triage:
         """All confirmed remedies at once, so that what each contributes can be told."""
         proofs = [proof for proof, _ in self._confirmed]
         changes = tuple(dict.fromkeys(change for _, changed in self._confirmed for change in changed))
-        diagnosis = next(d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proofs[0].is_about(d))
+        known = (*verdict.diagnoses, *verdict.unconfirmed)
+        diagnosis = next((d for d in known if proofs[0].is_about(d)), None)
+        if diagnosis is None:
+            return
         steps = min(proof.steps for proof in proofs)
         if self._context.plan(2, wanted=steps) >= steps and _compatible(changes):
             names = " and ".join(self._named(proof) for proof in proofs)
@@ -247,8 +250,8 @@ class Triage:
 
         left = judge(record=outcome.record()).diagnoses
         # With an edit in place its line may be another.
-        own = (proof.code, proof.subject)
-        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and (d.lead.code, d.lead.subject) != own]
+        own = {(proof.code, matter.subject) for matter in proof.about}
+        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and (d.lead.code, d.lead.subject) not in own]
         self._left_over = tuple(f"{lead.code} {lead.name}" for lead in loud)
 
     def _ruled_out(self, verdict: Verdict) -> Iterable[str]:
@@ -262,8 +265,8 @@ class Triage:
 
 def _each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
     """The first of each code, then the others: there may not be time for all."""
-    codes = [diagnosis.lead.code for diagnosis in diagnoses]
-    return [d for _, d in sorted(enumerate(diagnoses), key=lambda pair: codes[: pair[0]].count(codes[pair[0]]))]
+    first = {diagnosis.lead.code: diagnosis for diagnosis in reversed(diagnoses)}
+    return [*(d for d in diagnoses if first[d.lead.code] is d), *(d for d in diagnoses if first[d.lead.code] is not d)]
 
 
 def _proven(finding: Finding) -> Finding:

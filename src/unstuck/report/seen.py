@@ -56,7 +56,7 @@ def _dynamics(looks: Sequence[Predicted]) -> Dynamics | None:
         targets=last.targets,
         snapshots=tuple(Snapshot(one.step, one.values, one.confidence) for one in of_batch),
         training_mode=last.training_mode,
-        batch="a training batch that came again" if last.training_mode else "the first batch of the evaluations",
+        batch="a training batch that came again" if last.learning else "the first batch of the evaluations",
         asked=False,
     )
 
