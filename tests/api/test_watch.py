@@ -610,3 +610,40 @@ def test_weights_that_change_between_the_steps_are_not_taken_for_updates() -> No
             model.weight.data.mul_(1.5).clamp_(-0.3, 0.3)
     ratios = [event.update_ratio[0] for event in read(w.record).of(TensorGauges)]
     assert ratios == pytest.approx(exact, rel=0.02)
+
+
+def test_a_group_with_a_gradient_that_is_not_finite_has_no_norm() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[1].parameters()}], 0.0)
+    with unstuck.watch(print=False, every=1) as w:
+        for step in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).sum().backward()
+            if step == 2:
+                model[0].weight.grad[0, 0] = float("nan")
+            optimizer.step()
+            with torch.no_grad():
+                model[0].weight.nan_to_num_()
+    assert [step for step, _ in w.series("grad_norm", layer="group 0")] == [0, 1, 3]
+    assert [step for step, _ in w.series("grad_norm", layer="group 1")] == [0, 1, 2, 3]
+
+
+def test_what_an_evaluation_waits_for_is_no_part_of_a_step() -> None:
+    class Slow(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            time.sleep(0.02)
+            return torch.ones(4)
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    with unstuck.watch(print=False) as w:
+        for _ in torch.utils.data.DataLoader(Slow()):
+            pass
+        for batch in torch.utils.data.DataLoader(torch.ones(3, 4)):
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+    assert all(wait < 0.02 for _, wait in w.series("data_seconds"))

@@ -159,6 +159,8 @@ def test_odd_programs_are_undecided(runner: Runner, folder: Path, loop: str, sai
         ([5.0 + 0.05 * i for i in range(200)], Levels(0.0, 4.0, 32), "broken"),
         ([2.3] * 100 + [None], Levels(0.0, 2.2, 32), "broken"),
         ([0.0] * 100, Levels(0.0, 0.0, 32), "passed"),
+        ([1.0 * 0.9**i for i in range(200)], Levels(0.0, 1e-12, 32), "passed"),
+        ([8e5 * 0.8**i + 0.95 + 0.01 * (i % 3) for i in range(200)], Levels(0.0, 0.9, 32, 0.9), "stuck"),
         ([2.3] * 5, Levels(0.0, 2.2, 32), "nothing"),
         ([], Levels(), "nothing"),
     ],

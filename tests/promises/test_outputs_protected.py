@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -399,7 +400,8 @@ def await_stage(project: Path) -> None:
     """Wait until a trial has written something."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if list(project.glob(".unstuck/**/stage/**/project/out/model.pt")):
-            return
+        with contextlib.suppress(FileNotFoundError):  # what comes and goes meanwhile
+            if list(project.glob(".unstuck/**/stage/**/project/out/model.pt")):
+                return
         time.sleep(0.1)
     raise AssertionError("no trial has begun")

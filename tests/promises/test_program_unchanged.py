@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TRAINING = """\
-import atexit, faulthandler, gc, json, locale, logging, os, random, signal, sys, threading, warnings
+import atexit, faulthandler, gc, json, locale, logging, os, random, signal, sys, threading, warnings, zlib
 
 def signals():
     return {name: str(signal.getsignal(number)) for name, number in vars(signal).items()
@@ -28,7 +28,7 @@ def surroundings():
         "breakpoint": sys.breakpointhook is sys.__breakpointhook__,
         "streams": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
         "cwd": os.getcwd(), "path": sys.path, "argv": sys.argv,
-        "environment": {name: hash(value) for name, value in os.environ.items()},
+        "environment": {name: zlib.crc32(value.encode()) for name, value in os.environ.items()},
         "umask": os.umask(0o22),
         "main": [__name__, __file__, __doc__, __package__, sorted(globals())],
         "is main": sys.modules["__main__"].__dict__ is globals(),

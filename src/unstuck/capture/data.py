@@ -44,6 +44,8 @@ class _Source:
         self.first: tuple[float, ...] = ()
         self.first_step = 0
         self.same_start = 0
+        self.waited = 0.0
+        """Seconds, for batches that no backward has followed yet."""
         self.at_start = False
         self.epochs: set[int] = set()
         self.last: LoaderSeen | None = None
@@ -71,7 +73,11 @@ class Loaders:
     def backward(self) -> None:
         """A backward begins: the loader drawn from last is one to train on."""
         source = self._drawn
-        if source is not None and not source.trained:
+        if source is None:
+            return
+        self._watch.timings.data += source.waited  # what an evaluation waits for is no part of a step
+        source.waited = 0.0
+        if not source.trained:
             source.trained = True
             self._tell(source)
 
@@ -129,8 +135,7 @@ class Loaders:
 
     def _drew(self, drawing: tuple[_Source, float], batch: Any, error: BaseException | None) -> None:
         source, began = drawing
-        if source.trained or not self._watch.clock.steps:  # not what an evaluation waits for
-            self._watch.timings.data += perf_counter() - began
+        source.waited += perf_counter() - began
         if source.looks <= 0:
             return
         source.looks -= 1

@@ -177,7 +177,12 @@ class Patches:
         is_compiling = torch.compiler.is_compiling
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not self.active or (skip is not None and skip()):
+            try:
+                leave = is_compiling() or not self.active or (skip is not None and skip())
+            except Exception as error:
+                self._guard.failed(name, error)
+                leave = True
+            if leave:
                 return original(*args, **kwargs)
             args, kwargs = (adapt and adapt(args, kwargs)) or (args, kwargs)
             token = begin(args, kwargs)

@@ -297,8 +297,9 @@ def _versions(parameters: list[Tensor]) -> list[int]:
 
 def _figures_of(gradient: Tensor) -> Tensor:
     """Norm, largest element, shares of zeros and of what is not finite."""
+    broken = torch.isfinite(gradient).logical_not_().float().mean()
     values = gradient.float()
-    zero, broken = (values == 0).float().mean(), torch.isfinite(values).logical_not_().float().mean()
+    zero = (values == 0).float().mean()
     return torch.stack([torch.linalg.vector_norm(values), values.abs().max(), zero, broken])
 
 

@@ -13,10 +13,10 @@ from unstuck.capture.samples import rounded, short
 from unstuck.capture.tensors import may_measure, reading
 
 GAUGES = ("grad_norm", "grad_max", "grad_zero", "grad_nonfinite", "weight_norm", "update_ratio", "unmoved")
-OF_GRADIENT = 4
+OF_GRADIENT = GAUGES.index("weight_norm")
 """How many of them a step without a gradient does not have; nor does it have the last one."""
-RARE = 3
-"""The one that is left out where it is 0 everywhere."""
+RARE = GAUGES.index("grad_nonfinite")
+"""Left out where it is 0 everywhere."""
 
 
 class Shape(NamedTuple):

@@ -25,6 +25,8 @@ class Levels(msgspec.Struct, frozen=True):
     constant: float | None = None
     targets: int | None = None
     """How many numbers or labels the losses were given to fit."""
+    guess: float | None = None
+    """What a model costs that knows nothing."""
 
 
 def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:

@@ -74,7 +74,9 @@ def _left(start: float, end: float, levels: Levels) -> float | None:
     if levels.floor is None:
         return None
     begin = start if levels.constant is None else min(start, levels.constant)
-    if begin - levels.floor < 0.05 * (start - levels.floor):
+    # A first loss may be absurd: the way down from there says nothing of what was learned.
+    high = start if levels.guess is None else min(start, levels.guess)
+    if begin - levels.floor < 0.05 * (high - levels.floor):
         begin = start  # a constant answer is all there is to learn
     way = begin - levels.floor
     return (end - levels.floor) / way if way > 1e-9 else 0.0

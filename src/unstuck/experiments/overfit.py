@@ -15,7 +15,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.experiments.floors import expected_start, levels_of
+import msgspec
+
+from unstuck.experiments.floors import Levels, expected_start, levels_of
 from unstuck.experiments.one_batch import FAR, Reading, read
 from unstuck.experiments.result import Experiment, Measure, NamedCurve
 from unstuck.experiments.runner import Outcome, Variant
@@ -47,13 +49,19 @@ def overfit(context: Context, changes: Sequence[Intervention] = ()) -> Experimen
         return _undecided("There was no time left to overfit one batch.")
     outcome = context.run([Variant("overfit", (*changes, *ONE_BATCH))], steps)[0]
     record = _record(outcome)
-    reading = read(outcome.curve, levels_of(outcome.notes, outcome.curve))
+    reading = read(outcome.curve, _levels(outcome, record))
     if record is None or reading.state == "nothing":
         return _undecided(_nothing_read(outcome))
     passed = reading.state == "passed"
     others = [] if passed else _other_rates(context, changes, reading)
     frozen = is_frozen(outcome) or (not passed and _stands_still(context, changes))
     return _Answer(outcome, record, reading, others, frozen).experiment(time.monotonic() - began)
+
+
+def _levels(outcome: Outcome, record: Record | None) -> Levels:
+    levels = levels_of(outcome.notes, outcome.curve)
+    expected = expected_start(record) if record is not None else None
+    return msgspec.structs.replace(levels, guess=expected[0]) if expected else levels
 
 
 def _steps(context: Context, runs: int) -> int:

@@ -199,7 +199,7 @@ class GradientManager:
         try:
             for batch, last, size in marked(loader, look_ahead=self.accumulate > 1):
                 self._last_of_epoch, self._size = last, size
-                if self._ranks.count == 1 or last or self._window.micro_steps == self.accumulate - 1:
+                if not self._ranks.exchange or last or self._window.micro_steps == self.accumulate - 1:
                     yield batch
                 else:
                     with self._ranks.quiet():

@@ -25,8 +25,9 @@ class Ranks:
                 "GradientManager works with FSDP2: use fully_shard(model) instead of FullyShardedDataParallel."
             )
         self.group = self.replicated[0].process_group if self.replicated else None
-        exchanging = bool(self.replicated or self.sharded)
-        self.count = torch.distributed.get_world_size(self.group) if exchanging else 1
+        self.exchange = bool(self.replicated or self.sharded)
+        """Are gradients exchanged, be it with nobody?"""
+        self.count = torch.distributed.get_world_size(self.group) if self.exchange else 1
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -102,8 +102,9 @@ def _of_groups(event: TensorGauges, named: TensorsNamed) -> Iterator[Row]:
     groups = sorted(set(named.groups))
     for group in groups if len(groups) > 1 else ():
         columns = [place for place, own in enumerate(named.groups) if own == group]
-        gradient = _length(event.grad_norm, columns)
-        weight = _length(event.weight_norm, columns)
+        broken = any(event.grad_nonfinite[place] for place in columns if place < len(event.grad_nonfinite))
+        gradient = None if broken else _length(event.grad_norm, columns)
+        weight = _length(event.weight_norm, columns) if None not in event.weight_norm else None
         moved = _length([_product(event.update_ratio, event.weight_norm, place) for place in columns])
         found = {"grad_norm": gradient, "weight_norm": weight}
         if weight:
