@@ -55,7 +55,7 @@ ABSENT: dict[type[Event], str] = {
     Backward: "backward() was never called",
     BatchSeen: "no batch was looked at",
     Clip: "no gradient was clipped",
-    Evaluated: "nothing was evaluated",
+    Evaluated: "no loss was computed in an evaluation",
     Forward: "no model was called",
     Gauges: "nothing was measured at a step",
     Histograms: "no distribution was measured",

@@ -40,7 +40,8 @@ def surroundings():
         "warnings": [str(entry) for entry in warnings.filters if "torch" not in str(entry)],
         "showwarning": warnings.showwarning.__module__,
         "faulthandler": faulthandler.is_enabled(), "locale": locale.setlocale(locale.LC_ALL), "flags": str(sys.flags),
-        "random": zlib.crc32(repr(random.getstate()).encode()), "import": [type(finder).__name__ for finder in sys.path_hooks],
+        "random": zlib.crc32(repr(random.getstate()).encode()),
+        "import": [type(finder).__name__ for finder in sys.path_hooks],
         "interactive": hasattr(sys, "ps1"), "hash": sys.flags.isolated or hash("unstuck"),
     }
 

@@ -361,8 +361,8 @@ def test_sentences_for_the_text_report(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(msgspec.json.encode(table()))
     assert exhibit_sentences(tmp_path) == (
         "2 of the 6 examples of x in the first batch are copies of others, bit by bit.",
-        "Targets are int64 [6]; 3 classes came in 4 batches, the rarest 7 times, the most frequent 80.",
-        "After step 20 the model predicts 3 classes for the 6 examples of the first batch, 1 at step 0; "
+        "Targets are int64 [6]; 3 classes came in the 4 batches looked at, the rarest 7 times, the most frequent 80.",
+        "After step 20 the model predicts 3 classes for the 6 examples of the first batch, 1 class at step 0; "
         "6 right, 2 right at step 0.",
     )
 

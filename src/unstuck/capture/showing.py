@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -172,7 +173,8 @@ def _shrunk(pictures: Tensor, most: int) -> Tensor:
 def _picture(pixels: Tensor) -> Drawn:
     """From (C, H, W) bytes."""
     channels, height, width = pixels.shape
-    return Drawn(height, width, channels, bytes(pixels.permute(1, 2, 0).reshape(-1).tolist()))
+    laid_out = pixels.permute(1, 2, 0).contiguous()
+    return Drawn(height, width, channels, ctypes.string_at(laid_out.data_ptr(), laid_out.numel()))
 
 
 def _numbers(row: Tensor, thinned: bool) -> tuple[float | None, ...]:

@@ -113,6 +113,14 @@ def check_output(output: str | None) -> None:
         raise Stop(f"cannot write {output}: permission denied.")
 
 
+def check_files(options: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, or are one and the same, before the work is done."""
+    for file in (options.output, options.html):
+        check_output(file)
+    if options.output and options.html and os.path.realpath(options.output) == os.path.realpath(options.html):
+        raise Stop(f"--output and --html both name {options.html}; name two files.")
+
+
 def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) -> None:
     """Send the report to the file of `--output`, or else to the stream."""
     if options.output:

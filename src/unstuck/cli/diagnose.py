@@ -28,8 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 def investigate(verb: str, description: str, arguments: Sequence[str], *, only_proofs: bool = False) -> int:
     """What `diagnose` and `prove` share."""
     split, options = trying.parsed(_parser(verb, description), arguments, verb)
-    for file in (options.output, options.html):
-        common.check_output(file)
+    common.check_files(options)
     from unstuck.experiments.diagnose import NoRun, diagnose
 
     with trying.Progress(sys.stderr, options.budget, quiet=options.quiet) as progress:
@@ -66,6 +65,7 @@ def _publish(done: Investigation, options: argparse.Namespace) -> None:
         from unstuck.report.html import page
 
         common.write_whole(Path(options.html), page(done))
+        print(f"unstuck: the page is {os.path.relpath(options.html)}", file=sys.stderr)
     if options.format == "json":
         text = investigation.document_text(done)
     elif options.output:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from unstuck.cli import common
-from unstuck.cli.runs import latest_run, report_on
+from unstuck.cli.runs import latest_run, report_on, run_named
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report on a record."""
     parser = common.verb_parser("report", "Judge the record of an earlier run again. Nothing is run.")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a record or its folder (default: the latest run here)")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="a record, its folder, or the name of a run here (default: the latest)"
+    )
     common.add_report_options(parser)
     common.add_html_option(parser)
     options = parser.parse_args(arguments)
-    for file in (options.output, options.html):
-        common.check_output(file)
-    path = Path(options.run) if options.run else latest_run()
-    return report_on(path, "report", options, sys.stdout)
+    common.check_files(options)
+    path = run_named(options.run) if options.run and options.run != "latest" else latest_run()
+    code = report_on(path, "report", options, sys.stdout)
+    if options.html:
+        print(f"unstuck: the page is {options.html}", file=sys.stderr)
+    return code

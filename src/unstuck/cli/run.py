@@ -74,8 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(split.ours)
     if split.target is None:
         parser.error("name a script, such as: unstuck run train.py")
-    for file in (options.output, options.html):
-        common.check_output(file)
+    common.check_files(options)
     if importlib.util.find_spec("torch") is None:
         needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from unstuck.cli import common
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
@@ -20,6 +22,12 @@ def latest_run() -> Path:
     if not folders:
         raise common.Stop(f"there is no run on record in {FOLDER / 'runs'}; make one with: unstuck run train.py")
     return folders[0]
+
+
+def run_named(word: str) -> Path:
+    """The record at a path, or the run of this name that was started here."""
+    path, here = Path(word), FOLDER / "runs" / word
+    return here if not path.exists() and here.is_dir() else path
 
 
 def runs_by_age() -> list[Path]:
@@ -46,6 +54,8 @@ def report_on(
     except RecordError as error:
         raise common.Stop(str(error)) from None
     result = result_of(record, path, command)
+    if options.html and result.run is not None:  # a hint at what was asked for would be noise
+        result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, has_pictures=False))
     common.publish(result, options, stream)
     if options.html:
         from unstuck.experiments.investigation import Investigation

@@ -65,6 +65,19 @@ def curve_of(record: Record) -> Curve:
     return Curve(tuple(ordered), tuple(found[step] for step in ordered))
 
 
+def curves_of(record: Record) -> dict[str, Curve]:
+    """A curve for each optimizer by its name, if several have a loss of their own; else the one there is."""
+    from unstuck.events import Gauges
+
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in record.of(Gauges):
+        if event.loss is not None:
+            found.setdefault(event.optimizer, []).append((event.step, event.loss))
+    if len(found) < 2:
+        return {"loss": curve_of(record)}
+    return {f"loss of {name}": Curve(*zip(*points, strict=True)) for name, points in found.items()}
+
+
 def smoothed(values: Sequence[float], window: int) -> list[float]:
     """Medians of a window around each value."""
     half = window // 2

@@ -32,7 +32,8 @@ def target_sentence(target: TargetShown) -> str:
     """`int64 [32], 10 classes in 50 batches: 12 to 180 of each.`"""
     words = f"{target.dtype} {list(target.shape)}"
     if target.counts:
-        total, batches = sum(target.counts.values()), f"{target.batches:,} batch" + "es" * (target.batches != 1)
+        total = sum(target.counts.values())
+        batches = f"the {target.batches:,} batches looked at" if target.batches != 1 else "the batch looked at"
         if len(target.counts) == 1:
             return (
                 f"Targets are {words}; every one of the {total:,} in {batches} is of class {next(iter(target.counts))}."
@@ -71,7 +72,7 @@ def _classes_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Se
         words = f"After step {last.step} the model predicts {len(kinds)} classes for {examples}"
     if last.step == first.step:
         return (f"{words}.",)
-    words += f", {before} at step {first.step}"
+    words += f", {before} class{'es' * (before != 1)} at step {first.step}"
     if len(dynamics.targets) == size:
         right = [sum(a == b for a, b in zip(shot.values, dynamics.targets, strict=True)) for shot in (first, last)]
         words += f"; {right[1]} right, {right[0]} right at step {first.step}"

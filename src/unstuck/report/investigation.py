@@ -17,6 +17,8 @@ from unstuck.report.received import exhibit_sentences
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
 
+TRYING = ("diagnose", "prove")
+"""Commands that try remedies."""
 NOT_PROVEN = {
     "no effect": "tried, and it changes nothing",
     "worse": "tried, and it makes things worse",
@@ -163,8 +165,9 @@ def answer(done: Investigation) -> str:
     name = f"{principal.lead.code} {principal.lead.name}"
     if proof is not None and proof.verdict == "confirmed":
         return f"The cause is {name}, and mending it was shown to help."
-    certain = "The cause is most likely" if principal.severity is Severity.ERROR else "The first thing to mend is"
-    return f"{certain} {name}; no run has shown yet that mending it helps."
+    certain = "The cause is most likely" if principal.severity is Severity.ERROR else "The first thing to look at is"
+    tried = done.result.command in TRYING
+    return f"{certain} {name}; no run has shown yet that mending it helps." if tried else f"{certain} {name}."
 
 
 def document_text(done: Investigation) -> str:

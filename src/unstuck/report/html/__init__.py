@@ -21,6 +21,8 @@ from unstuck.report.text import count, trend_sentence
 
 __all__ = ["page"]
 
+MOST_LINES = 4
+
 
 def page(done: Investigation) -> str:
     """The whole page."""
@@ -122,11 +124,12 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
 
 def _watched(done: Investigation) -> Html | None:
     """The loss of the run as it is."""
-    from unstuck.experiments.curve import curve_of
+    from unstuck.experiments.curve import curves_of
 
     record = _record(done)
-    curve = curve_of(record) if record is not None else None
-    return chart([of_curve("loss", curve, 1)], "The run as it is") if curve is not None and curve.losses else None
+    curves = {} if record is None else {name: curve for name, curve in curves_of(record).items() if curve.losses}
+    lines = [of_curve(name, curve, style) for style, (name, curve) in enumerate(curves.items(), 1)]
+    return chart(lines[:MOST_LINES], "The run as it is") if lines else None
 
 
 def _record(done: Investigation) -> Record | None:

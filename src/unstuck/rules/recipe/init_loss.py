@@ -92,7 +92,8 @@ def _large_inputs(batches: Iterable[BatchSeen]) -> str:
     fact = batch.layer_input if batch is not None else None
     if batch is None or fact is None or fact.mean is None or math.hypot(fact.mean, fact.spread or 0.0) < LARGE_INPUTS:
         return ""
-    return f": {batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
+    layer = f"its first layer, {batch.layer} ({batch.layer_kind})," if batch.layer else batch.model
+    return f": {layer} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
 
 
 def _high(calls: Iterable[LossCall]) -> Iterator[LossCall]:

@@ -72,7 +72,7 @@ def described(fact: InputFact) -> str:
 
 def shortened(text: str) -> str:
     """The beginning of a text, quoted, in one line."""
-    flat = " ".join(text.split())
+    flat = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return f'"{flat if len(flat) <= MOST_LETTERS else flat[:MOST_LETTERS].rstrip() + "..."}"'
 
 
