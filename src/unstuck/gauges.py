@@ -64,7 +64,7 @@ class TensorGauges(Event, tag="tensor-gauges", frozen=True):
     grad_zero: tuple[float | None, ...] = ()
     """The share of gradient elements that are exactly 0."""
     grad_nonfinite: tuple[float | None, ...] = ()
-    """The share of gradient elements that are NaN or infinite; empty where none of the sample is."""
+    """The share of gradient elements that are NaN or infinite; empty unless some may be."""
     weight_norm: tuple[float | None, ...] = ()
     update_ratio: tuple[float | None, ...] = ()
     """Norm of what the step changed, as a share of the weight's norm before it."""

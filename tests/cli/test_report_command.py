@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Unstuck
 
 from unstuck import cli
 from unstuck.events import Event, Gauges, Note, RunEnded, RunStarted
 
 RUNS = Path(".unstuck/runs")
+Unstuck = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def write_record(name: str, *events: Event, start: bool = True) -> Path:
@@ -101,8 +103,12 @@ def test_a_run_can_be_looked_at_as_a_page(capsys: pytest.CaptureFixture[str], un
     assert done.returncode == 0
     assert f"unstuck: the page is {Path('run.html').absolute()}" in done.stderr
     assert "Sequential received input: float32 [32, 1, 8, 8] from" in done.stderr
-    assert "--html page.html" in done.stderr
-    assert cli.main(["report", "--html", "page.html"]) == 0
+    assert "--html page.html" not in done.stderr
+    assert cli.main(["report", "latest"]) == 0
+    assert "--html page.html" in capsys.readouterr().out
+    (run,) = RUNS.iterdir()
+    assert cli.main(["report", run.name, "--html", "page.html"]) == 0
+    assert capsys.readouterr().err == "unstuck: the page is page.html\n"
     for page in (Path("run.html").read_text(), Path("page.html").read_text()):
         assert page.count('src="data:image/png;base64,') == 16 + 2 * 4 + 2
         assert "First-layer filters" in page
@@ -115,3 +121,5 @@ def test_a_page_that_cannot_be_written_is_refused_first(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "unstuck: cannot write nowhere/page.html: its directory does not exist.\n"
     assert cli.main(["run", "--html", "nowhere/page.html", "train.py"]) == 2
     assert "cannot write nowhere/page.html" in capsys.readouterr().err
+    assert cli.main(["report", "--html", "page.html", "--output", "page.html"]) == 2
+    assert capsys.readouterr().err == "unstuck: --output and --html both name page.html; name two files.\n"

@@ -7,6 +7,7 @@ the caches. What a step needs is therefore only copied; the arithmetic is done f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from unstuck.capture.tensors import HALVES
 MOST_STEPS = 64
 MOST_HELD = 2**19
 """Elements of the gradients; of the weights twice as many."""
-FIGURES = ("weight", "change", "gradient", "broken", "largest", "present", "moved")
-"""What is computed of every sample: three norms, how many elements of the gradient are not finite, the largest one, how
-many are not zero, and, where weights of half precision may stand still, how many the step has changed."""
+FIGURES = ("weight", "change", "gradient", "largest", "present", "moved", "broken")
+"""What is computed of every sample: three norms, the largest element of the gradient, how many elements of it are not
+zero, where weights of half precision may stand still how many the step has changed, and where some elements of a
+gradient are not finite how many."""
 _FEW = 256
 """Tensors that are reduced one by one, which is more exact; more of them in one go, which is faster."""
 
@@ -28,6 +30,14 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "max": lambda part: part.amax(1),
     "sum": lambda part: part.sum(1),
 }
+
+
+class Reduced(NamedTuple):
+    """The `FIGURES`: those that there are always, and two that are only computed where they may tell something."""
+
+    always: Tensor
+    moved: Tensor | None
+    broken: Tensor | None
 
 
 class Ring:
@@ -85,7 +95,7 @@ class Ring:
         """Is there no room for another step?"""
         return len(self._before) >= self.steps
 
-    def reduced(self) -> Tensor:
+    def reduced(self) -> Reduced:
         """The `FIGURES` of every tensor at each step. The steps are forgotten."""
         rows, self._before = self._before, []
         first, count = rows[0], len(rows)
@@ -94,20 +104,19 @@ class Ring:
         after = self._weights[first + 1 : first + count + 1] if in_a_row else self._weights[[row + 1 for row in rows]]
         change, gradients = after - before, self._gradients[:count]
         found = [self._each("norm", before), self._each("norm", change), self._each("norm", gradients)]
-        found.append(self._broken(gradients, found[-1]))
+        broken = self._broken(gradients, found[-1])
         found.append(self._each("max", gradients.abs_()))
         found.append(self._each("sum", gradients.sign_()))
-        if self._halves:
-            found.append(self._each("sum", change.sign_().abs_()))
+        moved = self._each("sum", change.sign_().abs_()) if self._halves else None
         if self._last:
             self._weights[0].copy_(self._weights[self._last])
             self._last = 0
-        return torch.stack(found)
+        return Reduced(torch.stack(found), moved, broken)
 
-    def _broken(self, gradients: Tensor, norms: Tensor) -> Tensor:
+    def _broken(self, gradients: Tensor, norms: Tensor) -> Tensor | None:
         """How many elements are not finite: counted only if there are any, unless that must be asked of a device."""
         if norms.is_cpu and bool(torch.isfinite(norms).all()):
-            return torch.zeros_like(norms)
+            return None
         return self._each("sum", torch.isfinite(gradients).logical_not_().to(gradients.dtype))
 
     def _each(self, how: str, held: Tensor) -> Tensor:

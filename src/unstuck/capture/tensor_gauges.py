@@ -18,7 +18,7 @@ from unstuck.capture.objects import parameters_of
 from unstuck.capture.ring import Ring
 from unstuck.capture.samples import BLOCKS, LOWEST, WIDTH, histograms, readable, rows_of, sample
 from unstuck.capture.tensor_layouts import LONG_AGO, Layout, Layouts, Step
-from unstuck.capture.tensor_tables import GAUGES, Row, Shape, split, table
+from unstuck.capture.tensor_tables import Row, Shape, split, table
 from unstuck.capture.tensors import is_plain, may_measure, norms, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import Gauges, Histograms, TensorGauges
@@ -221,14 +221,16 @@ class TensorMeter:
         columns = [layout.columns[place] for place in layout.places]
         shape = Shape(columns, width, layout.lengths, layout.sizes)
         with reading():
-            numbers = table(layout.ring.reduced(), shape, [step.row for step in steps])
-        made = watch.scalars.parts_later(numbers, partial(split, width, len(steps)), (len(GAUGES) + 1) * len(steps))
-        for step, start in zip(steps, range(0, len(made), len(GAUGES) + 1), strict=True):
-            told = dict(zip(GAUGES, made[start : start + len(GAUGES)], strict=True))
+            numbers, gauges = table(layout.ring.reduced(), shape, [step.row for step in steps])
+        told_each = len(gauges) + 1
+        cut = partial(split, width, len(steps), len(gauges))
+        made = watch.scalars.parts_later(numbers, cut, told_each * len(steps))
+        for step, start in zip(steps, range(0, len(made), told_each), strict=True):
+            told = dict(zip(gauges, made[start : start + len(gauges)], strict=True))
             yield TensorGauges(step=step.number, optimizer=layout.label, **told)
             if step.gauges is not None:
                 known = step.gauges.grad_norm is not None or not (step.row.places or step.row.odd)
-                norm = step.gauges.grad_norm if known else made[start + len(GAUGES)]
+                norm = step.gauges.grad_norm if known else made[start + len(gauges)]
                 yield msgspec.structs.replace(step.gauges, grad_norm=norm)
 
     def _tell_histograms(self, layout: Layout, of: str, places: list[int], samples: list[Tensor]) -> None:

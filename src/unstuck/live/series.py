@@ -24,6 +24,7 @@ SECONDS = ("seconds", "data_seconds", "forward_seconds", "backward_seconds", "st
 OF_STEP = ("loss", "grad_norm", *SECONDS, "memory")
 OF_TENSOR = ("grad_norm", "grad_max", "grad_zero", "grad_nonfinite", "weight_norm", "update_ratio", "unmoved")
 OF_ACTIVATION = ("zero", "dead", "saturated")
+RARE = "grad_nonfinite"
 RATIO = "grad_weight_ratio"
 NAMES = (*OF_STEP, "lr", "loss_scale", *OF_TENSOR[1:], RATIO, *OF_ACTIVATION, "rms")
 """Every gauge that `series` knows. `grad_norm` is measured both in all and by layer."""
@@ -87,7 +88,7 @@ def _columns(
 ) -> Iterator[Row]:
     for gauge in gauges:
         for layer, value in zip(names, getattr(event, gauge), strict=False):
-            if value is not None:
+            if value is not None and (value or gauge != RARE):
                 yield Row(event.step, gauge, layer, value, optimizer)
 
 
