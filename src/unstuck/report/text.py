@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -263,8 +264,11 @@ def _closing(result: Result, prose: int) -> list[Line]:
 def _data_hint(run: RunSummary, prose: int) -> list[Line]:
     if not run.has_pictures or run.status == "running":
         return []
-    command = f"unstuck report {shlex.quote(run.record)} --html page.html"
-    return hanging([("Data         ", "quiet")], f"as the model received them: {command}", prose, "quiet")
+    folder, name = os.path.split(run.record)
+    where = name if folder == os.path.join(".unstuck", "runs") else run.record
+    return hanging(
+        [("Data seen    ", "quiet")], f"unstuck report {shlex.quote(where)} --html page.html", prose, "quiet"
+    )
 
 
 def problem_sentence(message: str, place: Place | None) -> str:
