@@ -19,11 +19,12 @@ from unstuck.experiments.result import Matter, Proof, matters
 from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
 from unstuck.experiments.triage import Triage
 from unstuck.facts import Place
-from unstuck.findings import Finding, Severity, Subject, Witness, merge, rank
+from unstuck.findings import Confidence, Finding, Severity, Subject, Witness, merge, rank
 from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
 from unstuck.judge import Verdict
 from unstuck.report.result import Result
 from unstuck.rule import find_rule
+from unstuck.trend import Trend
 
 
 class Runs:
@@ -136,6 +137,17 @@ def test_what_was_confirmed_is_the_answer_and_what_was_tried_in_vain_comes_last(
 ) -> None:
     answer = answered(found, proofs).principal
     assert (answer.lead.code if answer else None) == principal
+
+
+@pytest.mark.parametrize(
+    ("word", "severity"), [("flat", Severity.ERROR), ("spiking", Severity.ERROR), ("falling", Severity.WARNING)]
+)
+def test_what_a_run_learns_in_spite_of_is_no_error(word: str, severity: Severity) -> None:
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._proofs.append(tried("G08", "G08", "confirmed"))
+    found = merge([finding("G08", Severity.WARNING)])
+    (diagnosis,) = triage._final(Verdict(diagnoses=tuple(found), trend=Trend(word, 100))).diagnoses
+    assert (diagnosis.severity, diagnosis.confidence) == (severity, Confidence.CERTAIN)
 
 
 def test_two_diagnoses_of_one_rule_are_two_matters() -> None:

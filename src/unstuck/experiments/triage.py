@@ -216,8 +216,9 @@ class Triage:
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
         promoted = [d for d in verdict.unconfirmed if self._tried(d) == "confirmed"]
+        suffers = verdict.trend is None or verdict.trend.word not in GOING_WELL
         found = [
-            _proven(finding) if self._tried(diagnosis) == "confirmed" else finding
+            _proven(finding, suffers) if self._tried(diagnosis) == "confirmed" else finding
             for diagnosis in (*verdict.diagnoses, *promoted, *merge(self._findings))
             for finding in diagnosis.findings
         ]
@@ -269,11 +270,12 @@ def _each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
     return [*(d for d in diagnoses if first[d.lead.code] is d), *(d for d in diagnoses if first[d.lead.code] is not d)]
 
 
-def _proven(finding: Finding) -> Finding:
-    """What an experiment has shown is no guess any more."""
+def _proven(finding: Finding, suffers: bool) -> Finding:
+    """What an experiment has shown is no guess any more; yet what a run learns in spite of is no error."""
     if finding.severity is Severity.ADVICE:
         return finding
-    return msgspec.structs.replace(finding, severity=Severity.ERROR, confidence=Confidence.CERTAIN)
+    severity = Severity.ERROR if suffers else finding.severity
+    return msgspec.structs.replace(finding, severity=severity, confidence=Confidence.CERTAIN)
 
 
 def _order(diagnosis: Diagnosis, verdict: str, explained: set[str]) -> int:
