@@ -6,8 +6,10 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from fakes import make_record
 
 from unstuck.dev.nursery import nursery
+from unstuck.events import ClassFact, Gauges, LossCall, Place, TensorFact
 from unstuck.judge import ABSENT, judge
 from unstuck.record import read
 from unstuck.rule import all_rules, find_rule
@@ -103,6 +105,34 @@ def test_labels_mixed_up_against_their_inputs_are_learned_no_better_than_by_gues
 @pytest.mark.parametrize(("epochs", "prepare"), [(5, "pass"), (2, MIXED_UP)], ids=["a run that learns", "too short"])
 def test_a_run_that_learns_and_one_too_short_to_tell_are_no_guessing(epochs: int, prepare: str, tmp_path: Path) -> None:
     assert found(["R08"], CLASSIFIER.format(epochs=epochs, prepare=prepare), tmp_path) == []
+
+
+@pytest.mark.parametrize(("losses_end", "said"), [(70, 1), (225, 0)], ids=["to the end", "early calls only"])
+def test_calls_that_were_recorded_early_only_say_nothing_of_the_end(losses_end: int, said: int) -> None:
+    """On a busy machine recorded steps are rare, and the loss of a run may fall after the last of them."""
+    labels = TensorFact(
+        shape=(32,), dtype="int64", low=0, high=1, classes=ClassFact(counts={0: 16, 1: 16}, distinct=2, total=32)
+    )
+    scores = TensorFact(shape=(32, 2), dtype="float32", low=-0.01, high=0.01, between=0.001, requires_grad=True)
+    calls = [
+        LossCall(
+            step=step,
+            loss="cross_entropy",
+            place=Place("train.py", 9),
+            input=scores,
+            target=labels,
+            output_requires_grad=True,
+            value=0.69 + 0.001 * (step % 3),
+            reduction="mean",
+        )
+        for step in range(71)
+    ]
+    flat = [Gauges(step=step, loss=0.69 + 0.001 * (step % 3)) for step in range(71)]
+    falling = [Gauges(step=step, loss=0.69 * 0.98 ** (step - 70)) for step in range(71, losses_end)]
+    record = make_record(*calls, *flat, *falling)
+    rule = find_rule("R08")
+    assert rule is not None
+    assert len(judge(record=record, rules=[rule]).diagnoses) == said
 
 
 def test_a_first_loss_far_above_a_guess_names_pixels_of_0_to_255(tmp_path: Path) -> None:

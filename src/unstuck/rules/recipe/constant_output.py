@@ -38,6 +38,8 @@ LONG_ENOUGH = 200
 GUESSING = (0.98, 1.1)
 """Where that loss lies, as a share of the entropy of the labels."""
 LABELS_PER_CLASS = 10
+LATE = 0.6
+"""Of the steps of the run, how far the calls looked at must reach."""
 CAUSE = (
     "What the model was given does not reach its output: inputs that carry nothing (constant, shuffled apart from "
     "their targets, not normalised), dead units, a loss best served by one answer, or a rate that drove it there."
@@ -54,7 +56,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS:
         return
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
-        if not (dynamics.suffers(record) or _stays(calls[len(calls) // 2 :])):
+        if not (dynamics.suffers(record) or _stays(calls[len(calls) // 2 :])) or not _reach_the_end(calls, record):
             continue
         read = [call for call in loss_calls.looked_at(calls) if _is_telling(call)]
         late = read[len(read) // 2 :]
@@ -66,6 +68,12 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(late, "every example of a batch is predicted to be the same class", _which_class(late))
         elif dynamics.trend(record).steps >= LONG_ENOUGH and _guesses(calls, read):
             yield _finding(_second_half(calls), "predictions are no better than a guess", _how_often(read))
+
+
+def _reach_the_end(calls: Sequence[LossCall], record: Record) -> bool:
+    """Where recorded steps are rare, the calls may all be early ones, and tell nothing of how the run went on."""
+    counted = calls[-1].step > calls[0].step and record.losses
+    return not counted or calls[-1].step >= LATE * record.losses[-1][0]
 
 
 def _stays(calls: Sequence[LossCall]) -> bool:
