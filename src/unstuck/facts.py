@@ -185,6 +185,9 @@ class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """The share of values that are NaN or infinite."""
     ids: ClassFact | None = None
     """Of rows of whole numbers, such as words: how often each occurs."""
+    column: tuple[int, float, float] | None = None
+    """Of a table in which one column is a hundred times as large as the usual one: its number from 0, its root mean
+    square, and that of the usual one."""
 
 
 class DropoutFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -142,6 +142,30 @@ def test_a_first_loss_far_above_a_guess_names_pixels_of_0_to_255(tmp_path: Path)
     assert message.endswith("to 255.")
 
 
+TABLE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(256, 5)
+y = x @ torch.tensor([1.0, -2.0, 0.5, 0.3, 1.0])
+x[:, 3] = x[:, 3] * 3e4 + 1e5
+model = nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+for step in range(200):
+    rows = torch.randint(0, 256, (32,))
+    loss = nn.functional.mse_loss(model(x[rows])[:, 0], y[rows])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_column_of_a_table_that_is_not_scaled_is_named(tmp_path: Path) -> None:
+    messages = found(["R01", "R09"], TABLE, tmp_path)
+    assert any("of which column 3 is about 1" in message and "the usual one 1" in message for message in messages)
+
+
+
 def test_inputs_that_are_large_and_do_no_harm_are_left_alone(tmp_path: Path) -> None:
     script = CLASSIFIER.replace("nn.Sequential(", "nn.Sequential(nn.BatchNorm1d(64), ")
     assert found(["R01", "R09"], script.format(epochs=2, prepare="images = images * 100"), tmp_path) == []

@@ -24,6 +24,8 @@ _MOST_ROWS = 4096
 _MOST_TENSORS = 8
 _PRINTED = 65536
 """So many elements from each end of a tensor go into its fingerprint."""
+_MOST_COLUMNS = 4096
+_LARGE = 100
 _MOST_OPEN = 16
 _FIRST_LOOKS = 3
 _LATER_LOOKS = (10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
@@ -109,7 +111,17 @@ def _fact(name: str, tensor: Tensor) -> InputFact:
         spread=_number(finite.std(correction=0)),
         broken=broken,
         ids=counted(tensor) if is_whole(tensor) and tensor.dim() == 2 else None,
+        column=_large_column(tensor.detach()) if is_plain(tensor) and tensor.dim() == 2 else None,
     )
+
+
+def _large_column(table: Tensor) -> tuple[int, float, float] | None:
+    if not 2 <= table.shape[1] <= _MOST_COLUMNS:
+        return None
+    sizes = table[:_MOST_ROWS].float().square().mean(0).sqrt()
+    usual, place = float(sizes.median()), int(sizes.argmax())
+    largest = float(sizes[place])
+    return (place, largest, usual) if math.isfinite(largest) and largest > _LARGE * usual > 0 else None
 
 
 def _number(scalar: Tensor) -> float | None:

@@ -185,7 +185,7 @@ class Triage:
                 self._skipped.append(f"The experiment {name} was not made: there was no time left for it.")
                 continue
             done = experiment_named(name)(self._context)
-            self._experiments.append(done)
+            self._experiments += [done] if _applies(done) else []
             found = findings_in(done)
             self._findings += self._tested(found, done, verdict) if name == "lr" else found
             if any(finding.severity is Severity.ERROR for finding in found) and name != "lr":
@@ -262,6 +262,11 @@ class Triage:
         for done in self._experiments:
             if done.verdict in GOOD:
                 yield f"{done.name}: {done.sentence}"
+
+
+def _applies(done: Experiment) -> bool:
+    """Of a model that predicts nothing that comes next, causality says nothing."""
+    return not (done.name == "causality" and done.verdict == "undecided" and done.probe is not None)
 
 
 def _each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:

@@ -171,6 +171,7 @@ def _scale(witness: Witness, batch: BatchSeen, consequence: str) -> Iterator[Fin
     yield rule.finding(
         witness,
         f"{batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
+        + init_loss.large_column(fact)
         + (f", and {consequence}." if consequence else "."),
         cause=SCALE.format(f"{'that much larger' if large else 'next to nothing'}"),
         fix=RESCALE,

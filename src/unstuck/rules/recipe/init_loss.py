@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchSeen, LossCall, ModelSeen, Setup
+from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules import dynamics, loss_calls
@@ -93,7 +93,15 @@ def _large_inputs(batches: Iterable[BatchSeen]) -> str:
     if batch is None or fact is None or fact.mean is None or math.hypot(fact.mean, fact.spread or 0.0) < LARGE_INPUTS:
         return ""
     layer = f"its first layer, {batch.layer} ({batch.layer_kind})," if batch.layer else batch.model
-    return f": {layer} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
+    return f": {layer} receives inputs from {fact.low:.4g} to {fact.high:.4g}{large_column(fact)}"
+
+
+def large_column(fact: InputFact) -> str:
+    """`, of which column 3 is about 1.1e+05 and the usual one 1`, if one of a table stands out."""
+    if fact.column is None:
+        return ""
+    place, largest, usual = fact.column
+    return f", of which column {place} is about {largest:.2g} and the usual one {usual:.2g}"
 
 
 def _high(calls: Iterable[LossCall]) -> Iterator[LossCall]:
