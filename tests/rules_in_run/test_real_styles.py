@@ -165,7 +165,6 @@ def test_the_column_of_a_table_that_is_not_scaled_is_named(tmp_path: Path) -> No
     assert any("of which column 3 is about 1" in message and "the usual one 1" in message for message in messages)
 
 
-
 def test_inputs_that_are_large_and_do_no_harm_are_left_alone(tmp_path: Path) -> None:
     script = CLASSIFIER.replace("nn.Sequential(", "nn.Sequential(nn.BatchNorm1d(64), ")
     assert found(["R01", "R09"], script.format(epochs=2, prepare="images = images * 100"), tmp_path) == []
