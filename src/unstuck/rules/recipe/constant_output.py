@@ -56,7 +56,8 @@ def in_run(record: Record) -> Iterator[Finding]:
     if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS:
         return
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
-        if not (dynamics.suffers(record) or _stays(calls[len(calls) // 2 :])) or not _reach_the_end(calls, record):
+        stays = _stays(calls[len(calls) // 2 :]) and _reach_the_end(calls, record)
+        if not (dynamics.suffers(record) or stays):
             continue
         read = [call for call in loss_calls.looked_at(calls) if _is_telling(call)]
         late = read[len(read) // 2 :]
