@@ -370,6 +370,25 @@ def test_the_share_of_positions_predicted_right(recorded: Recorded, layout: str)
     assert {(event.kind, event.values) for event in told} == {("right", (1.0, 1.0, 0.2, 1.0))}
 
 
+def test_positions_that_cannot_be_told_apart_from_examples_are_not_counted(recorded: Recorded) -> None:
+    """(L, N, C), turned to (N, C, L) for the loss."""
+    aims = torch.randint(0, 3, (4, 5), generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(2, 3)
+
+    def train() -> None:
+        for _ in range(2):
+            F.cross_entropy(model(torch.ones(5, 4, 2)).permute(1, 2, 0), aims).backward()
+
+    assert {event.kind for event in recorded(train).of(Predicted)} == {"spread"}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_passed_over(recorded: Recorded) -> None:
+    model = nn.Linear(4, 1)
+    given = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)])
+    recorded(lambda: model(given).to_padded_tensor(0.0).sum().backward())
+
+
 def test_classes_are_known_from_training_when_an_evaluation_computes_no_loss(recorded: Recorded) -> None:
     model = convolutions()
 

@@ -67,7 +67,7 @@ def fingerprint_of(tensors: list[tuple[str, Tensor]]) -> tuple[float, ...]:
 def named_tensors(value: Any, name: str = "", depth: int = 2) -> list[tuple[str, Tensor]]:
     """The tensors of a batch by their place in it: `0`, `1`, `image`, `inputs.mask`."""
     if isinstance(value, Tensor):
-        return [(name or "batch", value)]
+        return [] if value.is_nested else [(name or "batch", value)]
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()

@@ -225,12 +225,12 @@ def unwatched() -> Iterator[None]:
 def _imported(places: Places) -> dict[int, list[tuple[ModuleType, str]]]:
     """By its identity, the names that modules of the user's have for a function of torch's."""
     found: dict[int, list[tuple[ModuleType, str]]] = {}
-    for module in list(sys.modules.values()):
+    for module in sys.modules.copy().values():
         # By exact types: a look at a lazy module would import it, and a proxy would be asked for what it stands for.
         file = getattr(module, "__file__", None) if type(module) is ModuleType else None
         if module is not sys.modules.get("__main__") and not (isinstance(file, str) and places.is_users_file(file)):
             continue
-        for name, value in list(vars(module).items()):
+        for name, value in vars(module).copy().items():  # a thread may add to it
             if type(value) is FunctionType and str(value.__module__).partition(".")[0] == "torch":
                 found.setdefault(id(value), []).append((module, name))
     return found

@@ -72,8 +72,10 @@ def _class_axis(output: Tensor, compared: Compared) -> int | None:
     rest = output.shape[1:]
     if len(compared.source) == 2 and compared.source[1] == rest[1]:
         axis = 2  # flattened for the loss
-    elif len(compared.source) == 3:
-        axis = 1 if compared.source[1:] == tuple(rest) else 2  # as torch has them, or turned for the loss
+    elif compared.source[1:] == tuple(rest):
+        axis = 1  # as torch has them
+    elif compared.source[1:] == (rest[1], rest[0]):
+        axis = 2  # turned for the loss
     else:
         return None
     positions = rest[2 - axis]
