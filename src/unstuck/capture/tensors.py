@@ -38,13 +38,14 @@ _FEW_LABELS = 1024
 
 
 def is_plain(value: object) -> bool:
-    """A dense floating-point tensor with data: not sparse, complex, quantized, meta, nor a subclass."""
+    """A dense floating-point tensor with data: not sparse, complex, quantized, nested, meta, nor a subclass."""
     return (
         type(value) in _PLAIN
         and isinstance(value, Tensor)
         and value.dtype in _FLOATS
         and value.layout is torch.strided
         and not value.is_meta
+        and not value.is_nested
     )
 
 
