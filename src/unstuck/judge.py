@@ -76,7 +76,6 @@ ABSENT: dict[type[Event], str] = {
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 
-
 NO_END = "what came after the last event on record: the process ended without saying so"
 
 
@@ -119,8 +118,7 @@ def judge(
     With a record, the scripts are the text of that run: what only the text shows, though a run could
     have shown it, is `unconfirmed`.
     """
-    asked = all_rules() if rules is None else rules
-    able = [rule for rule in asked if rule.witnesses != (Witness.SURFACE,)]
+    able = [rule for rule in (all_rules() if rules is None else rules) if rule.witnesses != (Witness.SURFACE,)]
     hearing = Hearing(tuple(rule for rule in able if not rule.good_news))
     praise = Hearing(tuple(rule for rule in able if rule.good_news))
     for script in scripts:

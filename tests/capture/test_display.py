@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
-from unstuck.capture.vocabulary import words_for
 from unstuck.events import BatchShown, FiltersShown, Predicted
 from unstuck.record import Record
 from unstuck.report.seen import tables_of
@@ -186,49 +185,6 @@ def test_of_many_models_the_first_ones_are_shown(recorded: Recorded) -> None:
     assert len(list(recorded(train).of(BatchShown))) == 3
 
 
-class Held:
-    pass
-
-
-def words_known(monkeypatch: pytest.MonkeyPatch, **names: object) -> None:
-    for name, value in names.items():
-        monkeypatch.setattr(sys.modules["__main__"], name, value, raising=False)
-
-
-LETTERS = "abcdefghijkl"
-
-
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        ({"itos": dict(enumerate(LETTERS))}, "bad"),
-        ({"stoi": {letter: index for index, letter in enumerate(LETTERS)}}, "bad"),
-        ({"stoi": {letter: index for index, letter in enumerate(LETTERS)}, "itos": dict(enumerate(LETTERS))}, "bad"),
-        ({"vocab": [f"w{letter}" for letter in LETTERS]}, "wb wa wd"),
-        ({"colours": [f"w{letter}" for letter in LETTERS]}, ""),
-        ({"words": [*LETTERS[:-1], "a"]}, ""),
-        ({"itos": dict(enumerate(LETTERS)), "vocab": [f"w{letter}" for letter in LETTERS]}, ""),
-        ({"frequencies": {letter: 3 * index for index, letter in enumerate(LETTERS)}}, ""),
-        ({"id2label": dict(enumerate(LETTERS))}, ""),
-        ({"itos": dict(enumerate(LETTERS * 9))}, ""),
-        ({"itos": dict(enumerate("abc"))}, ""),
-    ],
-)
-def test_ids_are_read_with_a_table(monkeypatch: pytest.MonkeyPatch, names: dict[str, object], text: str) -> None:
-    words_known(monkeypatch, **names)
-    model = nn.Sequential(nn.Embedding(12, 4))
-    assert words_for([[1, 0, 3]], model) == ([text] if text else [])
-    assert words_for([[1, 0, 99]], model) == []
-    assert words_for([[1, 0, 3]], nn.Linear(3, 1)) == []
-
-
-def test_a_table_may_be_held_by_the_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Held()
-    data.__dict__["itos"] = dict(enumerate(LETTERS))
-    words_known(monkeypatch, dataset=data)
-    assert words_for([[1, 0, 3]], nn.Sequential(nn.Embedding(12, 4))) == ["bad"]
-
-
 def test_no_code_of_the_program_is_run(monkeypatch: pytest.MonkeyPatch, recorded: Recorded) -> None:
     class Asked:
         @property
@@ -241,7 +197,8 @@ def test_no_code_of_the_program_is_run(monkeypatch: pytest.MonkeyPatch, recorded
     def decode(ids: list[int]) -> str:
         raise AssertionError
 
-    words_known(monkeypatch, decode=decode, asked=Asked(), itos=dict(enumerate(LETTERS)))
+    for name, value in {"decode": decode, "asked": Asked(), "itos": dict(enumerate("abcdefghijkl"))}.items():
+        monkeypatch.setattr(sys.modules["__main__"], name, value, raising=False)
     model = nn.Sequential(nn.Embedding(12, 4), nn.Flatten(), nn.Linear(12, 2))
     (shown,) = recorded(training(model, [(torch.tensor([[1, 0, 3], [2, 2, 2]]), LABELS[:2])])).of(BatchShown)
     assert [one.text for one in shown.tensors[0].drawn] == ["bad", "ccc"]
