@@ -135,6 +135,7 @@ def test_an_interrupt_ends_everything_without_a_traceback() -> None:
     assert not list(Path(".unstuck").rglob("stage"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_what_is_known_when_it_is_interrupted_is_told() -> None:
     Path("train.py").write_text(WIPED.replace("range(args.steps)", "iter(int, 1)"))
@@ -154,6 +155,7 @@ def test_what_is_known_when_it_is_interrupted_is_told() -> None:
     assert not list(Path(".unstuck").rglob("stage"))
 
 
+@pytest.mark.slow
 def test_an_option_of_ours_that_the_script_was_given_is_pointed_at(unstuck: Unstuck) -> None:
     Path("train.py").write_text(WIPED)
     for verb in ("diagnose", "overfit"):
