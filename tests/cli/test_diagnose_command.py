@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Unstuck
+
+Unstuck = Callable[..., subprocess.CompletedProcess[str]]
 
 WIPED = """\
 import argparse
