@@ -118,6 +118,19 @@ def test_what_is_predicted_for_the_first_batch_of_an_evaluation_is_kept(recorded
     assert sum(table.target.counts.values()) == 10 * table.target.batches
 
 
+def test_an_evaluation_before_training_does_not_take_the_place_of_the_first_batch(recorded: Recorded) -> None:
+    model = convolutions()
+
+    def train() -> None:
+        model.eval()
+        with torch.no_grad():
+            model(PICTURES)
+        training(model, [(PICTURES[:10], LABELS[:10])])()
+
+    (shown,) = recorded(train).of(BatchShown)
+    assert shown.tensors[0].shape == (10, 1, 8, 8)
+
+
 def test_a_batch_that_never_comes_again_tells_nothing(recorded: Recorded) -> None:
     model = convolutions()
     batches = [(torch.rand(10, 1, 8, 8), torch.randint(0, 2, (10,))) for _ in range(20)]

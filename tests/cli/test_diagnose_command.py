@@ -121,40 +121,35 @@ def test_a_script_that_crashes_in_its_training_is_told_where_and_why(unstuck: Un
     assert "ValueError: bad day" in done.stdout.replace("\n", " ")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_an_interrupt_ends_everything_without_a_traceback() -> None:
-    Path("train.py").write_text(WIPED.replace("range(args.steps)", "iter(int, 1)"))
-    command = [sys.executable, "-m", "unstuck", "diagnose", "--quiet", "train.py"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
-    )
-    deadline = time.monotonic() + 60
-    while not list(Path(".unstuck").glob("runs/*/*/stage")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all that it started
-    told, complained = process.communicate(timeout=30)
-    assert (process.returncode, told, complained) == (130, "", "unstuck: interrupted\n")
-    assert not list(Path(".unstuck").rglob("stage"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_what_is_known_when_it_is_interrupted_is_told() -> None:
+def interrupted_when_there_is(stage: str) -> tuple[int, str, str]:
+    """Ctrl-C in `unstuck diagnose` once such a stage has been built: its exit code, and what it printed."""
     Path("train.py").write_text(WIPED.replace("range(args.steps)", "iter(int, 1)"))
     command = [sys.executable, "-m", "unstuck", "diagnose", "--quiet", "train.py"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
     )
     deadline = time.monotonic() + 120
-    while not list(Path(".unstuck").glob("runs/*/*with-O04*/stage")) and time.monotonic() < deadline:
+    while not list(Path(".unstuck").glob(f"runs/*/{stage}/stage")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all that it started
     told, complained = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert not list(Path(".unstuck").rglob("stage"))
+    return process.returncode, told, complained
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_an_interrupt_ends_everything_without_a_traceback() -> None:
+    assert interrupted_when_there_is("*") == (130, "", "unstuck: interrupted\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_what_is_known_when_it_is_interrupted_is_told() -> None:
+    code, told, complained = interrupted_when_there_is("*with-O04*")
+    assert code == 130
     assert "O04" in told
     assert "you interrupted it" in told.replace("\n", " ")
     assert complained == "unstuck: interrupted; the report is about what was known by then\n"
-    assert not list(Path(".unstuck").rglob("stage"))
 
 
 @pytest.mark.slow

@@ -258,7 +258,8 @@ class Batches:
             self._returned(call, fingerprint, output)
 
     def _has_returned(self, call: Call, fingerprint: tuple[float, ...], output: Any) -> None:
-        self._display.returned(call.label)
+        if call.learning:
+            self._display.returned(call.label)
         call.returned(output)
         for given in self._inside:
             call.compare(*given)
@@ -277,8 +278,10 @@ class Batches:
             return
         if self._call is not None:
             self._inside.append((loss, source, target))
-        elif self._open:
-            any(call.compare(loss, source, target) for call in reversed(self._open))
+            return
+        for call in reversed(self._open):
+            if call.compare(loss, source, target):
+                return
 
     def settle(self) -> None:
         """An evaluation ended: losses from now on are not about its batch."""

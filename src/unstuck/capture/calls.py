@@ -10,7 +10,7 @@ from torch import Tensor
 from unstuck.capture import graph
 from unstuck.capture.kept import Token
 from unstuck.capture.predicting import MOST_EXAMPLES, Compared, prediction
-from unstuck.capture.tensors import is_plain, is_whole, reading
+from unstuck.capture.tensors import is_plain, reading
 
 MOST_ELEMENTS = 2**18
 """Of an output; if one example has more, nothing is kept."""
@@ -54,12 +54,11 @@ class Call:
         """A loss was given these: is it about this call? Only the first one is kept."""
         if self._shape is None or not self._made(source):
             return False
-        if self.compared is None and is_plain(target) | is_whole(target) and not target.requires_grad:
+        if self.compared is None and not target.requires_grad:
             whole = source.numel() == self._shape.numel() and source.untyped_storage().data_ptr() == self._place
             with reading():
-                kept = target.detach().reshape(-1)[:MOST_TARGETS] if target.numel() else target.detach()
-                shape = tuple(target.shape)
-                self.compared = Compared(loss, kept.cpu().clone(), shape, tuple(source.shape) if whole else ())
+                kept = target.detach().reshape(-1)[:MOST_TARGETS].cpu().clone()
+                self.compared = Compared(loss, kept, tuple(target.shape), tuple(source.shape) if whole else ())
         return True
 
     def settle(self) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unstuck.capture.batches import has_weights, looked_at
 from unstuck.capture.kept import Token
+from unstuck.capture.predicting import CLASS_LOSSES
 from unstuck.capture.tensors import is_plain, may_measure, reading, tensors_in
 from unstuck.capture.watch import Watch
 from unstuck.events import Evaluated, Place, TensorFact
@@ -24,7 +25,6 @@ _DENSE = 30
 _PAUSE = 20
 _MOST_WAITING = 256
 _LARGEST_SCORES = 2**22
-_CLASS_LOSSES = ("cross_entropy", "nll_loss")
 _BINARY_LOSSES = {"binary_cross_entropy": 0.5, "binary_cross_entropy_with_logits": 0.0}
 """By the score from which on the answer is yes."""
 _KEY = "unstuck.output"
@@ -253,7 +253,7 @@ def _right(name: str, source: Tensor, target: Tensor) -> tuple[Tensor, int, int]
     """How many answers are right, of how many, and among how many classes; None where there are no classes."""
     if source.numel() > _LARGEST_SCORES:
         return None
-    if name in _CLASS_LOSSES and source.dim() > 0 and target.dtype is torch.int64 and target.dim() == source.dim() - 1:
+    if name in CLASS_LOSSES and source.dim() > 0 and target.dtype is torch.int64 and target.dim() == source.dim() - 1:
         axis = 0 if source.dim() == 1 else 1
         hits = (source.argmax(axis) == target).sum()
         return hits, target.numel(), source.shape[axis]

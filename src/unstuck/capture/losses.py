@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unstuck.capture import graph
 from unstuck.capture.nonfinite import Inspector
+from unstuck.capture.predicting import CLASS_LOSSES
 from unstuck.capture.tensors import fact, is_plain, may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import LossCall, Place, TensorFact
@@ -27,7 +28,6 @@ NAMES = (
     "kl_div",
     "gaussian_nll_loss",
 )
-_CLASS_LOSSES = ("cross_entropy", "nll_loss")
 _BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
 _FULL_READS = 5
@@ -81,7 +81,7 @@ class Losses:
         closely = count <= _FULL_READS or count % often == 0
         axis = _axis(name, source)
         node = graph.origin(source)
-        ignored = int(given.get("ignore_index", -100)) if name in _CLASS_LOSSES else None
+        ignored = int(given.get("ignore_index", -100)) if name in CLASS_LOSSES else None
         predicted = fact(
             source,
             made_by="" if node is None else str(node.name()),
@@ -116,7 +116,7 @@ def _axis(name: str, source: Tensor) -> int | None:
     """Where the classes are, if the loss or the shape says so."""
     if source.dim() == 0:
         return None
-    if name in _CLASS_LOSSES:
+    if name in CLASS_LOSSES:
         return class_axis(source)
     return -1 if source.dim() == 2 and source.shape[1] > 1 else None
 

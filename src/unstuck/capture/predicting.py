@@ -110,7 +110,12 @@ def own(value: Any) -> dict[str, Any]:
 
 def short(values: Sequence[float]) -> tuple[float | None, ...]:
     """Four digits of each; None where one is not finite."""
-    return tuple(float(f"{value:.4g}") if math.isfinite(value) else None for value in values[:MOST_EXAMPLES])
+    return tuple(four_digits(value) for value in values[:MOST_EXAMPLES])
+
+
+def four_digits(value: float) -> float | None:
+    """None if it is not finite."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _classes(step: int, output: Tensor) -> Snapshot:

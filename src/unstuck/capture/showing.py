@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unstuck.capture.predicting import four_digits
 from unstuck.capture.tensors import HALVES, is_plain
 from unstuck.capture.vocabulary import Ids, decoded
 from unstuck.exhibits import Drawn, Filters, TensorShown
@@ -180,11 +181,7 @@ def _picture(pixels: Tensor) -> Drawn:
 def _numbers(row: Tensor, thinned: bool) -> tuple[float | None, ...]:
     if thinned and len(row) > 2 * MOST_NUMBERS:
         row = row[:: len(row) // (2 * MOST_NUMBERS)]
-    return tuple(_four_digits(value) for value in row.tolist()[: 2 * MOST_NUMBERS])
-
-
-def _four_digits(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+    return tuple(four_digits(value) for value in row.tolist()[: 2 * MOST_NUMBERS])
 
 
 def _ids(rows: Tensor, decode: Decode) -> list[Drawn]:

@@ -19,6 +19,7 @@ RARE = "grad_nonfinite"
 OF_GRADIENT = [0, 1, 2, 5, 6]
 """Places of those that a step without a gradient does not have."""
 OF_ODD = [0, 1, 2, 6]
+"""Places of those that `Row.odd` knows."""
 
 
 class Shape(NamedTuple):
