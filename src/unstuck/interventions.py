@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -10,8 +12,29 @@ from unstuck.findings import Edit
 
 TIME_OVER = "its time was over"
 """Why a trial was stopped that had not taken its steps."""
-STAGE = "stage"
-"""Where in the folder of a trial its copy of the working directory lies."""
+LAYER = "layer"
+"""Where in the folder of a run everything lies that its trials write. It is gone when they are."""
+TEMPORARY_PREFIX = "unstuck-trials-"
+"""How the name of a folder for their temporary files begins, where it lies elsewhere."""
+TEMPORARY_LINK = "temporary"
+"""What leads there from the layer."""
+
+
+class Isolation(StrEnum):
+    """What keeps a trial from writing what is the user's."""
+
+    OVERLAY = "overlay"
+    """The kernel: whatever the trial writes, and whatever it starts, lands in a layer of its own."""
+    LANDLOCK = "landlock"
+    """A copy of the working directory; the kernel forbids to write anywhere else."""
+    COPIES = "copies"
+    """A copy of the working directory, and the functions through which Python writes. C code is not held back."""
+
+
+def stage_of(folder: str | os.PathLike[str]) -> str:
+    """Where the copy of the working directory lies for the trial with this folder, if it runs on one."""
+    run, name = os.path.split(folder)
+    return os.path.join(run, LAYER, name, "stage")
 
 
 class Change(msgspec.Struct, frozen=True, tag_field="change"):
@@ -176,7 +199,7 @@ Intervention = (
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a program under interventions, in a process and a copy of the working directory of its own."""
+    """One run of a program under interventions, in a process of its own that can write nothing of the user's."""
 
     target: str
     arguments: tuple[str, ...] = ()
@@ -184,7 +207,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     """The working directory of the program."""
     folder: str
-    """Where its record, its output and its copy of the working directory go."""
+    """Where its record and its output go."""
     changes: tuple[Intervention, ...] = ()
     every: int | None = None
     """Record each so-manieth window; None: as a watched run does."""

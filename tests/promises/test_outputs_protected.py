@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.capture.outputs import Outputs
-from unstuck.capture.stage import Stage
+from unstuck.capture.isolation.outputs import Outputs
+from unstuck.capture.isolation.stage import Stage
 from unstuck.experiments.runner import Program, Runner, Variant
 from unstuck.interventions import StopAfter
 
@@ -253,7 +253,7 @@ def test_everything_that_is_read_is_there(world: Path, code: str) -> None:
 
 def test_a_folder_with_too_many_files_is_walked_as_ever(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is linked, which neither a walk nor a resolved path may show."""
-    monkeypatch.setattr("unstuck.capture.stage.ENTRIES", MANY)
+    monkeypatch.setattr("unstuck.capture.isolation.stage.ENTRIES", MANY)
     folder = world / "project" / "many"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "x").write_bytes(b"x")

@@ -62,6 +62,8 @@ class WatchedRun:
         self._writer = writer
         self._session = session
         self._story = Story(writer, session)
+        self.error: BaseException | None = None
+        """What ended the program, if something did."""
 
     def start(self, losses: Sequence[NamedLoss] = (), when_ended: Callable[[], object] = lambda: None) -> int:
         """Run it to its end and return its exit code."""
@@ -75,6 +77,7 @@ class WatchedRun:
             except KeyboardInterrupt as again:  # pressed once more while the first one was on its way
                 when_ended()
                 error = again
+            self.error = error
             exit_code = _exit_code(error)
             _wait_for_threads()
         finally:

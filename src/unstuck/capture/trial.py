@@ -1,11 +1,13 @@
-"""One trial: the program runs on a stage of its own, under interventions, watched, until it has shown enough."""
+"""One trial: a program runs under interventions, watched, until it has shown enough."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unstuck.capture.divergence import Divergence
+from unstuck.capture.isolation import landlock
+from unstuck.capture.isolation.outputs import Outputs
+from unstuck.capture.isolation.overlay import let_folders_be_renamed
+from unstuck.capture.isolation.stage import Stage
 from unstuck.capture.launcher import WatchedRun, find_program
-from unstuck.capture.outputs import Outputs
 from unstuck.capture.program import LaunchError
 from unstuck.capture.session import Session
-from unstuck.capture.stage import Stage
 from unstuck.events import Event, Gauges, NonFinite
 from unstuck.findings import Edit
-from unstuck.interventions import STAGE, TIME_OVER, EditSource, StopAfter, SweepRate, Trial
+from unstuck.interventions import TIME_OVER, EditSource, Isolation, StopAfter, SweepRate, Trial, stage_of
 from unstuck.record import Writer
 
 if TYPE_CHECKING:
@@ -33,22 +37,33 @@ ENOUGH = "it had taken the steps that were asked for"
 TOO_HIGH = "the loss diverged"
 
 
-def perform(trial: Trial) -> int:
-    """Run the program of a trial in this process, which is of no other use afterwards; the exit code of the program."""
-    stage = Stage(os.path.join(trial.folder, STAGE), trial.home)
+def perform(trial: Trial, folder: str, isolation: Isolation) -> int:
+    """Run the program of a trial in this process, which is of no other use afterwards; the exit code of the program.
+
+    `folder` is the path of the trial's folder under which this process can write it.
+    """
+    edits = [edit for wish in trial.changes if isinstance(wish, EditSource) for edit in wish.edits]
+    if isolation is Isolation.OVERLAY:
+        _edit(edits, lambda path: os.path.join(trial.home, path))
+        let_folders_be_renamed()
+        return _run(trial, trial.target, folder, None)
+    stage = Stage(stage_of(trial.folder), trial.home, copy_all=isolation is Isolation.COPIES)
     target = trial.target
     if not trial.as_module:
         stage.build(os.path.dirname(os.path.abspath(os.path.join(trial.home, target))))
         target = stage.copy_of(target) if os.path.isabs(target) else target
     else:
         stage.build()
-    _edit(stage, [edit for wish in trial.changes if isinstance(wish, EditSource) for edit in wish.edits])
+    _edit(edits, lambda path: stage.make_writable(stage.copy_of(os.path.join(stage.home, path)), keep=True))
     os.chdir(stage.here)
     sys.path[:] = [_on_stage(stage, entry) for entry in sys.path]
-    return _run(trial, target, stage)
+    if isolation is Isolation.LANDLOCK:
+        landlock.forbid_writes([stage.room, folder, tempfile.gettempdir()])
+        landlock.forbid_changes_of_metadata()
+    return _run(trial, target, folder, stage)
 
 
-def _run(trial: Trial, target: str, stage: Stage) -> int:
+def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
     from unstuck.capture.interventions import intervene
 
     try:
@@ -56,20 +71,20 @@ def _run(trial: Trial, target: str, stage: Stage) -> int:
     except LaunchError as error:
         print(f"unstuck: {error}", file=sys.stderr)
         return 2
-    writer = Writer(trial.folder)
-    outputs = Outputs(stage, trial.folder)
+    writer = Writer(folder)
+    outputs = Outputs(stage, folder) if stage else None
     lab = intervene(trial.changes)
-    lab.stage = stage.root
+    lab.stage = stage.root if stage else ""
     losses = _Losses(lab)
     ending = _Ending(trial)
-    session = Session(writer, (), trial.every, ending, stage=stage.root)
+    session = Session(writer, (), trial.every, ending, stage=lab.stage)
     run = WatchedRun(program, trial.target, trial.arguments, writer, session)
 
     before = set(sys.modules)
 
     def note() -> None:
-        found = {"elsewhere": outputs.elsewhere[:20], "modules": _libraries(before), "losses": losses.values()}
-        _write_notes(Path(trial.folder), {**lab.notes, **found})
+        found = {"modules": _libraries(before), "losses": losses.values(), "refused": _refused(run.error)}
+        _write_notes(Path(folder), {**lab.notes, **found})
 
     def stop(reason: str) -> None:
         # Nothing of the program is of use any more, neither its `finally` blocks nor the threads it left.
@@ -84,23 +99,39 @@ def _run(trial: Trial, target: str, stage: Stage) -> int:
     if trial.show_data:
         from unstuck.capture.exhibit import Exhibit
 
-        Exhibit(lab, Path(trial.folder))
-    outputs.redirect()
+        Exhibit(lab, Path(folder))
+    if outputs is not None:
+        outputs.redirect()
     code = run.start()
     note()
     return code
 
 
-def _edit(stage: Stage, edits: Iterable[Edit]) -> None:
-    """Apply edits to the copies of their files."""
+def _edit(edits: Iterable[Edit], place: Callable[[str], str]) -> None:
+    """Apply edits to files of the trial's own; `place` says where the one of a path is."""
     from unstuck.source.document import open_document
 
     by_file: dict[str, list[Edit]] = {}
     for edit in edits:
-        by_file.setdefault(stage.copy_of(os.path.join(stage.home, edit.path)), []).append(edit)
+        by_file.setdefault(edit.path, []).append(edit)
     for path, changes in by_file.items():
-        path = stage.make_writable(path, keep=True)
-        Path(path).write_bytes(open_document(Path(path)).edited(changes).raw)
+        own = Path(place(path))
+        own.write_bytes(open_document(own).edited(changes).raw)
+
+
+def _refused(error: BaseException | None) -> str:
+    """The path that the program could have written by itself, and could not in a trial, if that has ended it."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EOVERFLOW):
+        return ""
+    path = error.filename2 or error.filename
+    if not isinstance(path, str | bytes) or (error.errno == errno.EACCES and not _may_write(os.fsdecode(path))):
+        return ""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _may_write(path: str) -> bool:
+    """Is it the user's to write, by its permissions?"""
+    return os.access(path if os.path.lexists(path) else os.path.dirname(os.path.abspath(path)), os.W_OK)
 
 
 def _on_stage(stage: Stage, entry: str) -> str:

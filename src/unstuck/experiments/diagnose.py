@@ -12,7 +12,7 @@ from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.runner import Outcome, Program, Runner, Variant
 from unstuck.experiments.triage import Triage
 from unstuck.findings import Severity
-from unstuck.interventions import STAGE
+from unstuck.interventions import Isolation, stage_of
 from unstuck.judge import Verdict
 
 NOT_BEFORE_FORKING = frozenset(
@@ -20,6 +20,14 @@ NOT_BEFORE_FORKING = frozenset(
 )
 """Libraries that start threads or take a device as soon as they are imported."""
 LAST_LINES = 12
+PROTECTED = {
+    Isolation.OVERLAY: "Your files were not touched: every run wrote to a layer of its own, which is deleted.",
+    Isolation.LANDLOCK: "Your files were not touched: every run wrote to a copy of the working directory, which is "
+    "deleted, and the kernel refused all other writes.",
+    Isolation.COPIES: "Every run wrote to a copy of the working directory, which is deleted. This system cannot stop C "
+    "libraries and other programs from writing elsewhere.",
+}
+"""What can be promised of each."""
 
 
 class NoRun(Exception):
@@ -31,7 +39,7 @@ class NoRun(Exception):
         if outcome.status == "exited" and outcome.exit_code:
             words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
         what = words.get(outcome.status, "ended without a training step")
-        lines = outcome.output.replace(str(outcome.folder / STAGE), "").strip().splitlines()
+        lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
         super().__init__("\n".join([f"{program.target} {what}.", *lines[-LAST_LINES:]]))
 
 
@@ -76,12 +84,7 @@ class _OfScript(Triage):
             raise NoRun(self._program, outcome)
 
     def protected(self, outcome: Outcome) -> str:
-        words = "Every run was made in a copy of the working directory, which is gone: nothing of yours was written"
-        elsewhere = outcome.notes.get("elsewhere") or []
-        if elsewhere:
-            more = " and elsewhere" if len(elsewhere) > 1 else ""
-            words += f"; what the script writes to {elsewhere[0]}{more} was kept there too"
-        return words + "."
+        return " ".join(filter(None, (_refusal(outcome), PROTECTED[self._runner.isolation or Isolation.COPIES])))
 
     def next_command(self, verdict: Verdict) -> str:
         words = ["-m", self._program.target] if self._program.as_module else [self._program.target]
@@ -93,6 +96,14 @@ class _OfScript(Triage):
             return f"unstuck diagnose {script}"
         flag = "--fix" if fix.safety == "safe" else "--unsafe-fixes"
         return f"unstuck lint {flag} {shlex.quote(fix.edits[0].path)} && unstuck diagnose {script}"
+
+
+def _refusal(outcome: Outcome) -> str:
+    """What a trial was not allowed to do, if that ended it."""
+    path = outcome.notes.get("refused")
+    return (
+        f"The script ended because it could not write {path} here, which it can when it runs by itself." if path else ""
+    )
 
 
 def _harmless(modules: Sequence[str]) -> list[str]:

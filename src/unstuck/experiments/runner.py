@@ -17,7 +17,8 @@ import msgspec
 
 from unstuck.events import Gauges
 from unstuck.experiments.curve import Curve, curve_of
-from unstuck.interventions import STAGE, Intervention, Trial
+from unstuck.experiments.layers import hold, remove_layer, sweep
+from unstuck.interventions import LAYER, Intervention, Isolation, Trial
 from unstuck.record import Record, RecordError, read
 
 ENVIRONMENT = {
@@ -119,7 +120,7 @@ Progress = Callable[[Variant, Path], None]
 
 
 class Runner:
-    """Tries one program. As a `with` block: at its end nothing of it runs any more and the stages are gone."""
+    """Tries one program. As a `with` block: at its end nothing of it runs, and what its trials wrote is gone."""
 
     def __init__(self, program: Program, folder: Path, jobs: int | None = None) -> None:
         self.program = program
@@ -132,17 +133,40 @@ class Runner:
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
+        self.isolation: Isolation | None = None
+        """What keeps trials from writing what is the user's. Known when the first of them has begun."""
+        self.isolation_reason = ""
+        """Why nothing stronger does."""
 
     def __enter__(self) -> Runner:
         environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **ENVIRONMENT}
         if "PYTHONPATH" in environment:
             parts = environment["PYTHONPATH"].split(os.pathsep)
             environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts if part)
-        command = [sys.executable, "-m", "unstuck.experiments.zygote"]
+        sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
+        lock = hold(self.folder)
+        (self.folder / LAYER).mkdir()
+        assignment = {
+            "home": self._home,
+            "folder": str(self.folder),
+            "target": self.program.target,
+            "arguments": self.program.arguments,
+        }
+        command = [sys.executable, "-m", "unstuck.experiments.zygote", msgspec.json.encode(assignment).decode()]
         pipe = subprocess.PIPE
-        # Not in the working directory, whose modules must not be taken for those that torch imports.
-        self._process = subprocess.Popen(command, env=environment, cwd=self.folder, stdin=pipe, stdout=pipe)
+        # Not in the working directory, whose modules must not be taken for those that torch imports. In a session of
+        # its own, so that whoever kills our process group leaves somebody who cleans up.
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=self.folder,
+            stdin=pipe,
+            stdout=pipe,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+        os.close(lock)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,10 +180,7 @@ class Runner:
             process.kill()
             process.wait()
         _pipe(process.stdout).close()
-        from unstuck.capture.stage import remove_stage  # for systems that can fork
-
-        for stage in self.folder.glob(f"*/{STAGE}"):
-            remove_stage(stage)
+        remove_layer(self.folder)
 
     def run(
         self, variants: Sequence[Variant], seconds: float, progress: Progress = lambda variant, folder: None
@@ -229,6 +250,8 @@ class Runner:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             answer = msgspec.json.decode(line)
+            if "isolation" in answer:
+                self.isolation, self.isolation_reason = Isolation(answer["isolation"]), answer["reason"]
             number = answer.get("id")
             if number not in running:
                 continue
@@ -240,9 +263,6 @@ class Runner:
 
 def _outcome(trial: _Running) -> Outcome:
     seconds = time.monotonic() - trial.began
-    from unstuck.capture.stage import remove_stage
-
-    remove_stage(trial.folder / STAGE)
     try:
         notes = msgspec.json.decode((trial.folder / "notes.json").read_bytes())
     except (OSError, msgspec.DecodeError):

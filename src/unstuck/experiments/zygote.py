@@ -1,7 +1,8 @@
 """A process that has imported torch and forks itself for every trial, so that a trial starts in an instant.
 
-Reads one line of JSON per trial on stdin and answers on stdout: `{"id": 1, "pid": 42}` when it has begun,
-`{"id": 1, "exit": 0}` when it has ended.
+It is told with its first argument what it will try, and moves to where nothing of the user's can be written before it
+imports anything. Then it reads one line of JSON per trial on stdin and answers on stdout: once which way of isolation
+holds, `{"id": 1, "pid": 42}` when a trial has begun, `{"id": 1, "exit": 0}` when it has ended.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from unstuck.interventions import STAGE, Trial
+from unstuck.capture.isolation import Ground, isolate
+from unstuck.capture.isolation.errors import FAILED
+from unstuck.capture.isolation.processes import adopt_orphans, end_children
+from unstuck.interventions import Isolation, Trial
 
 OUTPUT = "output.txt"
 _answers = 1
@@ -31,25 +35,41 @@ class Request(msgspec.Struct):
     modules: tuple[str, ...] = ()
 
 
+class Assignment(msgspec.Struct):
+    """Whose trials these are."""
+
+    home: str
+    """The working directory of the program."""
+    folder: str
+    """That of the run, which holds those of the trials."""
+    target: str
+    arguments: tuple[str, ...] = ()
+
+
 def main() -> None:
     """Serve until stdin is closed, then leave nothing running."""
     global _answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
     _answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what modules print when they are imported
+    assignment = msgspec.json.decode(sys.argv[1], type=Assignment)
+    script = os.path.join(assignment.home, assignment.target)
+    ground = isolate(assignment.home, assignment.folder, script, assignment.arguments)
+    _say({"isolation": ground.kind, "reason": ground.reason})
+    if ground.kind is not Isolation.OVERLAY:
+        adopt_orphans()
     _import_what_trials_need()
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    running: dict[int, int] = {}
-    folders: list[str] = []
+    running: dict[int, tuple[int, str]] = {}
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
-            _report_ended(running)
+            _report_ended(ground, running)
         if 0 in ready:
             data = os.read(0, 1 << 16)
             if not data:
@@ -59,9 +79,8 @@ def main() -> None:
                 request = msgspec.json.decode(line, type=Request)
                 _import_all(request.modules)
                 if request.trial is not None:
-                    folders.append(request.trial.folder)
-                    _begin(request.id, request.trial, running)
-    _leave_nothing(running, folders)
+                    _begin(ground, request.id, request.trial, running)
+    _leave_nothing(ground, running)
 
 
 def _import_what_trials_need() -> None:
@@ -86,35 +105,43 @@ def _import_all(names: Sequence[str]) -> None:
             importlib.import_module(name)
 
 
-def _begin(number: int, trial: Trial, running: dict[int, int]) -> None:
+def _begin(ground: Ground, number: int, trial: Trial, running: dict[int, tuple[int, str]]) -> None:
     pid = os.fork()
     if pid == 0:
-        _become(trial)
-    running[pid] = number
+        _become(ground, trial)
+    running[pid] = number, trial.folder
     _say({"id": number, "pid": pid})
 
 
-def _report_ended(running: dict[int, int]) -> None:
+def _report_ended(ground: Ground, running: dict[int, tuple[int, str]]) -> None:
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        number = running.pop(pid, None)
-        _kill(pid)  # what it started and left behind
-        if number is not None:
+        ended = running.pop(pid, None)
+        if ended is not None:
+            number, folder = ended
+            _leave_nothing_of(ground, pid, folder, running)
             _say({"id": number, "exit": os.waitstatus_to_exitcode(status)})
 
 
-def _leave_nothing(running: Iterable[int], folders: Iterable[str]) -> None:
-    """End what still runs, and remove the stages: the parent may have been killed."""
-    from unstuck.capture.stage import remove_stage
-
-    for pid in running:
+def _leave_nothing(ground: Ground, running: dict[int, tuple[int, str]]) -> None:
+    """End what still runs, and remove what it wrote: the parent may have been killed."""
+    for pid, (_, folder) in list(running.items()):
         _kill(pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
-    for folder in folders:
-        remove_stage(os.path.join(folder, STAGE))
+        del running[pid]
+        _leave_nothing_of(ground, pid, folder, running)
+
+
+def _leave_nothing_of(ground: Ground, pid: int, folder: str, running: Collection[int]) -> None:
+    """End what a trial left behind, if it was killed before it could do so itself, and remove what it wrote."""
+    _kill(pid)
+    if ground.kind is not Isolation.OVERLAY:
+        end_children(but=running)
+    with contextlib.suppress(OSError):  # the parent tries again
+        ground.clear(folder)
 
 
 def _kill(group: int) -> None:
@@ -122,22 +149,33 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _become(trial: Trial) -> None:
+def _become(ground: Ground, trial: Trial) -> None:
     """Be the trial, in a process group of its own, then end."""
-    code = 70
+    code = FAILED
     try:
         os.setsid()
         os.close(_answers)  # the parent is to notice when the process that forks is gone
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        output = os.open(os.path.join(trial.folder, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = os.open(os.path.join(ground.real(trial.folder), OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         empty = os.open(os.devnull, os.O_RDONLY)
         for wanted, stream in ((empty, 0), (output, 1), (output, 2)):
             os.dup2(wanted, stream)
+        code = ground.run(trial.folder, lambda folder: _perform(trial, folder, ground.kind))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _perform(trial: Trial, folder: str, isolation: Isolation) -> int:
+    code = FAILED
+    try:
         from unstuck.capture.trial import perform
 
-        code = perform(trial)
+        code = perform(trial, folder, isolation)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -146,7 +184,7 @@ def _become(trial: Trial) -> None:
         for written in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 written.flush()
-        os._exit(code)
+    return code
 
 
 def _say(answer: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from unstuck.capture.stage import Stage
+from unstuck.capture.isolation.stage import Stage
 
 LOOKING = ("listdir", "access", "getxattr", "listxattr", "statvfs")
 """Functions of `os` that follow links."""

@@ -18,13 +18,11 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from unstuck.capture.inputs import Inputs, Ours, put
-from unstuck.capture.stage import Stage
+from unstuck.capture.isolation.inputs import Inputs, Ours, put
+from unstuck.capture.isolation.stage import Stage
 
 FREE = ("/dev/", "/proc/", "/sys/")
 """Nothing is kept there."""
-SCRATCH = ("pymp-", "tmp", "torch_")
-"""How temporary files begin that may be shared with other processes, which would not find them on the stage."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 ONE, TWO = ("path",), ("src", "dst")
 ENTRIES = {"mkdir": ONE, "rmdir": ONE, "remove": ONE, "unlink": ONE, "mkfifo": ONE, "rename": TWO, "replace": TWO}
@@ -41,7 +39,7 @@ class Outputs:
     def __init__(self, stage: Stage, folder: str) -> None:
         self._stage = stage
         own = os.path.realpath(folder) + os.sep  # where the record lies, and what the experiment wants to know
-        self._free = (own, *FREE, *_scratch(stage.home), *_caches())
+        self._free = (own, *FREE, os.path.realpath(tempfile.gettempdir()) + os.sep)  # which is the trial's own
         self._ours = Ours()
         self._inputs = Inputs(stage, self._ours)
         self.elsewhere: list[str] = []
@@ -237,18 +235,3 @@ def _real_entry(path: str) -> str:
     """Links on the way are followed, but not the last one."""
     folder, name = os.path.split(path.rstrip(os.sep))
     return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(folder), name)
-
-
-def _scratch(home: str) -> tuple[str, ...]:
-    """Where temporary files lie. If the project is one of them, only those that nobody has named."""
-    temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
-    if not home.startswith(temporary):
-        return (temporary,)
-    return tuple(temporary + name for name in SCRATCH if not home.startswith(temporary + name))
-
-
-def _caches() -> tuple[str, ...]:
-    """Where downloads are kept: to fetch them again for every trial would help nobody."""
-    named = [os.environ.get(name, "") for name in ("TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "HF_DATASETS_CACHE")]
-    folders = [*named, os.path.expanduser("~/.cache")]
-    return tuple(os.path.realpath(folder) + os.sep for folder in folders if folder)

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -19,6 +20,8 @@ LARGEST_COPY = 2**20
 """Bytes of a file that is copied and not linked."""
 COPIES = 64 * 2**20
 """Bytes that are copied in all."""
+COPIES_WITHOUT_KERNEL = 2 * 2**30
+"""The same where the kernel does not keep anybody from writing through a link."""
 COPIED_FILES = 1_000
 """Files that are copied in all, code apart."""
 ENTRIES = 2_000
@@ -27,6 +30,7 @@ MOST_LINKS = 40
 """Links on the way to a file, after which the system gives up too."""
 CODE = (".py", ".pyi", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
 LINKED = frozenset({".git", ".hg", "node_modules", "site-packages", ".mypy_cache", ".ruff_cache", ".tox"})
+FICLONE = 0x40049409
 MAKING = ".unstuck-copy"
 """The name of a copy that is not complete."""
 LEFT_OUT = frozenset({".unstuck", "__pycache__"})
@@ -35,14 +39,22 @@ LEFT_OUT = frozenset({".unstuck", "__pycache__"})
 class Stage:
     """The copy, below `root`: what was `/home/me/project` is `root/home/me/project` there."""
 
-    def __init__(self, root: str, home: str) -> None:
+    def __init__(self, root: str, home: str, *, copy_all: bool = False) -> None:
+        """`copy_all`: copy large files too, as far as that goes, where nothing else protects what a link leads to."""
         self.root = os.path.realpath(root)
+        self._largest_copy, self._copies = (COPIES_WITHOUT_KERNEL,) * 2 if copy_all else (LARGEST_COPY, COPIES)
         self.home = os.path.realpath(home)
         self.homes: list[str] = []
         """The directories that are copied."""
+        self._can_clone = True
         self._bytes = 0
         self._files = 0
         self._entries = 0
+
+    @property
+    def room(self) -> str:
+        """The folder that holds the copy and nothing else."""
+        return os.path.dirname(self.root)
 
     @property
     def here(self) -> str:
@@ -56,10 +68,6 @@ class Stage:
                 self.homes.append(home)
                 self._ancestors(home)
                 self._copy(home)
-
-    def remove(self) -> None:
-        """Take the copy away. Links are removed, never what they lead to."""
-        remove_stage(self.root)
 
     def copy_of(self, path: str) -> str:
         """Where a path lies on the stage; a path that is there already stays."""
@@ -250,17 +258,29 @@ class Stage:
             if entry.is_dir(follow_symlinks=False):
                 linked = entry.name in LINKED or _is_environment(entry.path)
                 return self._link(entry.path, copy) if linked else True
-            if entry.is_file(follow_symlinks=False) and self._is_small(entry):
-                _copy_file(entry.path, copy)
-                return False
+            if entry.is_file(follow_symlinks=False):
+                if self._is_small(entry):
+                    _copy_file(entry.path, copy)
+                    return False
+                if self._clone(entry.path, copy):
+                    return False
         except OSError:
             pass
         return self._link(entry.path, copy)
 
+    def _clone(self, path: str, copy: str) -> bool:
+        """Copy without copying the bytes, as some file systems can; False if this one cannot."""
+        if self._can_clone:
+            try:
+                _clone_file(path, copy)
+            except OSError:
+                self._can_clone = False
+        return self._can_clone
+
     def _is_small(self, entry: os.DirEntry[str]) -> bool:
         size = entry.stat().st_size
-        full = self._bytes + size > COPIES or self._files >= COPIED_FILES
-        if size > LARGEST_COPY or (full and not entry.name.endswith(CODE)):
+        full = self._bytes + size > self._copies or self._files >= COPIED_FILES
+        if size > self._largest_copy or (full and not entry.name.endswith(CODE)):
             return False
         self._bytes += size
         self._files += 1
@@ -285,8 +305,18 @@ def _copy_file(path: str, copy: str) -> None:
         raise
 
 
-def remove_stage(root: str | os.PathLike[str]) -> None:
-    """Take a stage away. Links are removed, never what they lead to."""
-    shutil.rmtree(root, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.unlink(f"{os.fspath(root)}.lock")
+def _clone_file(path: str, copy: str) -> None:
+    """A file of its own that shares the bytes of another until one of them is written."""
+    if sys.platform == "darwin":
+        import ctypes
+
+        if ctypes.CDLL(None, use_errno=True).clonefile(os.fsencode(path), os.fsencode(copy), 0):
+            raise OSError(ctypes.get_errno(), "no clone")
+        return
+    with open(path, "rb") as source, open(copy, "xb") as target:
+        try:
+            fcntl.ioctl(target, FICLONE, source.fileno())
+        except OSError:
+            os.unlink(copy)
+            raise
+    shutil.copystat(path, copy)
