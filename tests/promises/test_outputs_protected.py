@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -105,6 +106,8 @@ def _perform(world: Path, code: str, more: tuple[str, ...], home: str, said: Pat
         output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 2)
         os.environ["HOME"] = str(world / "home")
+        (world.parent / "temporary").mkdir(exist_ok=True)
+        os.environ["TMPDIR"], tempfile.tempdir = str(world.parent / "temporary"), None  # a trial has one of its own
         folder = str(world / "project" / ".unstuck" / "trial")
         stage = Stage(os.path.join(folder, "stage"), home)
         stage.build(*more)
@@ -349,7 +352,7 @@ def run(world: Path, monkeypatch: pytest.MonkeyPatch, program: Program, seconds:
     with Runner(program, project / ".unstuck" / "trials", jobs=2) as runner:
         outcomes = runner.run([Variant("whole"), Variant("short", (StopAfter(2),))], seconds)
     assert picture_of(world) == before, [outcome.output for outcome in outcomes]
-    assert not list(project.glob(".unstuck/trials/*/stage"))
+    assert not list(project.glob(".unstuck/trials/layer"))
     return [outcome.status if outcome.status != "crashed" else outcome.output[-20:] for outcome in outcomes]
 
 
@@ -390,10 +393,10 @@ def test_an_interrupted_command_leaves_no_stage(world: Path, number: int) -> Non
     process.send_signal(number)
     assert process.wait(30) != 0
     deadline = time.monotonic() + 20
-    while list(project.glob(".unstuck/**/stage")) and time.monotonic() < deadline:
+    while list(project.glob(".unstuck/runs/*/layer")) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert picture_of(world) == before
-    assert not list(project.glob(".unstuck/**/stage"))
+    assert not list(project.glob(".unstuck/runs/*/layer"))
 
 
 def await_stage(project: Path) -> None:
@@ -401,7 +404,7 @@ def await_stage(project: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):  # what comes and goes meanwhile
-            if list(project.glob(".unstuck/**/stage/**/project/out/model.pt")):
+            if list(project.glob(".unstuck/runs/*/layer/*/*/upper/**/project/out/model.pt")):
                 return
         time.sleep(0.1)
     raise AssertionError("no trial has begun")

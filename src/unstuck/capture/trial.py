@@ -35,6 +35,8 @@ NOTES = "notes.json"
 MOST_LOSSES = 20_000
 ENOUGH = "it had taken the steps that were asked for"
 TOO_HIGH = "the loss diverged"
+REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EOVERFLOW)
+LONGEST_REFUSAL = 300
 
 
 def perform(trial: Trial, folder: str, isolation: Isolation) -> int:
@@ -120,13 +122,18 @@ def _edit(edits: Iterable[Edit], place: Callable[[str], str]) -> None:
 
 
 def _refused(error: BaseException | None) -> str:
-    """The path that the program could have written by itself, and could not in a trial, if that has ended it."""
-    if not isinstance(error, OSError) or error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EOVERFLOW):
-        return ""
-    path = error.filename2 or error.filename
-    if not isinstance(path, str | bytes) or (error.errno == errno.EACCES and not _may_write(os.fsdecode(path))):
-        return ""
-    return os.fsencode(path).decode(errors="replace")
+    """What the program could have written by itself, and could not in a trial, if that has ended it: a path, or what a
+    library said of it."""
+    if isinstance(error, OSError):
+        path = error.filename2 or error.filename
+        if not isinstance(path, str | bytes) or error.errno not in REFUSALS:
+            return ""
+        named = os.fsdecode(path)
+        is_ours = error.errno not in (errno.EACCES, errno.EPERM) or _may_write(named)
+        return os.fsencode(named).decode(errors="replace") if is_ours else ""
+    if error is not None and any(os.strerror(number) in str(error) for number in REFUSALS):
+        return str(error).splitlines()[0][:LONGEST_REFUSAL]
+    return ""
 
 
 def _may_write(path: str) -> bool:

@@ -40,7 +40,8 @@ class NoRun(Exception):
             words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
         what = words.get(outcome.status, "ended without a training step")
         lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
-        super().__init__("\n".join([f"{program.target} {what}.", *lines[-LAST_LINES:]]))
+        words_of_refusal = filter(None, [_refusal(outcome)])
+        super().__init__("\n".join([f"{program.target} {what}.", *words_of_refusal, *lines[-LAST_LINES:]]))
 
 
 def has_trained(outcome: Outcome) -> bool:
@@ -99,11 +100,9 @@ class _OfScript(Triage):
 
 
 def _refusal(outcome: Outcome) -> str:
-    """What a trial was not allowed to do, if that ended it."""
-    path = outcome.notes.get("refused")
-    return (
-        f"The script ended because it could not write {path} here, which it can when it runs by itself." if path else ""
-    )
+    """What a trial was not allowed to write, if that ended it."""
+    refused = outcome.notes.get("refused")
+    return f"The script was stopped by a write that trials are refused here: {refused}." if refused else ""
 
 
 def _harmless(modules: Sequence[str]) -> list[str]:

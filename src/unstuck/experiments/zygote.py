@@ -133,6 +133,8 @@ def _leave_nothing(ground: Ground, running: dict[int, tuple[int, str]]) -> None:
             os.waitpid(pid, 0)
         del running[pid]
         _leave_nothing_of(ground, pid, folder, running)
+    with contextlib.suppress(OSError):
+        ground.end()
 
 
 def _leave_nothing_of(ground: Ground, pid: int, folder: str, running: Collection[int]) -> None:

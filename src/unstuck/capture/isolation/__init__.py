@@ -6,6 +6,7 @@ trying it; each trial then runs in a `Ground` of that kind. A trial whose isolat
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -42,6 +43,10 @@ class Ground(Protocol):
 
     def clear(self, folder: str) -> None:
         """Remove what the trial of this folder wrote."""
+        ...
+
+    def end(self) -> None:
+        """Remove what all of them wrote, as far as this process can."""
         ...
 
 
@@ -81,6 +86,9 @@ class _Overlay:
     def clear(self, folder: str) -> None:
         remove_own_tree(f"{overlay.RUN}/{LAYER}/{os.path.basename(folder)}", below=overlay.RUN)
 
+    def end(self) -> None:
+        remove_own_tree(f"{overlay.RUN}/{LAYER}", below=overlay.RUN)
+
 
 class _Stage:
     """Trials run on copies of the working directory; with Landlock they cannot write anywhere else."""
@@ -100,6 +108,11 @@ class _Stage:
 
     def clear(self, folder: str) -> None:
         remove_own_tree(os.path.join(self._run_folder, LAYER, os.path.basename(folder)), below=self._run_folder)
+
+    def end(self) -> None:
+        for name in os.listdir(self._temporary):  # the folder itself is for somebody who may write around it
+            with contextlib.suppress(OSError):
+                remove_own_tree(os.path.join(self._temporary, name), below=self._temporary)
 
 
 def _trouble(home: str, run_folder: str, needed: Sequence[str], in_memory: bool) -> str:
