@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 from file_operations import NEEDED, ODD, SPOIL
-from worlds import COMMAND, LANDLOCK, OVERLAY, USER, a_world, can_have, picture_of, run_python, survivors, try_script
+from worlds import (
+    COMMAND,
+    COPIES,
+    LANDLOCK,
+    OVERLAY,
+    USER,
+    a_world,
+    can_have,
+    picture_of,
+    run_python,
+    survivors,
+    try_script,
+)
 
 ALL = {**NEEDED, **ODD}
 AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -98,3 +110,44 @@ def test_nor_does_a_whole_diagnosis(isolation: str) -> None:
         assert process.returncode in (0, 1), output
         assert "Your files were not touched" in output
         assert not survivors()
+
+
+TRAINING = """
+import os, sys, torch
+for command in sys.argv[1:]:
+    os.system(command)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(30):
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_where_the_kernel_cannot_help_the_report_says_what_changed() -> None:
+    with a_world({"one": ""}, None) as world:
+        (world / "project" / "train.py").write_text(TRAINING)
+        for command, sentence in (
+            ([], "None of the 9 files in the working directory changed."),
+            ([f"touch {world}/project/made"], "These files in the working directory changed meanwhile: made."),
+        ):
+            arguments = ("diagnose", "--budget", "30s", "train.py", *command)
+            process = run_python(world, COMMAND, *arguments, isolation=COPIES, user=None)
+            output, _ = process.communicate(timeout=200)
+            said = " ".join(output.split())
+            assert "This system cannot stop C libraries" in said, output
+            assert "were not touched" not in said
+            assert sentence in said
+
+
+def test_a_refused_write_is_told_with_its_path() -> None:
+    if not can_have(LANDLOCK):
+        pytest.skip("this kernel has no Landlock")
+    with a_world({"one": ""}, None) as world:
+        script = f"import h5py; h5py.File('{world}/outside/0/large.bin', 'w')"  # C, past the functions of Python
+        (world / "project" / "train.py").write_text(script)
+        said = try_script(world, LANDLOCK, None)
+        assert said["status"] == "crashed"
+        assert "outside/0/large.bin" in said["notes"]["refused"]

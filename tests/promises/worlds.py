@@ -95,7 +95,7 @@ def a_world(operations: Mapping[str, str], user: int | None) -> Iterator[Path]:
         for name in ("home/.config/tool.ini", "home/keep/this", "tmp/mine.pt", "cache/x.txt"):
             (world / name).parent.mkdir(parents=True, exist_ok=True)
             (world / name).write_text(name)
-        (world / "project" / ".unstuck").mkdir()
+        (world / "project" / ".unstuck").mkdir(parents=True)
         if user is not None:
             for folder, _, files in os.walk(world):
                 for name in [".", *files]:
@@ -174,7 +174,13 @@ def _as_user(user: int | None) -> dict[str, Any]:
 
 
 def run_python(
-    world: Path, code: str, *arguments: str, isolation: str, user: int | None, **variables: str
+    world: Path,
+    code: str,
+    *arguments: str,
+    isolation: str,
+    user: int | None,
+    stdin: int = subprocess.DEVNULL,
+    **variables: str,
 ) -> subprocess.Popen[str]:
     """Start a python in the project, as a user and on a kernel that offers no more than this isolation."""
     python = [sys.executable] if user is None else readable_python()
@@ -183,10 +189,11 @@ def run_python(
         [*python, "-c", ENTER + code, *arguments],
         cwd=world / "project",
         env={**environment_of(world, refused_for(isolation)), **variables},
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
         **who,
     )
 

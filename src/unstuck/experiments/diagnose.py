@@ -23,7 +23,7 @@ LAST_LINES = 12
 PROTECTED = {
     Isolation.OVERLAY: "Your files were not touched: every run wrote to a layer of its own, which is deleted.",
     Isolation.LANDLOCK: "Your files were not touched: every run wrote to a copy of the working directory, which is "
-    "deleted, and the kernel refused all other writes.",
+    "deleted, and the kernel refused every write elsewhere, except to shared memory (/dev/shm).",
     Isolation.COPIES: "Every run wrote to a copy of the working directory, which is deleted. This system cannot stop C "
     "libraries and other programs from writing elsewhere.",
 }
@@ -85,7 +85,19 @@ class _OfScript(Triage):
             raise NoRun(self._program, outcome)
 
     def protected(self, outcome: Outcome) -> str:
-        return " ".join(filter(None, (_refusal(outcome), PROTECTED[self._runner.isolation or Isolation.COPIES])))
+        held = self._runner.isolation or Isolation.COPIES
+        return " ".join(filter(None, (_refusal(outcome), PROTECTED[held], self._compared())))
+
+    def _compared(self) -> str:
+        """What a comparison of the working directory shows, where the kernel promises nothing."""
+        files = self._runner.files
+        if files is None:
+            return ""
+        changed = files.changed()
+        if not changed:
+            return f"None of the {files.count:,} files in the working directory changed."
+        more = f" and {len(changed) - 3:,} more" if len(changed) > 3 else ""
+        return f"These files in the working directory changed meanwhile: {', '.join(changed[:3])}{more}."
 
     def next_command(self, verdict: Verdict) -> str:
         words = ["-m", self._program.target] if self._program.as_module else [self._program.target]

@@ -16,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from unstuck.events import Gauges
+from unstuck.experiments.comparison import Files
 from unstuck.experiments.curve import Curve, curve_of
 from unstuck.experiments.layers import hold, remove_layer, sweep
 from unstuck.interventions import LAYER, Intervention, Isolation, Trial
@@ -137,6 +138,8 @@ class Runner:
         """What keeps trials from writing what is the user's. Known when the first of them has begun."""
         self.isolation_reason = ""
         """Why nothing stronger does."""
+        self.files: Files | None = None
+        """Those of the working directory before the first trial, where nothing but a comparison can tell."""
 
     def __enter__(self) -> Runner:
         environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **ENVIRONMENT}
@@ -252,6 +255,8 @@ class Runner:
             answer = msgspec.json.decode(line)
             if "isolation" in answer:
                 self.isolation, self.isolation_reason = Isolation(answer["isolation"]), answer["reason"]
+                if self.isolation is Isolation.COPIES:
+                    self.files = Files(self._home)
             number = answer.get("id")
             if number not in running:
                 continue
