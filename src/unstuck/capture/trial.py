@@ -124,12 +124,10 @@ def _edit(edits: Iterable[Edit], place: Callable[[str], str]) -> None:
 def _refused(error: BaseException | None) -> str:
     """What the program could have written by itself, and could not in a trial, if that has ended it: a path, or what a
     library said of it."""
-    if isinstance(error, OSError):
-        path = error.filename2 or error.filename
-        if not isinstance(path, str | bytes) or error.errno not in REFUSALS:
-            return ""
+    path = (error.filename2 or error.filename) if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and isinstance(path, str | bytes):
         named = os.fsdecode(path)
-        is_ours = error.errno not in (errno.EACCES, errno.EPERM) or _may_write(named)
+        is_ours = error.errno in REFUSALS and (error.errno not in (errno.EACCES, errno.EPERM) or _may_write(named))
         return os.fsencode(named).decode(errors="replace") if is_ours else ""
     if error is not None and any(os.strerror(number) in str(error) for number in REFUSALS):
         return str(error).splitlines()[0][:LONGEST_REFUSAL]
