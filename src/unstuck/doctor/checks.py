@@ -22,6 +22,7 @@ from unstuck.capture.forwards import Forwards
 from unstuck.doctor.overhead import ratios
 from unstuck.doctor.workloads import MODELS, Model, differences, outcome, perceptron
 from unstuck.events import Gauges
+from unstuck.interventions import Isolation
 from unstuck.record import RecordError, read
 from unstuck.record.runs import new_run_folder
 
@@ -48,6 +49,7 @@ def checks() -> Iterator[Check]:
         yield _asked("nothing stays in torch", _nothing_stays)
         yield _asked("a fault of ours stays ours", _faults_stay_ours)
         yield _asked("the record can be written", _record)
+        yield _asked("trials cannot touch your files", _isolation)
         yield _asked("overhead on a small MLP", _overhead)
     finally:
         torch.set_num_threads(threads)
@@ -136,6 +138,21 @@ def _record() -> tuple[bool, str]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return complete, moved or f"in {_typed(folder.parent)}"
+
+
+def _isolation() -> tuple[bool, str]:
+    """The strongest way that works, in the folder where it would be used."""
+    from unstuck.experiments.runner import Program, Runner
+
+    folder, _ = new_run_folder("doctor")
+    try:
+        with Runner(Program("doctor.py"), folder) as runner:
+            held = runner.await_isolation()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if held in (None, Isolation.COPIES):
+        return False, f"the kernel does not protect them here: {runner.isolation_reason or 'no trial could be started'}"
+    return True, held + (f", since {runner.isolation_reason}" if runner.isolation_reason else "")
 
 
 def _typed(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -156,7 +157,7 @@ class Runner:
             "target": self.program.target,
             "arguments": self.program.arguments,
         }
-        command = [sys.executable, "-m", "unstuck.experiments.zygote", msgspec.json.encode(assignment).decode()]
+        command = [sys.executable, "-m", "unstuck.experiments.zygote", json.dumps(assignment)]
         pipe = subprocess.PIPE
         # Not in the working directory, whose modules must not be taken for those that torch imports. In a session of
         # its own, so that whoever kills our process group leaves somebody who cleans up.
@@ -225,6 +226,13 @@ class Runner:
         now = time.monotonic()
         return _Running(variant, folder, now, now + seconds + STARTUP)
 
+    def await_isolation(self) -> Isolation | None:
+        """What keeps trials apart here, whether one was asked for or not; None if nothing can be run."""
+        assert self._process is not None
+        while self.isolation is None and self._process.poll() is None:
+            self._listen({})
+        return self.isolation
+
     def _give_up(self) -> None:
         """End the process that forks: it does not answer."""
         assert self._process is not None
@@ -237,7 +245,8 @@ class Runner:
     def _ask(self, request: dict[str, Any]) -> None:
         assert self._process is not None
         with contextlib.suppress(BrokenPipeError):  # the process is gone, which `run` notices
-            _pipe(self._process.stdin).write(msgspec.json.encode(request) + b"\n")
+            # Not msgspec, which refuses a path that is not UTF-8.
+            _pipe(self._process.stdin).write(json.dumps(msgspec.to_builtins(request)).encode() + b"\n")
             _pipe(self._process.stdin).flush()
 
     def _listen(self, running: dict[int, _Running]) -> None:

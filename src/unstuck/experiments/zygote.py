@@ -8,6 +8,7 @@ holds, `{"id": 1, "pid": 42}` when a trial has begun, `{"id": 1, "exit": 0}` whe
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -52,7 +53,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
     _answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what modules print when they are imported
-    assignment = msgspec.json.decode(sys.argv[1], type=Assignment)
+    assignment = msgspec.convert(json.loads(sys.argv[1]), type=Assignment)
     script = os.path.join(assignment.home, assignment.target)
     ground = isolate(assignment.home, assignment.folder, script, assignment.arguments)
     _say({"isolation": ground.kind, "reason": ground.reason})
@@ -76,7 +77,7 @@ def main() -> None:
                 break
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                request = msgspec.json.decode(line, type=Request)
+                request = msgspec.convert(json.loads(line), type=Request)
                 _import_all(request.modules)
                 if request.trial is not None:
                     _begin(ground, request.id, request.trial, running)
