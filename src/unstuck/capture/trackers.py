@@ -10,13 +10,12 @@ path in every python that a trial starts, whatever else is installed there.
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 Change = Callable[[ModuleType], object]
@@ -101,15 +100,16 @@ def _then(loader: Any, name: str, change: Change) -> None:
 
 def _force(owner: Any, name: str, **values: Callable[[Any], Any]) -> None:
     """Have a function called with other values for some of its arguments, made of those that it was given."""
+    import inspect  # every python that a trial starts loads this file, and few of them a tracker
+
     original = getattr(owner, name)
-    parameters = inspect.signature(original).parameters
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def forced(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind_partial(*args, **kwargs)
         for argument, value in values.items():
-            if argument in parameters:
+            if argument in signature.parameters:
                 bound.arguments[argument] = value(bound.arguments.get(argument))
         return original(*bound.args, **bound.kwargs)
 
@@ -174,6 +174,8 @@ def _comet(module: Any) -> None:
 
 
 def _offline_experiment(offline: type) -> type:
+    import inspect
+
     parameters = inspect.signature(offline.__init__).parameters  # type: ignore[misc]
 
     class Experiment(offline):  # type: ignore[misc]
@@ -252,7 +254,7 @@ HUB_READS = re.compile(
 
 def _hub(module: Any) -> None:
     for name, method in list(vars(module.HfApi).items()):
-        if inspect.isfunction(method) and not HUB_READS.match(name):
+        if isinstance(method, FunctionType) and not HUB_READS.match(name):
             setattr(module.HfApi, name, _not_sent(module, name))
             if hasattr(module, name):
                 setattr(module, name, getattr(module.api, name))
