@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
+from unstuck.cli.jobs import Job
+from unstuck.cli.launchers import rank_among
 from unstuck.cli.runs import Afterwards, new_run_folder, report_on, runs_by_age
 from unstuck.cli.survivor import leave_behind
 
@@ -30,7 +32,8 @@ EPILOG = (
     common.EXIT_CODES
     + common.STOPPED_CODE
     + """
-When the script itself ends with another code than 0, that code is passed on.
+When the script itself ends with another code than 0, that code is passed on. Under a launcher (torchrun, mpirun,
+srun, ...) findings count only if --fail-on is given, and then once all ranks have ended.
 """
 )
 WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
@@ -74,21 +77,23 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(split.ours)
     if split.target is None:
         parser.error("name a script, such as: unstuck run train.py")
+    job = Job(rank_among(os.environ), options)
     common.check_files(options)
     if importlib.util.find_spec("torch") is None:
         needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     # The script may change directory, or put something else in place of stderr.
-    home, stream = os.getcwd(), sys.stderr
+    home, stream = os.getcwd(), job.stream(sys.stderr)
     for name in ("output", "html"):
         if getattr(options, name):
             setattr(options, name, os.path.abspath(getattr(options, name)))
     from unstuck.capture.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        ran = _launch(split, options, stream, interrupts.program_ended)
+        ran = _launch(split, options, stream, interrupts.program_ended, job)
         with _back_in(home):
-            return _report(ran.folder, options, stream, ran.code, ran.afterthoughts)
+            reported = _report(ran.folder, options, stream, ran.code, ran.afterthoughts)
+            return job.exit_code(ran.code, reported, ran.folder, stream)
 
 
 @contextlib.contextmanager
@@ -125,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = common.verb_parser("run", DESCRIPTION, usage, EPILOG)
     common.add_report_options(parser)
     common.add_html_option(parser)
+    parser.set_defaults(fail_on=None)  # whether it was given matters under a launcher
     parser.add_argument(
         "--loss",
         metavar="LOSS",
@@ -161,14 +167,14 @@ def _whole(word: str) -> int:
     return int(word)
 
 
-def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None]) -> Ran:
+def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None], job: Job) -> Ran:
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
     closely = _broken_step(split.target) if options.replay_nonfinite else None
-    folder, moved = new_run_folder(split.target)
+    folder, moved = new_run_folder(job.record_name(split.target))
     if moved:
-        print(f"unstuck: {moved}", file=sys.stderr)
+        print(f"unstuck: {moved}", file=stream)
     if not options.quiet:
         leave_behind(lambda: _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)

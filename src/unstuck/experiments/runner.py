@@ -27,14 +27,9 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than a trial
     "MPLBACKEND": "Agg",
-    "WANDB_MODE": "offline",
-    "WANDB_SILENT": "true",
-    "COMET_MODE": "offline",
-    "NEPTUNE_MODE": "offline",
-    "CLEARML_OFFLINE_MODE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""Trials report to nobody, open no window, and draw the same numbers."""
+"""Trials open no window, and draw the same numbers."""
 STARTUP = 60.0
 """Seconds that torch may take to be imported."""
 POLL = 0.2
@@ -143,10 +138,9 @@ class Runner:
         """Those of the working directory before the first trial, where nothing but a comparison can tell."""
 
     def __enter__(self) -> Runner:
-        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, **ENVIRONMENT}
-        if "PYTHONPATH" in environment:
-            parts = environment["PYTHONPATH"].split(os.pathsep)
-            environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts if part)
+        from unstuck.capture import trackers
+
+        environment = {"OMP_NUM_THREADS": str(self._threads), **trackers.environment(os.environ), **ENVIRONMENT}
         sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = hold(self.folder)

@@ -1,0 +1,115 @@
+"""What a launcher changes about a run: who reports at length, and when findings count.
+
+torchrun and its like end all ranks as soon as one fails. A rank whose program has ended well must therefore end well
+too, whatever was found, as long as another one works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from unstuck.cli import common
+from unstuck.cli.launchers import Rank
+from unstuck.cli.peers import PATIENCE, Peers, can_be_seen
+
+
+class Job:
+    """The job that this process belongs to: of one rank among others, or a plain run, for which nothing changes."""
+
+    def __init__(self, rank: Rank | None, options: argparse.Namespace) -> None:
+        self.rank = rank
+        self._is_asked = options.fail_on is not None
+        self._speaks = not options.quiet and (options.format == "text" or bool(options.output))
+        self._must_wait = False
+        options.fail_on = options.fail_on or "error"
+        if rank is None:
+            return
+        if self._is_asked and rank.world > 1 and can_be_seen(rank):
+            self._peers = Peers(rank)
+            # The first to be registered is the last to be called: what the program does at exit is done by then.
+            atexit.register(self._wait)
+        if rank.number:
+            self._be_brief(rank, options)
+
+    def _be_brief(self, rank: Rank, options: argparse.Namespace) -> None:
+        """The first rank reports at length; the others write a line for each finding, and files of their own."""
+        if options.format == "text" and not options.output:
+            options.format = "concise"
+        for name in ("output", "html"):
+            if getattr(options, name):
+                file = Path(getattr(options, name))
+                setattr(options, name, str(file.with_name(f"{file.stem}.rank{rank.number}{file.suffix}")))
+
+    def stream(self, stream: TextIO) -> TextIO:
+        """The stream, on which all ranks write."""
+        return (
+            cast(TextIO, _Prefixed(stream, f"[rank {self.rank.number}] ")) if self.rank and self.rank.number else stream
+        )
+
+    def record_name(self, target: str) -> str:
+        """What the record of this run is called after."""
+        return target if self.rank is None else f"{target.removesuffix('.py')}-rank{self.rank.number}"
+
+    def exit_code(self, code: int, reported: int, folder: Path, stream: TextIO) -> int:
+        """What to end with: `code` is the program's, `reported` what a plain run would end with."""
+        rank = self.rank
+        if rank is None:
+            return reported
+        if code or reported != common.FOUND:
+            return code
+        if self._is_asked and can_be_seen(rank):
+            self._must_wait = rank.world > 1
+            return reported
+        if self._speaks and (self._is_asked or not rank.number):
+            print(f"unstuck: {self._why_not(rank, folder)}", file=stream)
+        return code
+
+    def _why_not(self, rank: Rank, folder: Path) -> str:
+        if can_be_seen(rank):
+            return (
+                f"findings do not change the exit code here, because {rank.launcher} waits for this process. "
+                "To make them count once all ranks have ended, give --fail-on."
+            )
+        return (
+            "findings do not change the exit code here, because other ranks may still be working where this one cannot "
+            f"see them. When the job has ended: {_report_command(folder)}"
+        )
+
+    def _wait(self) -> None:
+        if not self._must_wait or self._peers.wait():
+            return
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the program may have closed it
+            waited = f"other ranks still worked after {PATIENCE / 60:.0f} minutes, so findings do not count"
+            print(f"unstuck: {waited}.", file=sys.stderr, flush=True)
+        os._exit(common.CLEAN)
+
+
+def _report_command(folder: Path) -> str:
+    import shlex
+
+    return f"unstuck report --fail-on error {shlex.quote(os.path.relpath(folder))}"
+
+
+class _Prefixed:
+    """A stream on which every line begins with who writes it."""
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._is_at_start = True
+
+    def write(self, text: str) -> int:
+        lines = text.splitlines(keepends=True)
+        for line in lines:
+            self._stream.write((self._prefix if self._is_at_start else "") + line)
+            self._is_at_start = line.endswith("\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
