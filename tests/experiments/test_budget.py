@@ -15,7 +15,9 @@ from unstuck.experiments.context import Context, NoTime
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import answered
+from unstuck.experiments.longer import longer_experiment, longer_proof
 from unstuck.experiments.overfit import overfit
+from unstuck.experiments.result import Experiment, Pair, Proof
 from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
 from unstuck.experiments.tasks import Task, work
 from unstuck.experiments.triage import ORDER, Triage
@@ -240,3 +242,52 @@ def test_trials_that_do_not_listen_end_with_the_budget_and_those_waiting_never_b
     assert outcomes[1].reason == TIME_OVER
     assert time.monotonic() - began < 10
     assert [folder.name for folder in (tmp_path / "trials").iterdir()] == ["01-one"]
+
+
+def tried(verdict: str, steps: int, pairs: int = 3) -> Proof:
+    pair = Pair(0, Curve(), Curve(), "stopped", "stopped")
+    return Proof(code="O04", verdict=verdict, sentence="", remedy="", steps=steps, pairs=(pair,) * pairs)
+
+
+@pytest.mark.parametrize(
+    ("proof", "left", "available", "how"),
+    [
+        (tried("confirmed", 20), 1000, None, None),
+        (tried("worse", 20), 1000, None, None),
+        (tried("no effect", 300), 1000, None, None),
+        (tried("no effect", 20), 1000, None, (200, 3)),  # too short for a remedy to show
+        (tried("undecided", 300), 1000, None, (1200, 3)),
+        (tried("undecided", 300), 20, None, None),
+        (tried("undecided", 300), 1000, 300, (300, 5)),  # the script takes no more steps by itself
+        (tried("undecided", 300, pairs=5), 1000, 300, None),
+    ],
+)
+def test_what_is_undecided_is_tried_with_more_steps_or_more_seeds(
+    proof: Proof, left: float, available: int | None, how: tuple[int, int] | None
+) -> None:
+    clock = Clock()
+    context = Context(FakeRuns(clock, pace=0.1, cold=1.0, warm=1.0), left, clock=clock)
+    context.step_seconds, context.start_seconds, context.available_steps = 0.1, 1.0, available
+    assert longer_proof(context, proof) == how
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "measures", "wanted"),
+    [
+        ("overfit", "undecided", {"slow": True, "steps": 250}, 1000),
+        ("overfit", "undecided", {"slow": False, "steps": 250}, None),
+        ("overfit", "failed", {"slow": False, "steps": 250}, None),
+        ("baseline", "undecided", {"steps": 100}, 400),
+        ("baseline", "undecided", {}, None),
+        ("baseline", "undecided", {"steps": 10_000}, None),
+        ("lr", "undecided", {"steps": 100}, None),
+    ],
+)
+def test_an_experiment_that_lacks_only_steps_is_made_again(
+    name: str, verdict: str, measures: dict[str, bool | int | float | str | None], wanted: int | None
+) -> None:
+    clock = Clock()
+    context = Context(FakeRuns(clock, pace=0.1, cold=1.0, warm=1.0), 1000, clock=clock)
+    context.step_seconds = 0.1
+    done = Experiment(name=name, verdict=verdict, sentence="", method="", measures=measures)
+    assert longer_experiment(context, done) == wanted

@@ -14,7 +14,8 @@ from unstuck.experiments.context import Context, NoTime
 from unstuck.experiments.interrupts import has_arrived, held
 from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import GOOD, experiment_named, findings_in
-from unstuck.experiments.prove import MOST_SEEDS, SEEDS, prove, try_remedy
+from unstuck.experiments.longer import longer_experiment, longer_proof
+from unstuck.experiments.prove import SEEDS, prove, try_remedy
 from unstuck.experiments.ranking import SYMPTOMS, compatible, each_code_first, order_of, proven
 from unstuck.experiments.remedies import Remedied, worth_trying
 from unstuck.experiments.result import Experiment, Proof
@@ -37,12 +38,6 @@ PROVEN = 300
 """Steps that a proof takes, if there is time."""
 FIRST_PROOFS = 4
 """Remedies that are tried before experiments are made; the others after them."""
-LONGER = 4
-"""What was undecided is tried again with so many times the steps, if time is left."""
-CLEARLY_LONGER = 1.5
-"""Or it is not tried again."""
-LONGER_RUNS = {"overfit": 1, "baseline": 6}
-"""Experiments that can be longer, and how many runs they take."""
 ORDER = ("independence", "causality", "overfit", "baseline", "lr")
 """The quick ones first, then those whose failure says more."""
 GOING_WELL = ("falling",)
@@ -225,23 +220,16 @@ class Triage:
             self._confirmed.append((proof, remedied.changes))
 
     def _try_longer(self, verdict: Verdict) -> Reason | None:
-        """What runs did not tell, longer ones may, or more of them."""
-        context = self._context
-        for proof in [one for one in self._proofs if one.verdict == "undecided"]:
+        """What runs did not decide, longer ones may, or more of them."""
+        for proof in list(self._proofs):
             diagnosis = next((d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proof.is_about(d)), None)
-            if diagnosis is None or self._settled_by(self._shown_causes):
-                continue
-            steps = context.plan(2 * SEEDS, wanted=LONGER * proof.steps)
-            if steps >= CLEARLY_LONGER * proof.steps:
-                self._keep(prove(context, diagnosis, steps))
-            elif context.plan(2 * MOST_SEEDS, wanted=proof.steps) >= proof.steps:
-                self._keep(prove(context, diagnosis, proof.steps, MOST_SEEDS))
-        for done in [one for one in self._experiments if _may_need_longer(one)]:
-            if self._well or self._settled_by(self._shown):
-                continue
-            wanted = LONGER * int(done.measures["steps"] or 0)
-            if context.plan(LONGER_RUNS[done.name], wanted=wanted) >= wanted:
-                again = experiment_named(done.name)(context, wanted=wanted)
+            how = longer_proof(self._context, proof)
+            if diagnosis is not None and how is not None and not self._settled_by(self._shown_causes):
+                self._keep(prove(self._context, diagnosis, *how))
+        for done in list(self._experiments):
+            wanted = longer_experiment(self._context, done)
+            if wanted is not None and not self._well and not self._settled_by(self._shown):
+                again = experiment_named(done.name)(self._context, wanted=wanted)
                 self._experiments.remove(done)
                 self._take_in(again, verdict)
         return None
@@ -391,9 +379,3 @@ def _applies(done: Experiment) -> bool:
 
 def _falls(verdict: Verdict) -> bool:
     return verdict.trend is not None and verdict.trend.word in GOING_WELL
-
-
-def _may_need_longer(done: Experiment) -> bool:
-    """Was it the number of steps that left it undecided?"""
-    open_to = done.name in LONGER_RUNS and done.verdict == "undecided" and "steps" in done.measures
-    return open_to and (done.name != "overfit" or bool(done.measures.get("slow")))

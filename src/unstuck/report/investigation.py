@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from unstuck.experiments.investigation import Investigation, Reason
+from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import GOOD, time_needed
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.findings import Diagnosis, Severity
@@ -27,14 +27,15 @@ NOT_PROVEN = {
 
 ENDED = {
     Reason.PROVEN: "the answer is proven, and nothing else was needed",
-    Reason.ANSWERED: "an experiment has shown an error, and nothing else was needed",
+    Reason.ANSWERED: "an experiment has shown an error, and those after it were skipped",
     Reason.GOING_WELL: "the run is going well",
     Reason.INTERRUPTED: "you interrupted it",
     Reason.NOTHING_LEFT: "nothing else was left to try",
 }
 """Why an investigation ended before its budget."""
-NOT_NEEDED = {
-    Reason.ANSWERED: "not needed, an experiment has shown an error already",
+NOT_TRIED = {
+    Reason.PROVEN: "not needed, the answer is proven",
+    Reason.ANSWERED: "skipped, an experiment has already shown an error",
     Reason.GOING_WELL: "not needed, the run is going well",
 }
 
@@ -182,13 +183,15 @@ def skipped_sentences(done: Investigation) -> tuple[str, ...]:
     """What was not tried and why, things with the same reason together. That a proof was enough stands at the end."""
     names: dict[str, list[str]] = {}
     for one in done.skipped:
-        if one.why is Reason.BUDGET:
-            why = f"needs {time_needed(one.needed or 0.0, one.left or 0.0, done.budget)}"
-        else:
-            why = NOT_NEEDED.get(one.why, "")
-        if why:
-            names.setdefault(why, []).append(one.what)
+        if one.why is not Reason.PROVEN:
+            names.setdefault(_why_not(one, done.budget), []).append(one.what)
     return tuple(f"{', '.join(what)}: {why}." for why, what in names.items())
+
+
+def _why_not(one: Skipped, budget: float) -> str:
+    if one.needed is not None and one.left is not None:
+        return f"needs {time_needed(one.needed, one.left, budget)}"
+    return NOT_TRIED[one.why]
 
 
 def answer(done: Investigation) -> str:
@@ -222,7 +225,8 @@ def document(done: Investigation) -> dict[str, Any]:
         "left_over": done.left_over,
         "experiments": [msgspec.to_builtins(experiment) for experiment in done.experiments],
         "ruled_out": done.ruled_out,
-        "skipped": [msgspec.to_builtins(skipped) for skipped in done.skipped],
+        "skipped": [f"{one.what}: {_why_not(one, done.budget)}." for one in done.skipped],
+        "not_tried": [msgspec.to_builtins(one) for one in done.skipped],
         "ended": done.ended,
         "protected": done.protected,
         "next": done.next_command,
