@@ -202,7 +202,7 @@ def test_an_experiment_says_how_far_its_run_had_come() -> None:
     code, told, complained = command.end()
     assert (code, told) == (130, "")
     assert complained.startswith("unstuck: interrupted after ")
-    assert complained.endswith(" steps of a run; overfit has no answer yet.\n")
+    assert complained.endswith(" steps; overfit has no answer yet.\n")
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def _made(
     from unstuck.experiments.context import Context
     from unstuck.experiments.diagnose import NoRun, has_trained, prepare
     from unstuck.experiments.judging import SEVERAL_RUNS, answered
-    from unstuck.experiments.runner import Runner
+    from unstuck.experiments.runner import Interrupted, Runner
 
     with (
         Progress(sys.stderr, options.budget, quiet=options.quiet) as progress,
@@ -137,23 +137,27 @@ def _made(
     ):
         context = Context(runner, options.budget, progress.tell)
         context.watch = progress.watch
-        if verb in SEVERAL_RUNS and has_trained(first := context.learn_pace()):
-            prepare(context, runner, first)
-        done = answered(verb, function, context) if all(has_trained(run) for run in context.outcomes) else None
+        try:
+            if verb in SEVERAL_RUNS and has_trained(first := context.learn_pace()):
+                prepare(context, runner, first)
+            done = answered(verb, function, context) if all(has_trained(run) for run in context.outcomes) else None
+        except KeyboardInterrupt as end:
+            cut_short = end.outcomes if isinstance(end, Interrupted) else ()
+            raise Interrupted([*context.outcomes, *cut_short]) from None
     if done is None or not any(has_trained(run) for run in context.outcomes):
         raise common.Stop(no_run(NoRun(program(split), context.outcomes[0]), split))
     return done
 
 
 def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
-    """What is known when somebody has had enough: how far the latest run had come."""
+    """What is known when somebody has had enough: how far the runs had come."""
     from unstuck.experiments.runner import Interrupted
 
     curves = [outcome.curve for outcome in end.outcomes] if isinstance(end, Interrupted) else []
-    taken = max((len(curve.losses) for curve in curves), default=0)
+    taken = sum(len(curve.losses) for curve in curves)
     if not taken:
-        return NOTHING_KNOWN if not curves else f"interrupted; {verb} has no answer yet."
-    return f"interrupted after {taken} steps of a run; {verb} has no answer yet."
+        return NOTHING_KNOWN
+    return f"interrupted after {taken} steps; {verb} has no answer yet."
 
 
 def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
