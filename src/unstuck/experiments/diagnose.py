@@ -16,6 +16,7 @@ from unstuck.experiments.triage import Triage
 from unstuck.findings import Severity
 from unstuck.interventions import STAGE
 from unstuck.judge import Verdict
+from unstuck.rule import all_rules
 
 NOT_BEFORE_FORKING = frozenset(
     {"tensorflow", "jax", "cupy", "ray", "mpi4py", "horovod", "deepspeed", "triton", "wandb"}
@@ -58,6 +59,7 @@ def diagnose(
     with Runner(program, folder) as runner:
         context = Context(runner, seconds, tell)
         context.watch = watch
+        all_rules()  # loaded while torch is being imported over there, and not when somebody waits for a report
         done = _OfScript(context, runner, only_proofs).answer()
     return msgspec.structs.replace(done, seconds=context.seconds)
 
