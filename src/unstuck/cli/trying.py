@@ -111,15 +111,14 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     add_options(parser, "2m")
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
-    from unstuck.experiments.interrupts import Interrupts, held
+    from unstuck.experiments.interrupts import Interrupts
 
     with Interrupts() as interrupts:
         try:
             done = _made(verb, function, split, options)
         except KeyboardInterrupt as end:
             raise common.Stop(_interrupted(end, verb), interrupts.exit_code) from None
-        with held():
-            code = _published(done, verb, options)
+        code = _published(done, verb, options)
         return code if interrupts.arrived is None else interrupts.exit_code
 
 
@@ -128,6 +127,7 @@ def _made(
 ) -> Experiment:
     from unstuck.experiments.context import Context
     from unstuck.experiments.diagnose import NoRun, has_trained, prepare
+    from unstuck.experiments.interrupts import hold
     from unstuck.experiments.judging import SEVERAL_RUNS, answered
     from unstuck.experiments.runner import Interrupted, Runner
 
@@ -141,6 +141,7 @@ def _made(
             if verb in SEVERAL_RUNS and has_trained(first := context.learn_pace()):
                 prepare(context, runner, first)
             done = answered(verb, function, context) if all(has_trained(run) for run in context.outcomes) else None
+            hold()
         except KeyboardInterrupt as end:
             cut_short = end.outcomes if isinstance(end, Interrupted) else ()
             raise Interrupted([*context.outcomes, *cut_short]) from None

@@ -70,6 +70,12 @@ def held() -> Iterator[None]:
             interrupts.depth -= 1
 
 
+def hold() -> None:
+    """From now on the first Ctrl-C is only noted: everything is known, and what is left is to report it."""
+    if _current is not None:
+        _current.depth += 1
+
+
 def has_arrived() -> bool:
     """Were we asked to end?"""
     return _current is not None and _current.arrived is not None

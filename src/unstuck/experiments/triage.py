@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from unstuck.experiments.context import Context, NoTime
-from unstuck.experiments.interrupts import has_arrived, held
+from unstuck.experiments.interrupts import has_arrived, held, hold
 from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import GOOD, experiment_named, findings_in
 from unstuck.experiments.longer import longer_experiment, longer_proof
@@ -86,8 +86,8 @@ class Triage:
         if not interrupted:
             self.accept(outcome, result.verdict)
             interrupted = not self._investigate_to_the_end(outcome, result.verdict)
-        with held():
-            return self._investigation(outcome, result, interrupted)
+        hold()
+        return self._investigation(outcome, result, interrupted)
 
     def _judged(self, outcome: Outcome, interrupted: bool) -> Result:
         """The watched run."""
