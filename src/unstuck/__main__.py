@@ -2,7 +2,10 @@
 
 import sys
 
-from unstuck.cli import main
+try:
+    from unstuck.cli import main
+except KeyboardInterrupt:  # so soon that there is nothing to say
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

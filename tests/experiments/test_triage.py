@@ -36,7 +36,7 @@ class Runs:
         self.steps, self.pace, self.status = steps, pace, status
         self.made: list[Variant] = []
 
-    def run(self, variants: Sequence[Variant], seconds: float, progress: Progress) -> list[Outcome]:
+    def run(self, variants: Sequence[Variant], seconds: float, progress: Progress, until: float) -> list[Outcome]:
         self.made += variants
         return [self._outcome(variant) for variant in variants]
 

@@ -28,7 +28,7 @@ from unstuck.exhibits import (
     TensorShown,
 )
 from unstuck.experiments.curve import Curve
-from unstuck.experiments.investigation import Investigation
+from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.result import Experiment, Matter, NamedCurve, Pair, Proof
 from unstuck.findings import Edit, Finding, Fix, Severity, merge
 from unstuck.judge import Verdict
@@ -178,7 +178,8 @@ def investigation(folder: Path, shown: Table | None = None, **more: Any) -> Inve
         "experiments": (sweep(),),
         "proofs": (proof(lead),),
         "ruled_out": ("overfit: one batch is learned by heart in 80 steps.",),
-        "skipped": ("The experiment seeds was not made: there was no time left for it.",),
+        "skipped": (Skipped("overfit", Reason.BUDGET, needed=80.2, left=12.7),),
+        "ended": Reason.BUDGET,
         "protected": "Nothing of yours was written.",
         "next_command": f"unstuck lint --fix {script}",
         "seconds": 41.0,
@@ -231,7 +232,7 @@ def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
         "G10 non-finite: Another matter.",
         "The productive band is 0.05 to 0.5",
         "one batch is learned by heart",
-        "there was no time left for it",
+        "overfit: needs about 81 s, and 12 of 300 s were left.",
         "It took 41 of 300 s.",
         "unstuck lint --fix",
         "2 of the 6 examples of x in the first batch are copies of others",

@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except KeyboardInterrupt:
+        print("unstuck: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if os.environ.get("UNSTUCK_RAISE"):

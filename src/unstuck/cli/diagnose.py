@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unstuck.cli import common, trying
 
 if TYPE_CHECKING:
+    from unstuck.cli.run import Split
     from unstuck.experiments.investigation import Investigation
 
 DESCRIPTION = """Find out why a training script does not learn: watch it for a while, try the remedy of what is found
@@ -29,22 +30,32 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
     """What `diagnose` and `prove` share."""
     split, options = trying.parsed(_parser(verb, description), arguments, verb)
     common.check_files(options)
+    from unstuck.experiments.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        try:
+            done = _investigated(split, options, only_proofs)
+        except KeyboardInterrupt:
+            raise common.Stop(trying.NOTHING_KNOWN, interrupts.exit_code) from None
+        _publish(done, options)
+        if interrupts.arrived is not None:
+            print("unstuck: interrupted; the report shows what was known by then", file=sys.stderr)
+            return interrupts.exit_code
+    crashed = done.result.run is not None and done.result.run.status == "crashed"
+    return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
+
+
+def _investigated(split: Split, options: argparse.Namespace, only_proofs: bool) -> Investigation:
     from unstuck.experiments.diagnose import NoRun, diagnose
 
     with trying.Progress(sys.stderr, options.budget, quiet=options.quiet) as progress:
         folder = trying.new_folder(split)
         try:
-            done = diagnose(
+            return diagnose(
                 trying.program(split), folder, options.budget, progress.tell, progress.watch, only_proofs=only_proofs
             )
         except NoRun as error:
             raise common.Stop(trying.no_run(error, split)) from None
-    _publish(done, options)
-    if done.interrupted:
-        print("unstuck: interrupted; the report is about what was known by then", file=sys.stderr)
-        return common.INTERRUPTED
-    crashed = done.result.run is not None and done.result.run.status == "crashed"
-    return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
 
 
 def _parser(verb: str, description: str) -> argparse.ArgumentParser:

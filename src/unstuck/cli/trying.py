@@ -29,6 +29,7 @@ EPILOG = """exit codes:
   2   wrong usage, or a script that cannot be run
   3   an optional dependency is missing
 """
+NOTHING_KNOWN = "interrupted before the first training step was seen: nothing is known yet."
 EVERY = 0.5
 """Seconds between two looks at a trial that runs."""
 
@@ -54,7 +55,7 @@ def _seconds(text: str) -> float:
     try:
         return seconds_of(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it as 90s, 5m or 1h") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 90s, 5m or 1h") from None
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str) -> tuple[Split, argparse.Namespace]:
@@ -110,9 +111,25 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     add_options(parser, "2m")
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
+    from unstuck.experiments.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        try:
+            done = _made(verb, function, split, options)
+        except KeyboardInterrupt as end:
+            raise common.Stop(_interrupted(end, verb), interrupts.exit_code) from None
+        code = _published(done, verb, options)
+        return code if interrupts.arrived is None else interrupts.exit_code
+
+
+def _made(
+    verb: str, function: Callable[[Context], Experiment], split: Split, options: argparse.Namespace
+) -> Experiment:
     from unstuck.experiments.context import Context
-    from unstuck.experiments.diagnose import NoRun, has_trained
-    from unstuck.experiments.runner import Runner
+    from unstuck.experiments.diagnose import NoRun, has_trained, prepare
+    from unstuck.experiments.interrupts import hold
+    from unstuck.experiments.judging import SEVERAL_RUNS, answered
+    from unstuck.experiments.runner import Interrupted, Runner
 
     with (
         Progress(sys.stderr, options.budget, quiet=options.quiet) as progress,
@@ -120,12 +137,28 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     ):
         context = Context(runner, options.budget, progress.tell)
         context.watch = progress.watch
-        progress.tell(verb)
-        done = function(context)
-    outcomes = context.outcomes
-    if outcomes and not any(has_trained(outcome) for outcome in outcomes):
-        raise common.Stop(no_run(NoRun(program(split), outcomes[0]), split))
-    return _published(done, verb, options)
+        try:
+            if verb in SEVERAL_RUNS and has_trained(first := context.learn_pace()):
+                prepare(context, runner, first)
+            done = answered(verb, function, context) if all(has_trained(run) for run in context.outcomes) else None
+            hold()
+        except KeyboardInterrupt as end:
+            cut_short = end.outcomes if isinstance(end, Interrupted) else ()
+            raise Interrupted([*context.outcomes, *cut_short]) from None
+    if done is None or not any(has_trained(run) for run in context.outcomes):
+        raise common.Stop(no_run(NoRun(program(split), context.outcomes[0]), split))
+    return done
+
+
+def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
+    """What is known when somebody has had enough: how far the runs had come."""
+    from unstuck.experiments.runner import Interrupted
+
+    curves = [outcome.curve for outcome in end.outcomes] if isinstance(end, Interrupted) else []
+    taken = sum(len(curve.losses) for curve in curves)
+    if not taken:
+        return NOTHING_KNOWN
+    return f"interrupted after {taken} steps; {verb} has no answer yet."
 
 
 def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
@@ -149,7 +182,7 @@ def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
 
 
 class Progress:
-    """One line that is written over on a terminal, else one line per thing done."""
+    """One line that is written over on a terminal, else one line per thing done; both with the time used."""
 
     def __init__(self, stream: TextIO, seconds: float, *, quiet: bool = False) -> None:
         self._stream = stream
@@ -163,11 +196,9 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live and not self._quiet:
             self._stream.write("\r\x1b[K")
-        if kind is KeyboardInterrupt:
-            self._stream.write("unstuck: interrupted\n")
         self._stream.flush()
 
     def tell(self, text: str) -> None:
@@ -197,8 +228,9 @@ class Progress:
         self._stream.flush()
 
     def _clock(self) -> str:
-        left = max(0, int(self._seconds - (time.monotonic() - self._began)))
-        return f"at most {left // 60}:{left % 60:02} left,"
+        """`[0:12 of 5:00]`"""
+        used, budget = int(time.monotonic() - self._began), int(self._seconds)
+        return f"[{used // 60}:{used % 60:02} of {budget // 60}:{budget % 60:02}]"
 
 
 def _latest(folder: Path) -> str:

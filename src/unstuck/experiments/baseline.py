@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from unstuck.experiments.context import NoTime
 from unstuck.experiments.overfit import overfit
 from unstuck.experiments.result import Experiment, Measure, NamedCurve
 from unstuck.experiments.runner import Outcome, Variant
@@ -30,6 +31,8 @@ STEPS = 300
 ENOUGH = 150
 """Steps after which a loss that is no better than without its inputs is worth a word."""
 FEWEST = 40
+SHARE = 0.7
+"""Of the time that is left, what the runs may take."""
 SEEDS = (0, 1)
 KINDS: tuple[Literal["shuffled", "zeros"], ...] = ("shuffled", "zeros")
 WORDS = {"shuffled": "with the inputs of other examples", "zeros": "with zeros"}
@@ -68,14 +71,12 @@ class Comparison(msgspec.Struct, frozen=True):
         return self.advantage + 2 * self.error < NONE
 
 
-def baseline(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
-    """Train with real, zeroed and exchanged inputs, each with the same seeds for the same steps."""
+def baseline(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
+    """Train with real, zeroed and exchanged inputs, each with the same seeds for the same steps. Raises `NoTime`."""
     began = time.monotonic()
+    seeds = SEEDS if context.plan(3 * len(SEEDS), SHARE, wanted) >= ENOUGH else SEEDS[:1]
+    steps = context.steps_for(3 * len(seeds), SHARE, wanted, least=FEWEST)
     context.tell("comparing real inputs with zeroed and exchanged ones")
-    seeds = SEEDS if context.plan(3 * len(SEEDS), share=0.7, wanted=STEPS) >= ENOUGH else SEEDS[:1]
-    steps = context.plan(3 * len(seeds), share=0.7, wanted=STEPS)
-    if not steps:
-        return _undecided("There was no time left to try other inputs.")
     variants = [variant for seed in seeds for variant in _variants(seed, changes)]
     outcomes = context.run(variants, steps)
     runs = [outcomes[index : index + 3] for index in range(0, len(outcomes), 3)]
@@ -184,9 +185,11 @@ def _judge(
         return "undecided", f"{seen}: not far enough apart to be sure that the input is used.", measures
     if steps < ENOUGH and not measures["identical"]:
         return "undecided", f"{seen}; {steps} steps are too few to say that the input is not used.", measures
-    able = overfit(context, changes)
-    measures["overfits"] = able.verdict
-    if able.verdict != "passed" and not measures["identical"]:
+    try:
+        measures["overfits"] = overfit(context, changes).verdict
+    except NoTime:
+        measures["overfits"] = None
+    if measures["overfits"] != "passed" and not measures["identical"]:
         return "undecided", f"{seen}; but it has not been seen to learn even one batch by heart.", measures
     return "ignores", f"{seen}: nothing is learned from the input.", measures
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from unstuck.experiments.context import Context, Tell
 from unstuck.experiments.investigation import Investigation
 from unstuck.experiments.runner import Outcome, Program, Runner, Variant
@@ -14,6 +16,7 @@ from unstuck.experiments.triage import Triage
 from unstuck.findings import Severity
 from unstuck.interventions import Isolation, stage_of
 from unstuck.judge import Verdict
+from unstuck.rule import all_rules
 
 NOT_BEFORE_FORKING = frozenset(
     {"tensorflow", "jax", "cupy", "ray", "mpi4py", "horovod", "deepspeed", "triton", "wandb"}
@@ -28,13 +31,16 @@ PROTECTED = {
     "libraries and other programs from writing elsewhere.",
 }
 """What can be promised of each."""
+LONG_START = 3.0
+"""Seconds to the first step from which it is worth a word that something is done about it."""
 
 
 class NoRun(Exception):
     """The program did not get to train; its text is one sentence, then what the program printed last."""
 
     def __init__(self, program: Program, outcome: Outcome) -> None:
-        words = {"failed": "could not be run", "killed": "had not begun to train when its time was over"}
+        words = {"failed": "could not be run"}
+        words["killed"] = "had not taken a training step when the budget was used up; give it more with --budget"
         words["crashed"] = "crashed before its first training step"
         if outcome.status == "exited" and outcome.exit_code:
             words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
@@ -62,7 +68,9 @@ def diagnose(
     with Runner(program, folder) as runner:
         context = Context(runner, seconds, tell)
         context.watch = watch
-        return _OfScript(context, runner, only_proofs).answer()
+        all_rules()  # loaded while torch is being imported over there, and not when somebody waits for a report
+        done = _OfScript(context, runner, only_proofs).answer()
+    return msgspec.structs.replace(done, seconds=context.seconds)
 
 
 class _OfScript(Triage):
@@ -73,16 +81,19 @@ class _OfScript(Triage):
         self._runner = runner
         self._program = runner.program
 
-    def watched(self) -> Outcome:
-        outcome = super().watched()
-        if outcome.status == "failed":
-            raise NoRun(self._program, outcome)
-        self._runner.prepare(_harmless(outcome.notes.get("modules") or []))
-        return outcome
+    def without_record(self, outcome: Outcome) -> Exception:
+        return NoRun(self._program, outcome)
+
+    def prepare(self, outcome: Outcome) -> None:
+        prepare(self._context, self._runner, outcome)
 
     def accept(self, outcome: Outcome, verdict: Verdict) -> None:
         if not has_trained(outcome) and all(d.severity is Severity.ADVICE for d in verdict.diagnoses):
             raise NoRun(self._program, outcome)
+
+    @property
+    def isolation(self) -> Isolation | None:
+        return self._runner.isolation
 
     def protected(self, outcome: Outcome) -> str:
         held = self._runner.isolation or Isolation.COPIES
@@ -115,6 +126,13 @@ def _refusal(outcome: Outcome) -> str:
     """What a trial was not allowed to write, if that ended it."""
     refused = outcome.notes.get("refused")
     return f"The script was stopped by a write that trials are refused here: {refused}." if refused else ""
+
+
+def prepare(context: Context, runner: Runner, outcome: Outcome) -> None:
+    """Import once for all trials to come what this one has imported."""
+    if context.start_seconds > LONG_START:
+        context.tell("importing what it imports, once for all runs")
+    context.starts_sooner(runner.prepare(_harmless(outcome.notes.get("modules") or []), context.deadline))
 
 
 def _harmless(modules: Sequence[str]) -> list[str]:

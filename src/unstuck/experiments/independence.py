@@ -46,7 +46,8 @@ def independence(context: Context, changes: Sequence[Intervention] = ()) -> Expe
 
 
 def probed(context: Context, changes: Sequence[Intervention]) -> tuple[Outcome, Trial | None]:
-    """The first step with the model probed; `causality` needs the same run, and it is made once."""
+    """The first step with the model probed; `causality` needs the same run, and it is made once. Raises `NoTime`."""
+    context.steps_for(1, 1.0, 1, least=1)
     (outcome,) = context.run([Variant("probe", (*changes, ProbeModel()))], 1)
     told = outcome.notes.get("probe")
     return outcome, msgspec.convert(told, Trial) if told is not None else None

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.findings import Diagnosis, Severity
+from unstuck.interventions import Isolation
 from unstuck.report.result import Result
+
+
+class Reason(StrEnum):
+    """Why something was not tried, and why an investigation ended."""
+
+    PROVEN = "proven"
+    """A remedy was shown to help."""
+    ANSWERED = "answered"
+    """An experiment has shown an error."""
+    GOING_WELL = "going-well"
+    BUDGET = "budget"
+    INTERRUPTED = "interrupted"
+    NOTHING_LEFT = "nothing-left"
+    """Everything that could be tried was tried."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """Something that was not tried."""
+
+    what: str
+    """An experiment by its name, or whose remedy it is by its code."""
+    why: Reason
+    needed: float | None = None
+    """Seconds that it would have taken at least, if the budget was too short,"""
+    left: float | None = None
+    """and what was left of it."""
 
 
 class Investigation(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,15 +52,20 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of what is still found, errors and warnings, once the remedy of the answer is in place."""
     ruled_out: tuple[str, ...] = ()
     """A sentence for each thing that was tested and is not the cause."""
-    skipped: tuple[str, ...] = ()
-    """A sentence for each experiment that was not made, and why."""
+    skipped: tuple[Skipped, ...] = ()
     protected: str = ""
+    isolation: Isolation | None = None
     """What was done so that the program wrote nothing of the user's."""
     next_command: str = ""
     seconds: float = 0.0
     budget: float = 0.0
     folder: Path = Path()
-    interrupted: bool = False
+    ended: Reason = Reason.NOTHING_LEFT
+
+    @property
+    def interrupted(self) -> bool:
+        """Is this what was known when the user had enough?"""
+        return self.ended is Reason.INTERRUPTED
 
     @property
     def principal(self) -> Diagnosis | None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from unstuck.events import Gauges, OptimizerSeen, StateLoaded
-from unstuck.experiments.context import Context
+from unstuck.experiments.context import Context, NoTime
 from unstuck.experiments.curve import Curve
 from unstuck.experiments.range_test import Sweep, best_rate, grid, middle, result_of, sweep_of
 from unstuck.experiments.result import Experiment, Measure, NamedCurve
@@ -61,6 +61,7 @@ def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     Measures: `own`, `suggested`, `lowest` and `highest` of the band, `steepest`, `diverged_at` (None: it never did),
     `steps` of a sweep, `trainings` (at how many rates) of `training_steps`, `own_result` and `suggested_result` (the
     losses they end at), `own_broken` (did the script's own run end non-finite or above its start?), `optimizer`.
+    Raises `NoTime`.
     """
     began = time.monotonic()
     try:
@@ -87,10 +88,12 @@ def _measure(context: Context, changes: tuple[Intervention, ...]) -> Experiment:
 
 def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     """The script as it is: which rate it uses, and how far it comes."""
+    if context.available_steps is not None and context.available_steps < FEWEST_STEPS:
+        raise Unfit(f"The script takes only {context.available_steps} steps; a range test needs {FEWEST_STEPS}.")
+    rounds = 1 + math.ceil(_sweep_count(context) / context.runner.jobs)
+    least_runs = rounds * context.runner.jobs  # alone it would be of no use
+    steps = context.steps_for(1, SHARES["own"], TRAINING_STEPS, least=FEWEST_STEPS, least_runs=least_runs)
     context.tell("running at the script's own learning rate")
-    steps = context.plan(1, SHARES["own"], TRAINING_STEPS)
-    if steps < FEWEST_STEPS:
-        raise Unfit(_too_few(context, steps))
     outcome = context.run([Variant("own-rate", changes)], steps)[0]
     seen = _rates_of_objects(context, outcome) if context.live else _rates_on_record(outcome)
     if not seen.rates or not outcome.curve.losses:
@@ -147,10 +150,8 @@ def _rates_of_objects(context: Context, outcome: Outcome) -> Seen:
     return Seen(kinds, (max(rates, default=0.0),) * len(outcome.curve.losses))
 
 
-def _too_few(context: Context, steps: int) -> str:
-    if context.available_steps is not None and context.available_steps < FEWEST_STEPS:
-        return f"The script takes only {context.available_steps} steps; a range test needs {FEWEST_STEPS}."
-    return f"The time left allows {steps} steps; a range test needs {FEWEST_STEPS}." if steps else "No time was left."
+def _sweep_count(context: Context) -> int:
+    return max(2, context.runner.jobs)
 
 
 def _sweeps(context: Context, changes: tuple[Intervention, ...], own: Own) -> tuple[list[Sweep], float]:
@@ -158,16 +159,20 @@ def _sweeps(context: Context, changes: tuple[Intervention, ...], own: Own) -> tu
     turned out to be another than was thought."""
     context.tell("sweeping the learning rate")
     lowest, highest = min(LOWEST, own.rate / 100), max(HIGHEST, own.rate * 100)
-    count = max(2, context.runner.jobs)
+    count = _sweep_count(context)
     base = own.built_with
+    sweeps: list[Sweep] = []
     for _ in range(2):
-        steps = context.plan(count, SHARES["sweeps"], SWEEP_STEPS)
-        if steps < FEWEST_STEPS:
-            raise Unfit(_too_few(context, steps))
+        try:
+            steps = context.steps_for(count, SHARES["sweeps"], SWEEP_STEPS, least=FEWEST_STEPS)
+        except NoTime:
+            if not sweeps:
+                raise
+            break
         change = SweepRate(lowest / base, highest / base, steps)
         variants = [Variant(f"sweep-{seed}", (Seed(seed), *changes, change), every=1) for seed in range(count)]
         outcomes = context.run(variants, steps)
-        sweeps = [sweep for outcome in outcomes if (sweep := sweep_of(outcome)) is not None]
+        sweeps = [sweep for outcome in outcomes if (sweep := sweep_of(outcome)) is not None] or sweeps
         if not sweeps:
             raise Unfit(f"The sweep showed too few losses: the run {_ended(outcomes[0])}.")
         off = sweeps[0].rates[0] / lowest
@@ -189,8 +194,9 @@ def _trainings(
     """Where short trainings at constant rates end, if time allows: a decade apart, then between the best ones."""
     rates = grid(top * 10**-DECADES_BELOW, top)
     coarse = rates[::-2][::-1]
-    steps = context.plan(len(coarse) + 4, SHARES["trainings"], TRAINING_STEPS)
-    if steps < FEWEST_STEPS:
+    try:
+        steps = context.steps_for(len(coarse) + 4, SHARES["trainings"], TRAINING_STEPS, least=FEWEST_STEPS)
+    except NoTime:
         return {}
     found = _train_at(context, changes, base, coarse, steps)
     best = min(found, key=lambda rate: found[rate][0])
@@ -332,7 +338,7 @@ def _method(sweeps: list[Sweep], trainings: dict[float, tuple[float, Curve]]) ->
 def _caveats(own: Own, diverged: float | None, trainings: dict[float, tuple[float, Curve]]) -> tuple[str, ...]:
     found = []
     if not trainings:
-        found.append("There was no time to train at the suggested rate, so it rests on the sweeps alone.")
+        found.append("The budget did not allow trainings at constant rates: this rests on the sweeps alone.")
     if own.is_rising:
         found.append("The script's rate was still being warmed up when it was read.")
     if own.is_loaded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstuck.experiments.judging import experiment_named, findings_in
+from unstuck.experiments.judging import SEVERAL_RUNS, answered, experiment_named, findings_in
 from unstuck.experiments.result import Experiment, NamedCurve
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ def _answered(
 ) -> Answer:
     from unstuck.experiments.objects import ObjectContext
 
-    return Answer(experiment_named(name)(ObjectContext(model, loss_fn, optimizer, loader, seconds)))
+    context = ObjectContext(model, loss_fn, optimizer, loader, seconds)
+    if name in SEVERAL_RUNS:
+        context.learn_pace()
+    return Answer(answered(name, experiment_named(name), context))
 
 
 def overfit(

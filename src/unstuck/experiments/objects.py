@@ -207,11 +207,13 @@ class ObjectRunner:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
-    def run(self, variants: Sequence[Variant], seconds: float, progress: Progress) -> list[Outcome]:
-        """Run them all, each for so many seconds at the most."""
-        return [self._outcome(variant, seconds) for variant in variants]
+    def run(
+        self, variants: Sequence[Variant], seconds: float, progress: Progress, until: float = math.inf
+    ) -> list[Outcome]:
+        """Run them all, each for so many seconds at the most; after `until` each ends with its first step."""
+        return [self._outcome(variant, seconds, until) for variant in variants]
 
-    def _outcome(self, variant: Variant, seconds: float) -> Outcome:
+    def _outcome(self, variant: Variant, seconds: float, until: float) -> Outcome:
         began = inside = time.monotonic()
         losses: list[float | None] = []
         events: list[Event] = []
@@ -221,7 +223,7 @@ class ObjectRunner:
                 notes = lab.notes
                 with told_to(events.append, variant.every, watched="objects"):
                     inside = time.monotonic()
-                    status, reason = self._train(lab, variant.changes, began + seconds, losses)
+                    status, reason = self._train(lab, variant.changes, min(began + seconds, until), losses)
         except Exception as error:
             status, reason = "crashed", f"{type(error).__name__}: {error}"
         now = time.monotonic()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 STEPS = 250
 STILL = 30
 """Steps without learning that show whether the data stay the same."""
+FEWEST = 50
+"""Steps from which a loss that does not fall says anything."""
 SHARE = 0.6
 """Of the time that is left, what the runs may take."""
 ONE_BATCH: tuple[Intervention, ...] = (FreezeBatch(), NoDropout(), NoWeightDecay())
@@ -40,20 +42,21 @@ BETTER = 0.25
 """Of the way that is left, what another learning rate must take to be better."""
 
 
-def overfit(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
-    """Feed the loop one batch, with dropout and weight decay off, and see whether its loss comes to the floor."""
+def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
+    """Feed the loop one batch, with dropout and weight decay off, and see whether its loss comes to the floor.
+
+    Raises `NoTime`.
+    """
     began = time.monotonic()
+    steps = max(context.steps_for(1, SHARE, wanted, least=FEWEST), _steps(context, 1, wanted))
     context.tell("overfitting one batch")
-    steps = _steps(context, runs=1)
-    if not steps:
-        return _undecided("There was no time left to overfit one batch.")
     outcome = context.run([Variant("overfit", (*changes, *ONE_BATCH))], steps)[0]
     record = _record(outcome)
     reading = read(outcome.curve, _levels(outcome, record))
     if record is None or reading.state == "nothing":
         return _undecided(_nothing_read(outcome))
     passed = reading.state == "passed"
-    others = [] if passed else _other_rates(context, changes, reading)
+    others = [] if passed else _other_rates(context, changes, reading, wanted)
     frozen = is_frozen(outcome) or (not passed and _stands_still(context, changes))
     return _Answer(outcome, record, reading, others, frozen).experiment(time.monotonic() - began)
 
@@ -64,21 +67,21 @@ def _levels(outcome: Outcome, record: Record | None) -> Levels:
     return msgspec.structs.replace(levels, guess=expected[0]) if expected else levels
 
 
-def _steps(context: Context, runs: int) -> int:
+def _steps(context: Context, runs: int, wanted: int) -> int:
     """How many steps there is time for: more than the script takes by itself, since a frozen loader has no end."""
-    steps = context.plan(runs, SHARE, STEPS)
+    steps = context.plan(runs, SHARE, wanted)
     available, jobs = context.available_steps, context.runner.jobs
-    if available is None or not 0 < available <= steps < STEPS:
+    if available is None or not 0 < available <= steps < wanted:
         return steps
-    rounds = math.ceil(runs / jobs) * math.ceil(STEPS / available)
-    return STEPS if context.plan(rounds * jobs, SHARE, STEPS) >= available else steps
+    rounds = math.ceil(runs / jobs) * math.ceil(wanted / available)
+    return wanted if context.plan(rounds * jobs, SHARE, wanted) >= available else steps
 
 
 def _other_rates(
-    context: Context, changes: Sequence[Intervention], reading: Reading
+    context: Context, changes: Sequence[Intervention], reading: Reading, wanted: int
 ) -> list[tuple[float, Outcome, Reading]]:
     """The same with other learning rates: a loop that learns with one of them is not wrongly wired."""
-    steps = _steps(context, runs=len(FACTORS))
+    steps = _steps(context, len(FACTORS), wanted)
     if not steps:
         return []
     context.tell("overfitting one batch with other learning rates")

@@ -23,7 +23,7 @@ from unstuck.experiments.runner import Outcome, Variant
 from unstuck.findings import Diagnosis
 from unstuck.interventions import TIME_OVER, EditSource, Seed
 
-SEEDS = 3
+SEEDS, MOST_SEEDS = 3, 5
 SMALLEST_EFFECT = 0.05
 NOTHING = 0.10
 LARGE_EFFECT = 0.20
@@ -39,11 +39,11 @@ ENOUGH = 0.5
 """Of the steps, the share that a run cut off by its deadline must have taken."""
 
 
-def prove(context: Context, diagnosis: Diagnosis, steps: int) -> tuple[Proof, Remedied] | None:
+def prove(context: Context, diagnosis: Diagnosis, steps: int, seeds: int = SEEDS) -> tuple[Proof, Remedied] | None:
     """Try the ways to mend a finding until one works or none is left; None if there is no way to try it."""
     best: tuple[Proof, Remedied] | None = None
     for remedied in remedies_of(diagnosis):
-        proof = try_remedy(context, remedied, steps)
+        proof = try_remedy(context, remedied, steps, seeds)
         if proof.verdict == "confirmed":
             return proof, remedied
         if not _did_nothing(proof):
@@ -62,15 +62,15 @@ def _same(one: Curve, other: Curve) -> bool:
     return all(a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=RECORDED)) for a, b in pairs)
 
 
-def try_remedy(context: Context, remedied: Remedied, steps: int) -> Proof:
+def try_remedy(context: Context, remedied: Remedied, steps: int, seeds: int = SEEDS) -> Proof:
     """First one pair of runs; more of them if the first shows anything at all."""
     code = remedied.diagnosis.lead.code
     context.tell(f"trying the remedy of {code}: {remedied.words}")
     pairs = _pairs(context, remedied, [0], steps)
     first = gain_of(pairs[0], steps, remedied.changes_loss)
     shows = first is not None and abs(first) > math.log1p(SMALLEST_EFFECT) / 2
-    if shows and context.plan(2 * (SEEDS - 1), wanted=steps) >= 0.9 * steps:
-        pairs += _pairs(context, remedied, range(1, SEEDS), steps)
+    if shows and context.plan(2 * (seeds - 1), wanted=steps) >= 0.9 * steps:
+        pairs += _pairs(context, remedied, range(1, seeds), steps)
     return judged(remedied, pairs, steps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -19,8 +20,9 @@ import msgspec
 from unstuck.events import Gauges
 from unstuck.experiments.comparison import Files
 from unstuck.experiments.curve import Curve, curve_of
+from unstuck.experiments.interrupts import end_at_once, forget_to_end, held
 from unstuck.experiments.layers import hold, remove_layer, sweep
-from unstuck.interventions import LAYER, Intervention, Isolation, Trial
+from unstuck.interventions import LAYER, TIME_OVER, Intervention, Isolation, Trial
 from unstuck.record import Record, RecordError, read
 
 ENVIRONMENT = {
@@ -35,8 +37,10 @@ STARTUP = 60.0
 POLL = 0.2
 NO_TRIAL = 70
 """Exit code of a trial that we failed to make."""
-GRACE = 3.0
+GRACE = 1.5
 """Seconds between asking a trial to end and ending it."""
+HURRY = 0.5
+"""The same, and what the process that forks may take to end, when somebody waits for us to end."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -89,27 +93,52 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class _Running(msgspec.Struct):
     variant: Variant
     folder: Path
-    began: float
-    deadline: float
+    seconds: float
+    """What it may take once it has begun."""
+    until: float
+    """When it ends in any case."""
+    began: float = msgspec.field(default_factory=time.monotonic)
     pid: int = 0
     asked: bool = False
     killed: bool = False
     exit_code: int | None = None
 
+    @property
+    def deadline(self) -> float:
+        """Torch may have to be imported before it begins."""
+        return min(self.began + self.seconds + (0.0 if self.pid else STARTUP), self.until)
+
     def enforce_deadline(self) -> None:
         """Ask it to end when its time is over, and make it end a little later."""
         late = time.monotonic() - self.deadline
-        if self.pid and late > 0 and not self.asked:
+        if self.pid and late > 0:
+            self.ask_to_end()
+        if self.pid and late > GRACE:
+            self.kill()
+
+    def ask_to_end(self) -> None:
+        """It writes down what it knows, if it can."""
+        if not self.asked:
             self.asked = True
             _signal(self.pid, signal.SIGTERM)
-        elif self.pid and late > GRACE and not self.killed:
+
+    def kill(self) -> None:
+        """It may not listen, or be busy with one long step."""
+        if not self.killed:
             self.killed = True
             _signal(self.pid, signal.SIGKILL)
 
     def has_begun(self, pid: int) -> None:
         """Its time begins when torch has been imported."""
-        now = time.monotonic()
-        self.pid, self.began, self.deadline = pid, now, now + self.deadline - STARTUP - self.began
+        self.pid, self.began = pid, time.monotonic()
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while trials ran: what those showed that ran, and those before them."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        super().__init__()
+        self.outcomes = tuple(outcomes)
 
 
 Progress = Callable[[Variant, Path], None]
@@ -136,6 +165,9 @@ class Runner:
         """Why nothing stronger does."""
         self.files: Files | None = None
         """Those of the working directory before the first trial, where nothing but a comparison can tell."""
+        self._running: dict[int, _Running] = {}
+        self._prepared: float | None = None
+        self._is_gone = False
 
     def __enter__(self) -> Runner:
         from unstuck.capture import trackers
@@ -154,7 +186,8 @@ class Runner:
         command = [sys.executable, "-m", "unstuck.experiments.zygote", json.dumps(assignment)]
         pipe = subprocess.PIPE
         # Not in the working directory, whose modules must not be taken for those that torch imports. In a session of
-        # its own, so that whoever kills our process group leaves somebody who cleans up.
+        # its own: what a terminal sends on Ctrl-C is for us to pass on, and whoever kills our process group leaves
+        # somebody who cleans up.
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -165,44 +198,80 @@ class Runner:
             start_new_session=True,
         )
         os.close(lock)
+        end_at_once(self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
+        with held():  # what was found out is not lost to a Ctrl-C that comes now
+            self._end()
+            remove_layer(self.folder)
+        forget_to_end(self._end)
+
+    def _end(self) -> None:
+        """End everything that runs. The process that forks is not waited for where it is busy importing."""
         process = self._process
         assert process is not None
+        for trial in self._running.values():
+            if trial.pid:
+                trial.kill()
         with contextlib.suppress(BrokenPipeError):  # it is gone already
             _pipe(process.stdin).close()
         try:
-            process.wait(5)
+            process.wait(HURRY)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         _pipe(process.stdout).close()
-        remove_layer(self.folder)
 
     def run(
-        self, variants: Sequence[Variant], seconds: float, progress: Progress = lambda variant, folder: None
+        self,
+        variants: Sequence[Variant],
+        seconds: float,
+        progress: Progress = lambda variant, folder: None,
+        until: float = math.inf,
     ) -> list[Outcome]:
-        """Run them all, each for so many seconds at the most."""
+        """Run them all, each for so many seconds at the most, and none after `until` on the monotonic clock.
+
+        Raises `Interrupted` on Ctrl-C.
+        """
         waiting = list(enumerate(variants))
-        running: dict[int, _Running] = {}
+        running = self._running
         done: dict[int, Outcome] = {}
-        while waiting or running:
-            while waiting and len(running) < self.jobs:
-                number, variant = waiting.pop(0)
-                running[number] = self._begin(number, variant, seconds)
-            self._listen(running)
-            for number, trial in list(running.items()):
-                progress(trial.variant, trial.folder)
-                if trial.exit_code is not None:
-                    done[number] = _outcome(running.pop(number))
-                elif not trial.pid and time.monotonic() > trial.deadline:
-                    self._give_up()
-                else:
-                    trial.enforce_deadline()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.jobs:
+                    number, variant = waiting.pop(0)
+                    if time.monotonic() < until:
+                        running[number] = self._begin(number, variant, seconds, until)
+                    else:
+                        done[number] = _never_begun(variant, self.folder)
+                self._listen()
+                for number, trial in list(running.items()):
+                    progress(trial.variant, trial.folder)
+                    if trial.exit_code is not None:
+                        done[number] = _outcome(trial)
+                        del running[number]  # not sooner: a Ctrl-C in between would lose it
+                    elif not trial.pid and time.monotonic() > trial.deadline:
+                        self._give_up()
+                    else:
+                        trial.enforce_deadline()
+        except KeyboardInterrupt:
+            self._end_trials()
+            done |= {number: _outcome(trial) for number, trial in running.items() if trial.pid}
+            raise Interrupted([done[number] for number in sorted(done)]) from None
         return [done[number] for number in sorted(done)]
 
-    def _begin(self, number: int, variant: Variant, seconds: float) -> _Running:
+    def _end_trials(self) -> None:
+        """At once, with a moment to write down what they know."""
+        begun = [trial for trial in self._running.values() if trial.pid]
+        for action in (_Running.ask_to_end, _Running.kill):
+            for trial in begun:
+                action(trial)
+            deadline = time.monotonic() + HURRY
+            while time.monotonic() < deadline and any(trial.exit_code is None for trial in begun):
+                self._listen()
+
+    def _begin(self, number: int, variant: Variant, seconds: float, until: float) -> _Running:
         self._count += 1
         folder = self.folder / f"{self._count:02}-{variant.name}"
         folder.mkdir(parents=True)
@@ -217,24 +286,29 @@ class Runner:
             show_data=variant.show_data,
         )
         self._ask({"id": number, "trial": trial})
-        now = time.monotonic()
-        return _Running(variant, folder, now, now + seconds + STARTUP)
+        return _Running(variant, folder, seconds, until)
 
     def await_isolation(self) -> Isolation | None:
         """What keeps trials apart here, whether one was asked for or not; None if nothing can be run."""
         assert self._process is not None
         while self.isolation is None and self._process.poll() is None:
-            self._listen({})
+            self._listen()
         return self.isolation
 
     def _give_up(self) -> None:
         """End the process that forks: it does not answer."""
         assert self._process is not None
         self._process.kill()
+        for trial in self._running.values():
+            trial.asked = trial.asked or time.monotonic() > trial.until
 
-    def prepare(self, modules: Sequence[str]) -> None:
-        """Have these modules imported once, for all trials to come."""
+    def prepare(self, modules: Sequence[str], until: float = math.inf) -> float:
+        """Have these modules imported once, for all trials to come; the seconds that each of them saves by it."""
+        self._prepared = None
         self._ask({"modules": modules})
+        while self._prepared is None and not self._is_gone and time.monotonic() < until:
+            self._listen()
+        return self._prepared or 0.0
 
     def _ask(self, request: dict[str, Any]) -> None:
         assert self._process is not None
@@ -243,16 +317,18 @@ class Runner:
             _pipe(self._process.stdin).write(json.dumps(msgspec.to_builtins(request)).encode() + b"\n")
             _pipe(self._process.stdin).flush()
 
-    def _listen(self, running: dict[int, _Running]) -> None:
+    def _listen(self) -> None:
+        """Take in what the process that forks says, if it says anything for a moment."""
         assert self._process is not None
         stream = _pipe(self._process.stdout)
         ready, _, _ = select.select([stream], [], [], POLL)
         data = os.read(stream.fileno(), 1 << 16) if ready else b""
-        if ready and not data:
-            for trial in running.values():  # the process that forks is gone, and its trials go with it
-                trial.exit_code = NO_TRIAL
-                if trial.pid:
-                    _signal(trial.pid, signal.SIGKILL)
+        self._is_gone = bool(ready) and not data
+        if self._is_gone:
+            for orphan in self._running.values():  # its trials go with it
+                orphan.exit_code = NO_TRIAL
+                if orphan.pid:
+                    _signal(orphan.pid, signal.SIGKILL)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             answer = msgspec.json.decode(line)
@@ -260,13 +336,21 @@ class Runner:
                 self.isolation, self.isolation_reason = Isolation(answer["isolation"]), answer["reason"]
                 if self.isolation is Isolation.COPIES:
                     self.files = Files(self._home)
-            number = answer.get("id")
-            if number not in running:
                 continue
-            if "pid" in answer:
-                running[number].has_begun(answer["pid"])
-            else:
-                running[number].exit_code = answer["exit"]
+            trial = self._running.get(answer.get("id"))
+            if "prepared" in answer:
+                self._prepared = answer["prepared"]
+            elif trial is not None and "pid" in answer:
+                trial.has_begun(answer["pid"])
+            elif trial is not None:
+                trial.exit_code = answer["exit"]
+
+
+def _never_begun(variant: Variant, folder: Path) -> Outcome:
+    """The time was over before it was its turn."""
+    return Outcome(
+        variant=variant, folder=folder / "never-begun", status="killed", curve=Curve(), seconds=0.0, reason=TIME_OVER
+    )
 
 
 def _outcome(trial: _Running) -> Outcome:

@@ -31,13 +31,11 @@ def seeds(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     Verdicts: `reproducible`, `not reproducible`, `undecided`. Of live objects only seeded runs can be compared.
     Measures: `first_difference` (step; None if all is equal), `source` (what differs first, as far as it shows),
     `once_seeded` (equal when every generator is seeded), `noise` (deviation of the last losses over seeds, as a
-    share of them), `lowest` and `highest` of these, `seeds`, `steps`, `script`.
+    share of them), `lowest` and `highest` of these, `seeds`, `steps`, `script`. Raises `NoTime`.
     """
     began = time.monotonic()
     runs = 2 + SEEDS - 1 + (0 if context.live else 2)
-    steps = context.plan(runs, SHARE, STEPS)
-    if not steps:
-        return _experiment("undecided", "There was no time to run it several times.", began)
+    steps = context.steps_for(runs, SHARE, STEPS, least=FEWEST)
     context.tell("running it twice, and with other seeds")
     own = [] if context.live else [Variant(f"own-{run}", (*changes, OwnSeeds()), EVERY, repeat=run) for run in range(2)]
     same = [Variant(f"seeded-{run}", (*changes, Seed(0)), EVERY, repeat=run) for run in range(2)]

@@ -3,45 +3,47 @@ experiment on the loop until it does or the time is over."""
 
 from __future__ import annotations
 
-import itertools
-import time
+import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from unstuck.experiments.context import Context
-from unstuck.experiments.investigation import Investigation
+from unstuck.experiments.context import Context, NoTime
+from unstuck.experiments.interrupts import has_arrived, held, hold
+from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import GOOD, experiment_named, findings_in
-from unstuck.experiments.prove import prove, try_remedy
+from unstuck.experiments.longer import longer_experiment, longer_proof
+from unstuck.experiments.prove import SEEDS, prove, try_remedy
+from unstuck.experiments.ranking import SYMPTOMS, compatible, each_code_first, order_of, proven
 from unstuck.experiments.remedies import Remedied, worth_trying
 from unstuck.experiments.result import Experiment, Proof
-from unstuck.experiments.runner import Outcome, Variant
-from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
-from unstuck.interventions import Intervention, StopAfter
+from unstuck.experiments.runner import Interrupted, Outcome, Variant
+from unstuck.experiments.tasks import Task, work
+from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
+from unstuck.interventions import Intervention, Isolation, StopAfter
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
+from unstuck.record import RecordError
+from unstuck.report.result import Result
 from unstuck.rule import all_rules, find_rule
 
 WATCHED, ENOUGH, WATCHED_SECONDS = 2000, 200, 12.0
 """Steps that are watched first: so many, or this many once so many seconds have passed. A run that is seen to its end
 tells more."""
+SLOWLY = ((20, 0.3), (2, 0.5))
+"""Of a slow script so many steps are enough, once this share of the budget has passed."""
 PROVEN = 300
 """Steps that a proof takes, if there is time."""
-MOST_PROOFS = 4
-PROOF_SECONDS = 25.0
-"""What the runs of one proof may take."""
-QUICK_STEP, QUICK = 0.02, 55.0
-"""A training whose steps take less than so many seconds is done with in so many, whatever the budget."""
-FEWEST = 50
-"""Steps that each run of an experiment should be able to take."""
+FIRST_PROOFS = 4
+"""Remedies that are tried before experiments are made; the others after them."""
 ORDER = ("independence", "causality", "overfit", "baseline", "lr")
 """The quick ones first, then those whose failure says more."""
-SYMPTOMS = ("O01",)
-"""That a loop cannot learn one batch follows from whatever else is found in it."""
 GOING_WELL = ("falling",)
 GOING_WELL_SECONDS = 40.0
 """What is spent on ruling things out in a run that has nothing wrong with it."""
+NOT_OF_A_RUN_GOING_WELL = ("lr",)
 
 
 class Triage:
@@ -52,30 +54,65 @@ class Triage:
     def __init__(self, context: Context, folder: Path, *, only_proofs: bool = False) -> None:
         self._only_proofs = only_proofs
         self._context = context
-        self._asked = context.budget
         self._folder = folder
         self._proofs: list[Proof] = []
         self._confirmed: list[tuple[Proof, tuple[Intervention, ...]]] = []
         """With what was changed."""
         self._experiments: list[Experiment] = []
         self._findings: list[Finding] = []
-        self._skipped: list[str] = []
+        self._skipped: list[Skipped] = []
+        self._shown: list[Finding] = []
+        """By experiments."""
+        self._well = False
+        self._spare = math.inf
+        """Seconds that experiments may take."""
         self._left_over: tuple[str, ...] = ()
         self._together: Proof | None = None
 
     def answer(self) -> Investigation:
         """Investigate. An interrupt ends it with what is known by then, once something is."""
-        outcome = self.watched()
-        result = result_of(outcome.record(), outcome.folder, "prove" if self._only_proofs else "diagnose")
-        self.accept(outcome, result.verdict)
         interrupted = False
         try:
-            self._investigate(outcome, result.verdict)
+            outcome = self.watched()
+        except Interrupted as end:
+            if not self.answers_when_interrupted or not end.outcomes:
+                raise
+            outcome, interrupted = end.outcomes[0], True
+        with held():
+            result = self._judged(outcome, interrupted)
+        interrupted = interrupted or has_arrived()
+        if interrupted and not (result.run and result.run.steps):
+            raise KeyboardInterrupt
+        if not interrupted:
+            self.accept(outcome, result.verdict)
+            interrupted = not self._investigate_to_the_end(outcome, result.verdict)
+        hold()
+        return self._investigation(outcome, result, interrupted)
+
+    def _judged(self, outcome: Outcome, interrupted: bool) -> Result:
+        """The watched run."""
+        try:
+            record = outcome.record()
+        except RecordError:
+            raise KeyboardInterrupt if interrupted else self.without_record(outcome) from None
+        result = result_of(record, outcome.folder, "prove" if self._only_proofs else "diagnose")
+        if interrupted and result.run is not None:
+            result = msgspec.structs.replace(
+                result, run=msgspec.structs.replace(result.run, status="interrupted", reason="")
+            )
+        return result
+
+    def _investigate_to_the_end(self, outcome: Outcome, verdict: Verdict) -> bool:
+        """False: it was interrupted."""
+        try:
+            self._investigate(outcome, verdict)
         except KeyboardInterrupt:
             if not self.answers_when_interrupted:
                 raise
-            interrupted = True
-            self._skipped.append("What else there was to try was not tried: you interrupted it.")
+            return False
+        return True
+
+    def _investigation(self, outcome: Outcome, result: Result, interrupted: bool) -> Investigation:
         verdict = self._final(result.verdict)
         return Investigation(
             result=msgspec.structs.replace(result, verdict=verdict),
@@ -86,19 +123,38 @@ class Triage:
             ruled_out=tuple(self._ruled_out(verdict)),
             skipped=tuple(self._skipped),
             protected=self.protected(outcome),
+            isolation=self.isolation,
             next_command=self.next_command(verdict),
-            seconds=time.monotonic() - self._context.began,
-            budget=self._asked,
+            seconds=self._context.seconds,
+            budget=self._context.budget,
             folder=self._folder,
-            interrupted=interrupted,
+            ended=Reason.INTERRUPTED if interrupted else self._reason(),
         )
 
+    def _reason(self) -> Reason:
+        """Why nothing more was tried."""
+        if self._is_settled():
+            return Reason.PROVEN
+        if any(skipped.why is Reason.BUDGET for skipped in self._skipped):
+            return Reason.BUDGET
+        if any(skipped.why is Reason.ANSWERED for skipped in self._skipped):
+            return Reason.ANSWERED
+        return Reason.GOING_WELL if self._well else Reason.NOTHING_LEFT
+
     def _investigate(self, outcome: Outcome, verdict: Verdict) -> None:
-        if outcome.curve.losses or outcome.status == "crashed":
-            self._prove(verdict)
+        if not (outcome.curve.losses or outcome.status == "crashed"):
+            return
+        self.prepare(outcome)
         trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
-        if trains and not self._is_settled() and not self._only_proofs:
-            self._experiment(verdict)
+        first, later = self._proofs_to_try(verdict)
+        tasks = [*first]
+        if trains and not self._only_proofs:
+            self._well = _falls(verdict) and not verdict.reaches(Severity.WARNING)
+            self._spare = GOING_WELL_SECONDS if self._well else math.inf
+            tasks += [Task(name, partial(self._experiment, name, verdict)) for name in ORDER]
+        self._skipped += work([*tasks, Task("longer runs", partial(self._try_longer, verdict)), *later])
+        if len(self._confirmed) > 1:
+            self._prove_together(verdict)
         self._look_again(self._final(verdict))
 
     def watched(self) -> Outcome:
@@ -106,13 +162,23 @@ class Triage:
         context = self._context
         context.tell("watching it as it is")
         until = StopAfter(WATCHED, ENOUGH, WATCHED_SECONDS)
-        outcome = context.run([Variant("watched", (until,), show_data=True)], WATCHED)[0]
-        if context.step_seconds is not None and context.step_seconds < QUICK_STEP:
-            context.budget = min(context.budget, QUICK)
-        return outcome
+        slowly = tuple(StopAfter(WATCHED, steps, share * context.budget) for steps, share in SLOWLY)
+        return context.run([Variant("watched", (until, *slowly), show_data=True)], WATCHED)[0]
+
+    def prepare(self, outcome: Outcome) -> None:
+        """Whatever makes the next runs start sooner."""
 
     def accept(self, outcome: Outcome, verdict: Verdict) -> None:
         """Raise if there is nothing to investigate."""
+
+    def without_record(self, outcome: Outcome) -> Exception:
+        """What to raise if the watched run left none."""
+        return RecordError("the run left no record")
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """What kept trials apart from what is the user's, where they were processes of their own."""
+        return None
 
     def protected(self, outcome: Outcome) -> str:
         """What was done so that nothing of the user's is changed."""
@@ -122,32 +188,57 @@ class Triage:
         """What to do next."""
         raise NotImplementedError
 
-    def _prove(self, verdict: Verdict) -> None:
-        """Try what was found, causes before symptoms, until one remedy works; then those that are independent of it."""
+    def _proofs_to_try(self, verdict: Verdict) -> tuple[list[Task], list[Task]]:
+        """What was found, causes before symptoms; the first few, and those that can wait until experiments were made.
+
+        Once a remedy works, only those of other causes are tried.
+        """
         symptoms = {code for diagnosis in verdict.diagnoses for code in diagnosis.explains}
         found = [d for d in verdict.diagnoses if worth_trying(d)]
         causes = [d for d in found if d.lead.code not in symptoms]
         rest = [d for d in found if d.lead.code in symptoms]
         unseen = [d for d in verdict.unconfirmed if worth_trying(d)]
-        for diagnosis in _each_code_first([*causes, *rest, *unseen])[:MOST_PROOFS]:
-            if self._is_settled() and diagnosis not in causes:
-                break
-            self._prove_one(diagnosis)
-        if len(self._confirmed) > 1:
-            self._prove_together(verdict)
+        tasks = []
+        candidates = each_code_first([*causes, *rest, *unseen])
+        for index, diagnosis in enumerate(candidates):
+            # As much time for each of the first, and as much for the experiments.
+            parts = max(1, min(FIRST_PROOFS, len(candidates)) - index + (not self._only_proofs))
+            one = partial(self._prove, diagnosis, 1 / parts, diagnosis in causes and index < FIRST_PROOFS)
+            tasks.append(Task(diagnosis.lead.code, one))
+        return tasks[:FIRST_PROOFS], tasks[FIRST_PROOFS:]
 
-    def _prove_one(self, diagnosis: Diagnosis) -> None:
-        context = self._context
-        steps = context.plan(6, share=min(1.0, PROOF_SECONDS / max(1.0, context.left)), wanted=PROVEN)
-        if not steps:
-            self._skipped.append(f"The remedy of {diagnosis.lead.code} was not tried: there was no time left for it.")
+    def _prove(self, diagnosis: Diagnosis, share: float, although_settled: bool) -> Reason | None:
+        reason = self._settled_by(self._shown_causes)
+        if reason is not None and not although_settled:
+            return reason
+        steps = self._context.steps_for(2 * SEEDS, share, PROVEN, least_runs=2)
+        self._keep(prove(self._context, diagnosis, steps))
+        return None
+
+    def _keep(self, tried: tuple[Proof, Remedied] | None) -> None:
+        """What a proof has shown, in place of what was shown about the same matter before."""
+        if tried is None:
             return
-        tried = prove(context, diagnosis, steps)
-        if tried is not None:
-            proof, remedied = tried
-            self._proofs.append(proof)
-            if proof.verdict == "confirmed":
-                self._confirmed.append((proof, remedied.changes))
+        proof, remedied = tried
+        self._proofs = [one for one in self._proofs if (one.code, one.about) != (proof.code, proof.about)]
+        self._proofs.append(proof)
+        if proof.verdict == "confirmed":
+            self._confirmed.append((proof, remedied.changes))
+
+    def _try_longer(self, verdict: Verdict) -> Reason | None:
+        """What runs did not decide, longer ones may, or more of them."""
+        for proof in list(self._proofs):
+            diagnosis = next((d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proof.is_about(d)), None)
+            how = longer_proof(self._context, proof)
+            if diagnosis is not None and how is not None and not self._settled_by(self._shown_causes):
+                self._keep(prove(self._context, diagnosis, *how))
+        for done in list(self._experiments):
+            wanted = longer_experiment(self._context, done)
+            if wanted is not None and not self._well and not self._settled_by(self._shown):
+                again = experiment_named(done.name)(self._context, wanted=wanted)
+                self._experiments.remove(done)
+                self._take_in(again, verdict)
+        return None
 
     def _prove_together(self, verdict: Verdict) -> None:
         """All confirmed remedies at once, so that what each contributes can be told."""
@@ -158,7 +249,10 @@ class Triage:
         if diagnosis is None:
             return
         steps = min(proof.steps for proof in proofs)
-        if self._context.plan(2, wanted=steps) >= steps and _compatible(changes):
+        needed = self._context.needed(2, steps)
+        if needed > self._context.left:
+            self._skipped.append(Skipped("all remedies together", Reason.BUDGET, needed, self._context.left))
+        elif compatible(changes):
             names = " and ".join(self._named(proof) for proof in proofs)
             counted = any((rule := find_rule(proof.code)) and rule.changes_loss for proof in proofs)
             proof = try_remedy(self._context, Remedied(diagnosis, changes, f"the remedies of {names}", counted), steps)
@@ -172,24 +266,42 @@ class Triage:
     def _is_settled(self) -> bool:
         return bool(self._confirmed)
 
-    def _experiment(self, verdict: Verdict) -> None:
+    def _settled_by(self, shown: Sequence[Finding]) -> Reason | None:
+        """Is more not needed, because of a proof or of what experiments have shown?"""
+        if self._confirmed:
+            return Reason.PROVEN
+        return Reason.ANSWERED if any(finding.severity is Severity.ERROR for finding in shown) else None
+
+    @property
+    def _shown_causes(self) -> list[Finding]:
+        return [finding for finding in self._shown if finding.code not in SYMPTOMS]
+
+    def _experiment(self, name: str, verdict: Verdict) -> Reason | None:
         """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
-        inputs, is its learning rate sane? Until one of them fails. Of a run that goes well the last is not asked."""
-        well = verdict.trend is not None and verdict.trend.word in GOING_WELL and not verdict.reaches(Severity.WARNING)
-        if well:
-            self._context.budget = min(
-                self._context.budget, self._context.budget - self._context.left + GOING_WELL_SECONDS
-            )
-        for name in ORDER[:-1] if well else ORDER:
-            if self._context.plan(2, wanted=FEWEST) < min(FEWEST, self._context.available_steps or FEWEST):
-                self._skipped.append(f"The experiment {name} was not made: there was no time left for it.")
-                continue
-            done = experiment_named(name)(self._context)
-            self._experiments += [done] if _applies(done) else []
-            found = findings_in(done)
-            self._findings += self._tested(found, done, verdict) if name == "lr" else found
-            if any(finding.severity is Severity.ERROR for finding in found) and name != "lr":
-                break
+        inputs, is its learning rate sane? Until one of them fails. A run that goes well is asked less."""
+        if reason := self._settled_by(self._shown):
+            return reason
+        if self._well and name in NOT_OF_A_RUN_GOING_WELL:
+            return Reason.GOING_WELL
+        began = self._context.seconds
+        try:
+            with self._context.allotted(self._spare):
+                self._take_in(experiment_named(name)(self._context), verdict)
+        except NoTime as error:
+            if error.is_of_budget:
+                raise
+            return Reason.GOING_WELL
+        finally:
+            self._spare -= self._context.seconds - began if self._well else 0.0
+        return None
+
+    def _take_in(self, done: Experiment, verdict: Verdict) -> None:
+        self._experiments += [done] if _applies(done) else []
+        found = findings_in(done)
+        if done.name == "lr":
+            self._findings += self._tested(found, done, verdict)
+        else:
+            self._shown += found
 
     def _tested(self, found: Sequence[Finding], done: Experiment, verdict: Verdict) -> list[Finding]:
         """A learning rate outside of its band is a finding only if the run learns better with another one."""
@@ -199,8 +311,10 @@ class Triage:
         factor = remedy_factor(done)
         if not found or factor is None:
             return []
-        steps = self._context.plan(6, wanted=PROVEN)
-        if not steps:
+        try:
+            steps = self._context.steps_for(2 * SEEDS, 1.0, PROVEN, least_runs=2)
+        except NoTime as error:
+            self._skipped.append(Skipped("another learning rate", Reason.BUDGET, error.needed, error.left))
             return list(found)
         diagnosis = merge(found)[0]
         words = f"the learning rate times {factor:.3g}"
@@ -209,17 +323,17 @@ class Triage:
         if proof.verdict != "confirmed":
             return []
         self._confirmed.append((proof, (SetRate(factor),)))
-        if verdict.trend is not None and verdict.trend.word in GOING_WELL:
+        if _falls(verdict):
             return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
         return list(found)
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
         promoted = [d for d in verdict.unconfirmed if self._tried(d) == "confirmed"]
-        suffers = verdict.trend is None or verdict.trend.word not in GOING_WELL
+        suffers = not _falls(verdict)
         found = [
-            _proven(finding, suffers) if self._tried(diagnosis) == "confirmed" else finding
-            for diagnosis in (*verdict.diagnoses, *promoted, *merge(self._findings))
+            proven(finding, suffers) if self._tried(diagnosis) == "confirmed" else finding
+            for diagnosis in (*verdict.diagnoses, *promoted, *merge([*self._findings, *self._shown]))
             for finding in diagnosis.findings
         ]
         causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
@@ -230,7 +344,7 @@ class Triage:
             if d.severity is Severity.ERROR and not self._tried(d) and d.lead.code not in SYMPTOMS
             for code in d.explains
         }
-        ordered = sorted(ranked, key=lambda d: _order(d, self._tried(d), untried))
+        ordered = sorted(ranked, key=lambda d: order_of(d, self._tried(d), untried))
         rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
         return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
 
@@ -269,37 +383,5 @@ def _applies(done: Experiment) -> bool:
     return not (done.name == "causality" and done.verdict == "undecided" and done.probe is not None)
 
 
-def _each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
-    """The first of each code, then the others: there may not be time for all."""
-    first = {diagnosis.lead.code: diagnosis for diagnosis in reversed(diagnoses)}
-    return [*(d for d in diagnoses if first[d.lead.code] is d), *(d for d in diagnoses if first[d.lead.code] is not d)]
-
-
-def _proven(finding: Finding, suffers: bool) -> Finding:
-    """What an experiment has shown is no guess any more; yet what a run learns in spite of is no error."""
-    if finding.severity is Severity.ADVICE:
-        return finding
-    severity = Severity.ERROR if suffers else finding.severity
-    return msgspec.structs.replace(finding, severity=severity, confidence=Confidence.CERTAIN)
-
-
-def _order(diagnosis: Diagnosis, verdict: str, explained: set[str]) -> int:
-    """What was confirmed goes first, what was tried in vain last. A symptom does not overtake a cause that could not be
-    tried: what mends the one may only cover up the other."""
-    if diagnosis.severity is Severity.ADVICE:
-        return 4
-    if diagnosis.lead.code in SYMPTOMS:
-        return 2
-    if verdict == "confirmed" and diagnosis.lead.code in explained:
-        return 1
-    return {"confirmed": 0, "no effect": 3, "worse": 3}.get(verdict, 1)
-
-
-def _compatible(changes: Sequence[Intervention]) -> bool:
-    """Do the edits among them touch different lines?"""
-    from unstuck.interventions import EditSource
-
-    spans = sorted(
-        (edit.path, edit.line, edit.end_line) for c in changes if isinstance(c, EditSource) for edit in c.edits
-    )
-    return all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(spans))
+def _falls(verdict: Verdict) -> bool:
+    return verdict.trend is not None and verdict.trend.word in GOING_WELL

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.judging import GOOD
+from unstuck.experiments.investigation import Investigation, Reason, Skipped
+from unstuck.experiments.judging import GOOD, time_needed
 from unstuck.experiments.result import Experiment, Proof
 from unstuck.findings import Diagnosis, Severity
 from unstuck.report import json, text
@@ -25,6 +25,20 @@ NOT_PROVEN = {
     "undecided": "tried, and the runs do not tell",
 }
 
+ENDED = {
+    Reason.PROVEN: "the answer is proven, and nothing else was needed",
+    Reason.ANSWERED: "an experiment has shown an error, and those after it were skipped",
+    Reason.GOING_WELL: "the run is going well",
+    Reason.INTERRUPTED: "you interrupted it",
+    Reason.NOTHING_LEFT: "nothing else was left to try",
+}
+"""Why an investigation ended before its budget."""
+NOT_TRIED = {
+    Reason.PROVEN: "not needed, the answer is proven",
+    Reason.ANSWERED: "skipped, an experiment has already shown an error",
+    Reason.GOING_WELL: "not needed, the run is going well",
+}
+
 
 def render(done: Investigation, width: int = PROSE) -> list[Line]:
     """The whole report, for a terminal `width` columns wide."""
@@ -35,7 +49,7 @@ def render(done: Investigation, width: int = PROSE) -> list[Line]:
     lines += _together(done, prose)
     lines += _experiments(done, width)
     lines += _section("Ruled out", done.ruled_out, prose)
-    lines += _section("Not done", done.skipped, prose)
+    lines += _section("Not done", skipped_sentences(done), prose)
     return [*lines, *_closing(done, prose)]
 
 
@@ -45,7 +59,7 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
     lines: list[Line] = [[], [(rule, "quiet")]]
     if run is not None:
         script = " ".join([run.script, *run.arguments]) or "The model"
-        ended = " and crashed" if run.status == "crashed" else ""
+        ended = {"crashed": " and crashed", "interrupted": " until you interrupted it"}.get(run.status, "")
         if run.crash is not None:
             where = f" at {run.crash.place}" if run.crash.place else ""
             ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
@@ -147,12 +161,37 @@ def _closing(done: Investigation, prose: int) -> list[Line]:
     lines = wrapped(answer(done), prose, "strong")
     runs = sum(len(proof.pairs) for proof in done.proofs)
     pairs = f", {count(runs, 'pair')} of runs for the proofs" if runs else ""
-    lines += wrapped(f"Took {done.seconds:.0f} of {done.budget:.0f} s{pairs}. {done.protected}", prose, "quiet")
+    lines += wrapped(f"Took {time_used(done)}{pairs}{because(done)}. {done.protected}", prose, "quiet")
     first = "change that, then: " if done.principal is not None and "&&" not in done.next_command else ""
     lines += labelled("next", first + done.next_command, prose, "command")
     if done.folder.is_absolute():
         lines += labelled("records", os.path.relpath(done.folder), prose, "quiet")
     return lines
+
+
+def time_used(done: Investigation) -> str:
+    """`14 of 300 s`"""
+    return f"{done.seconds:.0f} of {done.budget:.0f} s"
+
+
+def because(done: Investigation) -> str:
+    """Why it ended before its budget did."""
+    return f": {ENDED[done.ended]}" if done.ended in ENDED else ""
+
+
+def skipped_sentences(done: Investigation) -> tuple[str, ...]:
+    """What was not tried and why, things with the same reason together. That a proof was enough stands at the end."""
+    names: dict[str, list[str]] = {}
+    for one in done.skipped:
+        if one.why is not Reason.PROVEN:
+            names.setdefault(_why_not(one, done.budget), []).append(one.what)
+    return tuple(f"{', '.join(what)}: {why}." for why, what in names.items())
+
+
+def _why_not(one: Skipped, budget: float) -> str:
+    if one.needed is not None and one.left is not None:
+        return f"needs {time_needed(one.needed, one.left, budget)}"
+    return NOT_TRIED[one.why]
 
 
 def answer(done: Investigation) -> str:
@@ -186,8 +225,11 @@ def document(done: Investigation) -> dict[str, Any]:
         "left_over": done.left_over,
         "experiments": [msgspec.to_builtins(experiment) for experiment in done.experiments],
         "ruled_out": done.ruled_out,
-        "skipped": done.skipped,
+        "skipped": [f"{one.what}: {_why_not(one, done.budget)}." for one in done.skipped],
+        "not_tried": [msgspec.to_builtins(one) for one in done.skipped],
+        "ended": done.ended,
         "protected": done.protected,
+        "isolation": done.isolation,
         "next": done.next_command,
         "seconds": round(done.seconds, 1),
         "budget": done.budget,

@@ -15,7 +15,7 @@ from unstuck.report.html.diagnoses import diagnosis_parts, heading_of, proof_par
 from unstuck.report.html.experiments import experiment_parts
 from unstuck.report.html.markup import Html, join, tag
 from unstuck.report.html.table import on_the_table
-from unstuck.report.investigation import answer
+from unstuck.report.investigation import answer, because, skipped_sentences, time_used
 from unstuck.report.seen import tables_of
 from unstuck.report.text import count, trend_sentence
 
@@ -69,7 +69,7 @@ def _sections(done: Investigation) -> list[Html]:
         _section("Experiments", [part for one in done.experiments for part in experiment_parts(one)]),
         _section("Data on the table", _table(done)),
         _section("Ruled out", _list(done.ruled_out)),
-        _section("Not done", _list(done.skipped)),
+        _section("Not done", _list(skipped_sentences(done))),
         _section("How it was measured", _method(done)),
         _section(
             "Next", [tag("div", tag("code", done.next_command), class_="next", tabindex=0)] if done.next_command else []
@@ -151,7 +151,7 @@ def _table(done: Investigation) -> list[Html]:
 
 def _method(done: Investigation) -> list[Html]:
     runs = sum(len(proof.pairs) for proof in done.proofs)
-    told = [f"It took {done.seconds:.0f} of {done.budget:.0f} s."] if done.budget else []
+    told = [f"It took {time_used(done)}{because(done)}."] if done.budget else []
     if runs:
         told.append(
             f"{count(runs, 'pair')} of runs for the proofs: the same script, the same seed, the same number of steps,"
