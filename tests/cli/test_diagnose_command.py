@@ -107,7 +107,7 @@ def test_the_cause_is_proven_and_nothing_of_the_users_is_written(unstuck: Unstuc
     assert "trying the remedy of O04" in done.stderr
     assert "O04" in Path("page.html").read_text(encoding="utf-8")
     assert sorted(path.name for path in Path().iterdir()) == [".unstuck", "page.html", "train.py"]
-    assert not list(Path(".unstuck").rglob("stage"))
+    assert not list(Path(".unstuck").rglob("layer"))
 
 
 def test_a_script_that_crashes_in_its_training_is_told_where_and_why(unstuck: Unstuck) -> None:

@@ -84,7 +84,7 @@ class Command:
         while any(_runs(pid) for pid in self.started) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not [pid for pid in self.started if _runs(pid)]
-        assert not list(Path(".unstuck").rglob("stage"))
+        assert not list(Path(".unstuck").rglob("layer"))
         return self.process.returncode, " ".join(told.split()), complained
 
 

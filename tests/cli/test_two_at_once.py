@@ -62,7 +62,7 @@ def test_two_diagnoses_started_together_do_not_mix() -> None:
         "right": {"right"},
     }
     assert sorted(path.name for path in Path().iterdir()) == [".unstuck", "train.py"]
-    assert not list(Path(".unstuck").rglob("stage"))
+    assert not list(Path(".unstuck").rglob("layer"))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -213,8 +214,14 @@ def runner_of(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "", i
     return Runner(Program("train.py"), folder / "trials", jobs=1)
 
 
-def pids_of(folder: Path) -> list[int]:
-    return [int(file.read_text()) for file in folder.glob("trials/*/stage/**/pid")]
+def trials_in(folder: Path, forking: int) -> list[int]:
+    """The processes that were forked for trials of a script in this folder, which all have the same command line."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and pid not in (forking, os.getpid()):
+                found.append(pid)
+    return found
 
 
 def has_ended(pid: int) -> bool:
@@ -223,9 +230,6 @@ def has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-NOTES_ITS_PID = "import os; open('pid', 'w').write(str(os.getpid()))"
 
 
 @pytest.mark.slow
@@ -247,16 +251,17 @@ def test_no_trial_outlives_the_process_that_forks(tmp_path: Path, monkeypatch: p
     pids: list[int] = []
 
     def end_it(variant: Variant, folder: Path) -> None:
-        if not pids and (found := pids_of(tmp_path)):
-            pids.extend(found)
+        if not pids and (folder / "events.jsonl").exists():
+            pids.extend(trials_in(tmp_path, process.pid))
             os.kill(process.pid, signal.SIGKILL)
 
-    with runner_of(tmp_path, monkeypatch, NOTES_ITS_PID, "time.sleep(0.01)") as runner:
+    with runner_of(tmp_path, monkeypatch, inside="time.sleep(0.01)") as runner:
         process = runner._process
         assert process is not None
         outcomes = runner.run([Variant("one", (StopAfter(90_000),)), Variant("two", (StopAfter(90_000),))], 60, end_it)
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     deadline = time.monotonic() + 5
-    while not has_ended(pids[0]) and time.monotonic() < deadline:
+    while not all(map(has_ended, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert has_ended(pids[0])
+    assert pids
+    assert all(map(has_ended, pids))
