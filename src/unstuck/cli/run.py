@@ -6,15 +6,15 @@ import argparse
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
-from unstuck.cli.runs import Afterwards, new_run_folder, report_on, runs_by_age
+from unstuck.cli.runs import Afterwards, folder_for, report_on, runs_by_age
 from unstuck.cli.survivor import leave_behind
+from unstuck.record.runs import remove_run
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -166,9 +166,7 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
 
     assert split.target is not None
     closely = _broken_step(split.target) if options.replay_nonfinite else None
-    folder, moved = new_run_folder(split.target)
-    if moved:
-        print(f"unstuck: {moved}", file=sys.stderr)
+    folder = folder_for(split.target)
     if not options.quiet:
         leave_behind(lambda: _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)
@@ -186,7 +184,7 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
         )
         return Ran(code, folder, monitor, closely)
     except LaunchError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_run(folder)
         raise common.Stop(str(error)) from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,7 +22,7 @@ from unstuck.doctor.overhead import ratios
 from unstuck.doctor.workloads import MODELS, Model, differences, outcome, perceptron
 from unstuck.events import Gauges
 from unstuck.record import RecordError, read
-from unstuck.record.runs import new_run_folder
+from unstuck.record.runs import new_run_folder, remove_run
 
 STEPS = 60
 MOST_OVERHEAD = 1.25
@@ -126,7 +125,10 @@ def _faults_stay_ours() -> tuple[bool, str]:
 
 
 def _record() -> tuple[bool, str]:
-    folder, moved = new_run_folder("doctor")
+    try:
+        folder, moved = new_run_folder("doctor")
+    except RecordError as error:
+        return False, str(error)
     try:
         with watching(folder):
             outcome(perceptron, 1)
@@ -134,7 +136,7 @@ def _record() -> tuple[bool, str]:
     except RecordError as error:
         return False, str(error)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_run(folder)
     return complete, moved or f"in {_typed(folder.parent)}"
 
 
