@@ -258,7 +258,7 @@ def test_any_tree_goes_and_nothing_else_changes(tmp_path: Path, made: list[tuple
 
 def put(place: Path, kind: str, precious: Path) -> None:
     if kind == "file":
-        place.write_text("x")
+        place.open("x").close()  # a pipe of that name would wait for a reader
     elif kind == "folder":
         place.mkdir()
     elif kind == "locked":

@@ -52,8 +52,13 @@ class Cache:
 
     def put(self, path: Path, outcome: Outcome) -> None:
         """Keep an answer, whole or not at all."""
-        payload = ENCODE(outcome)
-        if not self._writes or not outcome.is_lasting or len(payload) > LARGEST_ENTRY:
+        if not self._writes or not outcome.is_lasting:
+            return
+        try:
+            payload = ENCODE(outcome)
+        except UnicodeEncodeError:
+            return  # a file name that is not UTF-8
+        if len(payload) > LARGEST_ENTRY:
             return
         entry = self._entry(path)
         draft = f"{entry}.{os.getpid()}.part"
