@@ -26,7 +26,7 @@ WITHOUT_TORCH = [
     "trend",
     "page",
 ]
-WITHOUT_TORCH += [f"cli/{verb}" for verb in "lint lsp explain rules report run check surface doctor".split()]
+WITHOUT_TORCH += [f"cli/{verb}" for verb in "lint lsp explain rules report clean run check surface doctor".split()]
 
 
 def modules_below(part: str) -> list[str]:

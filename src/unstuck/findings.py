@@ -195,7 +195,14 @@ def merge(findings: Iterable[Finding]) -> list[Diagnosis]:
 def _order(finding: Finding) -> tuple[object, ...]:
     spot = finding.place or Place(path="", line=0)
     witness = list(Witness).index(finding.witness)
-    return (finding.code, witness, spot.path, spot.line, spot.column, msgspec.json.encode(finding))
+    return (finding.code, witness, spot.path, spot.line, spot.column, _spelled_out(finding))
+
+
+def _spelled_out(finding: Finding) -> bytes:
+    try:
+        return msgspec.json.encode(finding)
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+        return repr(finding).encode("utf-8", "surrogatepass")
 
 
 def _same_matter(one: Finding, other: Finding) -> bool:

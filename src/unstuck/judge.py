@@ -119,7 +119,8 @@ def judge(
     have shown it, is `unconfirmed`.
     """
     able = [rule for rule in (all_rules() if rules is None else rules) if rule.witnesses != (Witness.SURFACE,)]
-    hearing = Hearing(tuple(rule for rule in able if not rule.good_news))
+    exhausting = (RecursionError, MemoryError) if record is None else ()
+    hearing = Hearing(tuple(rule for rule in able if not rule.good_news), exhausting=exhausting)
     praise = Hearing(tuple(rule for rule in able if rule.good_news))
     for script in scripts:
         hearing.ask(script.path, script, lambda rule: rule.source)
@@ -236,6 +237,8 @@ class Hearing(msgspec.Struct, eq=False):
     findings: list[Finding] = msgspec.field(default_factory=list)
     failures: list[str] = msgspec.field(default_factory=list)
     failed: set[str] = msgspec.field(default_factory=set)
+    exhausting: tuple[type[Exception], ...] = ()
+    """Errors that say something of what is looked at, not of the rule: a text may be too deep or too large for us."""
 
     def ask(self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]) -> None:
         """Show `seen` to one kind of witness of every rule."""
@@ -246,7 +249,7 @@ class Hearing(msgspec.Struct, eq=False):
             try:
                 self.findings += list(function(seen))
             except Exception as error:
-                if os.environ.get("UNSTUCK_RAISE"):
+                if os.environ.get("UNSTUCK_RAISE") or isinstance(error, self.exhausting):
                     raise
                 self.failed.add(rule.code)
                 self.failures.append(f"rule {rule.code} failed on {what}: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ import pytest
 
 from unstuck import cli
 from unstuck.cli.run import split_arguments
-from unstuck.cli.runs import new_run_folder
+from unstuck.record.runs import new_run_folder
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import chdir
 from pathlib import Path
 
@@ -183,9 +182,9 @@ def test_an_unchanged_project_is_five_times_faster(project: Path) -> None:
     engine.lint(["model.py"], Settings())  # rules are loaded
 
     def seconds() -> float:
-        started = time.process_time()
+        started = sum(os.times()[:4])  # with the processes that judge
         cached()
-        return time.process_time() - started
+        return sum(os.times()[:4]) - started
 
     first = seconds()
     assert min(seconds() for _ in range(3)) < first / 5

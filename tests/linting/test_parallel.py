@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,19 +57,20 @@ def test_the_order_of_files_does_not_matter(project: Path) -> None:
     assert set(found(names)) == one_by_one
 
 
-def test_few_files_start_no_process(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_spread", lambda *given: pytest.fail("a process was started"))
+def test_few_files_share_one_process(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    start = workers.Worker
+    monkeypatch.setattr(workers.Worker, "__init__", counted(start.__init__, started))
     engine.lint(["."], Settings(), jobs=8)
+    assert len(started) == 1
 
 
-def test_a_worker_that_dies_is_told(project: Path) -> None:
-    many_files(60)
-    # A worker inherits the environment; this one ends as if the system had run out of memory.
-    Path("sitecustomize.py").write_text(
-        "import sys\nif 'serve()' in ' '.join(sys.orig_argv):\n    import os\n    os._exit(9)\n"
-    )
-    done = lint_command(["--jobs", "2", "--no-cache"], {"PYTHONPATH": str(project)}).communicate(timeout=60)
-    assert "unstuck: a worker process ended unexpectedly; add --jobs 1" in done[1]
+def counted(function: Callable[..., None], calls: list[object]) -> Callable[..., None]:
+    def counting(*given: object) -> None:
+        calls.append(given)
+        function(*given)
+
+    return counting
 
 
 def lint_command(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sysconfig
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -99,9 +99,9 @@ PATHOLOGICAL = {
 
 @pytest.mark.parametrize("name", PATHOLOGICAL)
 def test_a_pathological_file_ends_soon(name: str, tmp_path: Path) -> None:
-    started = time.process_time()
+    started = sum(os.times()[:4])  # with the process that reads it
     result = linted(tmp_path / "odd.py", PATHOLOGICAL[name])
-    assert time.process_time() - started < 20
+    assert sum(os.times()[:4]) - started < 20
     for problem in result.problems:
         assert str(tmp_path / "odd.py") in problem.message
         assert problem.message.endswith(".")

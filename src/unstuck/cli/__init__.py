@@ -25,6 +25,7 @@ VERBS = {
     "check": "look at a model, its loss, optimizer and one batch before training",
     "surface": "show a loss on its own and say what is wrong with its shape",
     "report": "judge the record of an earlier run again",
+    "clean": "remove old records and the answers that lint keeps",
     "lsp": "serve an editor: findings while you type, pages, quick fixes",
     "explain": "read about one pitfall",
     "rules": "list every pitfall that is recognised",

@@ -11,7 +11,7 @@ from unstuck.cli import common
 from unstuck.judge import Verdict
 from unstuck.linting.engine import lint, lint_text
 from unstuck.linting.settings import Settings, SettingsError, settings_for
-from unstuck.linting.workers import WorkerDied, available_cores
+from unstuck.linting.workers import available_cores
 from unstuck.report.result import Problem, Result
 from unstuck.source import SourceError
 from unstuck.source.files import decode
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             return _fix(result, paths, options, settings)
         if options.add_ignores:
             return _add_ignores(result, paths, options, settings)
-    except (SettingsError, SourceError, WorkerDied) as error:
+    except (SettingsError, SourceError) as error:
         raise common.Stop(str(error)) from None
     _publish(result, options)
     return _exit_code(result, options.fail_on or settings.fail_on)
@@ -188,7 +188,9 @@ def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:
+    from unstuck.report.terminal import INVISIBLE
     from unstuck.report.text import problem_sentence
 
     for problem in problems:
-        print(f"unstuck: {problem_sentence(problem.message, problem.place)}", file=sys.stderr)
+        sentence = problem_sentence(problem.message, problem.place).replace("\n", " ")
+        print(f"unstuck: {sentence.translate(INVISIBLE)}", file=sys.stderr)

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from unstuck.cli import common
 from unstuck.cli.jobs import Job
 from unstuck.cli.launchers import rank_among
-from unstuck.cli.runs import Afterwards, new_run_folder, report_on, runs_by_age
+from unstuck.cli.runs import Afterwards, folder_for, report_on, runs_by_age
 from unstuck.cli.survivor import leave_behind
+from unstuck.record.runs import remove_run
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -172,9 +172,7 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
 
     assert split.target is not None
     closely = _broken_step(split.target) if options.replay_nonfinite else None
-    folder, moved = new_run_folder(job.record_name(split.target))
-    if moved:
-        print(f"unstuck: {moved}", file=stream)
+    folder = folder_for(job.record_name(split.target))
     if not options.quiet:
         leave_behind(lambda: _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)
@@ -192,7 +190,7 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
         )
         return Ran(code, folder, monitor, closely)
     except LaunchError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_run(folder)
         raise common.Stop(str(error)) from None
 
 

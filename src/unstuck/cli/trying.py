@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from unstuck.cli import common
 from unstuck.cli.run import Split, split_arguments
-from unstuck.cli.runs import new_run_folder
+from unstuck.cli.runs import folder_for
+from unstuck.record.in_use import hold
 
 if TYPE_CHECKING:
     from unstuck.experiments.context import Context
@@ -98,9 +99,8 @@ def program(split: Split) -> Program:
 def new_folder(split: Split) -> Path:
     """Where the records of the trials go."""
     assert split.target is not None
-    folder, moved = new_run_folder(split.target)
-    if moved:
-        print(f"unstuck: {moved}", file=sys.stderr)
+    folder = folder_for(split.target)
+    hold(folder)
     return folder
 
 

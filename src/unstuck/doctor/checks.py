@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,7 +23,7 @@ from unstuck.doctor.workloads import MODELS, Model, differences, outcome, percep
 from unstuck.events import Gauges
 from unstuck.interventions import Isolation
 from unstuck.record import RecordError, read
-from unstuck.record.runs import new_run_folder
+from unstuck.record.runs import new_run_folder, remove_run
 
 STEPS = 60
 MOST_OVERHEAD = 1.25
@@ -128,7 +127,10 @@ def _faults_stay_ours() -> tuple[bool, str]:
 
 
 def _record() -> tuple[bool, str]:
-    folder, moved = new_run_folder("doctor")
+    try:
+        folder, moved = new_run_folder("doctor")
+    except RecordError as error:
+        return False, str(error)
     try:
         with watching(folder):
             outcome(perceptron, 1)
@@ -136,7 +138,7 @@ def _record() -> tuple[bool, str]:
     except RecordError as error:
         return False, str(error)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_run(folder)
     return complete, moved or f"in {_typed(folder.parent)}"
 
 
@@ -149,7 +151,7 @@ def _isolation() -> tuple[bool, str]:
         with Runner(Program("doctor.py"), folder) as runner:
             held = runner.await_isolation()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_run(folder)
     if held in (None, Isolation.COPIES):
         return False, f"the kernel does not protect them here: {runner.isolation_reason or 'no trial could be started'}"
     return True, held + (f", since {runner.isolation_reason}" if runner.isolation_reason else "")

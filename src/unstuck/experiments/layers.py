@@ -9,40 +9,15 @@ import tempfile
 from pathlib import Path
 
 from unstuck.interventions import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
+from unstuck.record.in_use import is_locked
 from unstuck.record.own_folder import NotOurs, remove_own_tree
 from unstuck.record.runs import run_folders
-
-
-def hold(run: Path) -> int:
-    """Mark the folder of a run as in use, until all processes that have the descriptor are gone."""
-    import fcntl
-
-    opened = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(opened, fcntl.LOCK_SH)
-    return opened
-
-
-def is_held(run: Path) -> bool:
-    """Does a living process use it?"""
-    import fcntl
-
-    try:
-        opened = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(opened)
-    return False
 
 
 def sweep() -> None:
     """Remove what trials of earlier runs left that were killed."""
     for run in run_folders():
-        if os.path.lexists(run / LAYER) and not is_held(run):
+        if os.path.lexists(run / LAYER) and not is_locked(run):
             remove_layer(run)
 
 

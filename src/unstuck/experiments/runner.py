@@ -21,9 +21,10 @@ from unstuck.events import Gauges
 from unstuck.experiments.comparison import Files
 from unstuck.experiments.curve import Curve, curve_of
 from unstuck.experiments.interrupts import end_at_once, forget_to_end, held
-from unstuck.experiments.layers import hold, remove_layer, sweep
+from unstuck.experiments.layers import remove_layer, sweep
 from unstuck.interventions import LAYER, TIME_OVER, Intervention, Isolation, Trial
 from unstuck.record import Record, RecordError, read
+from unstuck.record.in_use import hold
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",

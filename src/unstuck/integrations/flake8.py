@@ -15,7 +15,7 @@ from unstuck._version import __version__
 from unstuck.integrations.here import seen_in
 from unstuck.linting.engine import lint_text
 from unstuck.linting.settings import Settings, SettingsError, settings_for
-from unstuck.source.project import Modules
+from unstuck.linting.workers import Reader
 
 CODE = re.compile(r"([A-Z])(\d{1,3})")
 FOREIGN = "UNX000"
@@ -34,7 +34,7 @@ class Plugin:
 
     def run(self) -> Iterator[tuple[int, int, str, type[Plugin]]]:
         """Line, column from 0 and text of every finding."""
-        result = lint_text(self._path, self._text, _settings(self._path), _modules())
+        result = lint_text(self._path, self._text, _settings(self._path), _reader())
         for seen in seen_in(self._path, result):
             lead = seen.diagnosis.lead
             text = f"{flake8_code(lead.code)} {lead.name}: {seen.sentence}"
@@ -42,9 +42,9 @@ class Plugin:
 
 
 @functools.cache
-def _modules() -> Modules:
-    """What files import is read once in a run of flake8, not once for every file."""
-    return Modules()
+def _reader() -> Reader:
+    """One process for all files of a run of flake8; what they import is read once, not once for every file."""
+    return Reader(remembers=True)
 
 
 def _settings(path: str) -> Settings:

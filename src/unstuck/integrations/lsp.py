@@ -14,6 +14,7 @@ from unstuck.integrations.lsp_answers import Answers, Look
 from unstuck.integrations.lsp_files import OpenFiles, is_python, lines_in, path_of
 from unstuck.linting.engine import lint_text
 from unstuck.linting.settings import SettingsError, settings_for
+from unstuck.linting.workers import Reader
 from unstuck.report.result import Problem
 
 PAUSE = 0.2
@@ -29,7 +30,8 @@ class Server(LanguageServer):
         self.was_shut_down = False
         self._looks: dict[str, Look] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        self._reader = ThreadPoolExecutor(1)
+        self._thread = ThreadPoolExecutor(1)
+        self._reader = Reader()
 
     @property
     def answers(self) -> Answers:
@@ -66,7 +68,7 @@ class Server(LanguageServer):
         if known and known.text == text and not anew:
             return known
         loop = asyncio.get_running_loop()
-        look = await loop.run_in_executor(self._reader, _look, path_of(uri) or "", text, version, known)
+        look = await loop.run_in_executor(self._thread, _look, self._reader, path_of(uri) or "", text, version, known)
         now = self.workspace.text_documents.get(uri)
         if now is None or now.version != version:
             return None
@@ -82,10 +84,10 @@ class Server(LanguageServer):
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
 
-def _look(path: str, text: str, version: int | None, before: Look | None) -> Look:
+def _look(reader: Reader, path: str, text: str, version: int | None, before: Look | None) -> Look:
     """A text that is being typed is often no Python for a moment; what was seen before that stays."""
     try:
-        result = lint_text(path, text, settings_for([path]))
+        result = lint_text(path, text, settings_for([path]), reader)
     except SettingsError as error:
         return Look(version, text, problem=Problem(str(error)))
     if result.problems:

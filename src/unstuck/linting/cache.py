@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,47 +15,55 @@ import msgspec
 
 from unstuck._version import __version__
 from unstuck.linting.outcome import Outcome
+from unstuck.record.own_folder import FOLDER, NotOurs, own_folder, remove_own_files
 from unstuck.source.files import digest_at, digest_of
 
 MOST_ENTRIES = 20_000
 LARGEST_ENTRY = 1024 * 1024
+OWN_NAME = re.compile(r"[0-9a-f]{32}(\.\d+\.part)?")
 CHECKSUM = 16
 OWN_CODE = ("rules", "source", "linting", "judge.py", "findings.py", "rule.py", "events.py")
 ENCODE, DECODE = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Outcome).decode
 
 
 class Cache:
-    """One small file for each linted file; whatever is wrong with it, it is as if it were not there."""
+    """One small file for each linted file; whatever is wrong with it, it is as if it were not there.
 
-    def __init__(self, folder: Path, codes: Sequence[str]) -> None:
+    The folder is ours, yet what lies in it may have come with somebody else's repository.
+    """
+
+    def __init__(self, folder: Path, below: Path, codes: Sequence[str]) -> None:
         self._folder = folder
+        self._below = below
         self._codes = codes
         self._digests: dict[str, bytes] = {}
         self._writes = True
 
     def get(self, path: Path) -> Outcome | None:
         """The answer of an earlier run, if every file it depends on is still the same."""
-        try:
-            raw = self._entry(path).read_bytes()
-        except OSError:
-            return None
-        if digest_of(raw[CHECKSUM:]) != raw[:CHECKSUM]:
+        raw = _read_entry(self._entry(path))
+        if raw is None or digest_of(raw[CHECKSUM:]) != raw[:CHECKSUM]:
             return None
         try:
             outcome = DECODE(raw[CHECKSUM:])
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         return outcome if all(self._now(name) == digest for name, digest in outcome.seen.items()) else None
 
     def put(self, path: Path, outcome: Outcome) -> None:
         """Keep an answer, whole or not at all."""
-        payload = ENCODE(outcome)
-        if not self._writes or not outcome.is_lasting or len(payload) > LARGEST_ENTRY:
+        if not self._writes or not outcome.is_lasting:
+            return
+        try:
+            payload = ENCODE(outcome)
+        except UnicodeEncodeError:
+            return  # a file name that is not UTF-8
+        if len(payload) > LARGEST_ENTRY:
             return
         entry = self._entry(path)
         draft = f"{entry}.{os.getpid()}.part"
         try:
-            with open(draft, "wb") as file:
+            with open(draft, "xb") as file:  # never through a link that lies there
                 file.write(digest_of(payload) + payload)
             os.replace(draft, entry)
         except OSError:
@@ -63,14 +73,11 @@ class Cache:
 
     def prune(self) -> None:
         """Forget the oldest when there are too many entries."""
-        try:
-            entries = list(os.scandir(self._folder))
-            if len(entries) > MOST_ENTRIES:
-                entries.sort(key=lambda entry: entry.stat().st_mtime)
-                for entry in entries[: len(entries) - MOST_ENTRIES // 2]:
-                    os.unlink(entry.path)
-        except OSError:
-            return  # another process is at it
+        entries = entries_in(self._folder)
+        if len(entries) > MOST_ENTRIES:
+            with suppress(OSError, NotOurs):  # another process is at it
+                oldest = sorted(entries, key=entries.__getitem__)[: len(entries) - MOST_ENTRIES // 2]
+                remove_own_files(self._folder, oldest, below=self._below)
 
     def _entry(self, path: Path) -> Path:
         parts = (__version__, sys.version, _own_code(), *self._codes, os.getcwd(), str(path), os.path.realpath(path))
@@ -83,18 +90,39 @@ class Cache:
 
 
 def open_cache(codes: Sequence[str]) -> Cache | None:
-    """The cache of the current directory, or the user's own where that cannot be written, or none."""
-    for folder in (Path(".unstuck"), _users_folder()):
+    """The cache of the current directory, or the user's own where that cannot be used, or none."""
+    for folder in (FOLDER, _users_folder()):
+        below = folder.absolute().parent
         try:
-            kept = folder / "cache"
-            kept.mkdir(parents=True, exist_ok=True)
-            ignore = folder / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n")
+            below.mkdir(parents=True, exist_ok=True)
+            kept = own_folder(folder / "cache", below=below)
             if os.access(kept, os.W_OK):
-                return Cache(kept, codes)
-        except OSError:
+                return Cache(kept, below, codes)
+        except (OSError, NotOurs):
             continue
+    return None
+
+
+def entries_in(folder: Path) -> dict[str, int]:
+    """The names of our own pattern in a cache, drafts included, with the time each was written."""
+    found: dict[str, int] = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if OWN_NAME.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
+                found[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+    return found
+
+
+def _read_entry(path: Path) -> bytes | None:
+    """What an entry holds, if it is a file of a size that we write: a pipe would wait, a device would never end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    with suppress(OSError), open(descriptor, "rb") as file:
+        known = os.fstat(descriptor)
+        if stat.S_ISREG(known.st_mode) and known.st_size <= LARGEST_ENTRY + CHECKSUM:
+            return file.read(LARGEST_ENTRY + CHECKSUM)
     return None
 
 

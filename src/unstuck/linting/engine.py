@@ -11,13 +11,12 @@ import msgspec
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, rank
 from unstuck.judge import Verdict, beginnings, spelled, unite
-from unstuck.linting.outcome import Outcome, outcome_of
+from unstuck.linting.outcome import Outcome
 from unstuck.linting.patterns import GitIgnored, Patterns, relative
 from unstuck.linting.settings import Settings
-from unstuck.linting.workers import judge_files, size_of
+from unstuck.linting.workers import Reader, judge_files, size_of
 from unstuck.report.result import Problem, Result
 from unstuck.source import SourceError, find_files
-from unstuck.source.project import Modules
 
 UNUSED_IGNORE = "U01"
 WORTH_A_CACHE = 20_000
@@ -34,9 +33,17 @@ def lint(
     return _result(_outcomes(files, settings, jobs, cache), settings, problems)
 
 
-def lint_text(path: str, text: str, settings: Settings, modules: Modules | None = None) -> Result:
-    """Lint a text as if it lay at `path`: what it imports is looked for beside that."""
-    outcome = outcome_of(Path(path), settings.rules, modules or Modules(), text)
+def lint_text(path: str, text: str, settings: Settings, reader: Reader | None = None) -> Result:
+    """Lint a text as if it lay at `path`: what it imports is looked for beside that.
+
+    Whoever lints many texts hands over a reader of their own, whose process is then started once.
+    """
+    own = reader or Reader()
+    try:
+        outcome = own.judge(Path(path), text, settings.rules)
+    finally:
+        if reader is None:
+            own.close()
     return msgspec.structs.replace(_result([outcome], settings, []), texts={spelled(path): text})
 
 

@@ -61,6 +61,8 @@ def outcome_of(path: Path, rules: Sequence[Rule], modules: Modules, text: str | 
             verdict = _verdict_of_raw(path, raw, text, rules, project)
     except SourceError as error:
         return Outcome(None, Problem(str(error), error.place), project.seen)
+    except RecursionError:
+        return Outcome(None, Problem(f"{path} nests too deeply to be followed; it was skipped."), project.seen)
     return Outcome(verdict, None, project.seen)
 
 

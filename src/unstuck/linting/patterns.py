@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Iterable
 
+from unstuck.source.files import read_regular
+
 CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -200,7 +202,7 @@ def _in_repository(folder: str) -> bool:
 
 def _patterns_in(path: str) -> Patterns | None:
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
-            return Patterns(file)
+        text = read_regular(path).decode("utf-8-sig", "surrogateescape")
     except OSError:
         return None
+    return Patterns(text.split("\n"))

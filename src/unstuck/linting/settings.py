@@ -13,6 +13,7 @@ from unstuck.findings import Severity
 from unstuck.judge import spelled
 from unstuck.linting.patterns import Patterns, relative
 from unstuck.rule import Rule, nearest, rules_named, source_rules
+from unstuck.source.files import read_regular
 
 FAIL_ON = ("error", "warning", "advice", "never")
 
@@ -110,7 +111,7 @@ def read_settings(file: Path) -> Settings:
 
 def _table_in(file: Path, *, required: bool) -> dict[str, Any] | None:
     try:
-        raw = file.read_bytes()
+        raw = read_regular(file)
     except OSError as problem:
         if required:
             raise SettingsError(f"{file} cannot be read ({problem.strerror}); check the path of --config.") from None

@@ -1,25 +1,24 @@
-"""Files judged in several processes. The answers, and their order, are those of one process."""
+"""Files judged in processes of their own, which can be ended. The answers, and their order, are those of one process.
+
+A file may make its reader loop for ever, eat all memory or crash the interpreter. That ends the worker that was at it
+and costs one line in the report; a new worker goes on with the next file.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
-
-import msgspec
 
 from unstuck.linting.outcome import Outcome, outcomes_of
-from unstuck.rule import Rule, source_rules
+from unstuck.linting.worker import Task, Worker, is_possible
+from unstuck.rule import Rule
 from unstuck.source.project import Modules
 
 WORTH_A_WORKER = 300_000
-"""Bytes of source: with less, a process takes longer to start than the files take to read."""
+"""Bytes of source for each process: with less, it takes longer to start than the files take to read."""
 CHUNKS_PER_WORKER = 6
-
-
-class WorkerDied(Exception):
-    """A worker process ended without an answer."""
 
 
 def available_cores() -> int:
@@ -29,18 +28,19 @@ def available_cores() -> int:
 
 def judge_files(paths: Sequence[Path], rules: Sequence[Rule], jobs: int) -> Iterator[Outcome]:
     """An outcome for each file, in order."""
-    sizes = [size_of(path) for path in paths]
-    jobs = min(jobs, sum(sizes) // WORTH_A_WORKER, len(paths))
-    if jobs < 2:
+    if not is_possible():
         return outcomes_of(paths, rules, Modules())
-    return _spread(_chunks(paths, sizes, jobs * CHUNKS_PER_WORKER), [rule.code for rule in rules], jobs)
+    sizes = [size_of(path) for path in paths]
+    jobs = max(1, min(jobs, sum(sizes) // WORTH_A_WORKER, len(paths)))
+    chunks = _chunks(paths, sizes, jobs * CHUNKS_PER_WORKER if jobs > 1 else 1)
+    return _spread(chunks, [rule.code for rule in rules], jobs)
 
 
 def size_of(path: Path) -> int:
     """Bytes of a file, 0 where it cannot be seen."""
     try:
         return path.stat().st_size
-    except OSError:
+    except (OSError, ValueError):
         return 0
 
 
@@ -50,7 +50,7 @@ def _chunks(paths: Sequence[Path], sizes: Sequence[int], amount: int) -> list[li
     chunks: list[list[str]] = [[]]
     held = 0.0
     for path, size in zip(paths, sizes, strict=True):
-        if held >= wanted:
+        if held >= wanted and amount > 1:
             chunks.append([])
             held = 0.0
         chunks[-1].append(str(path))
@@ -59,95 +59,57 @@ def _chunks(paths: Sequence[Path], sizes: Sequence[int], amount: int) -> list[li
 
 
 def _spread(chunks: Sequence[list[str]], codes: list[str], jobs: int) -> Iterator[Outcome]:
-    """Threads that each wait for a worker; whatever ends this ends the workers too."""
-    from concurrent.futures import ThreadPoolExecutor
-    from queue import SimpleQueue
-
-    workers = [_Worker() for _ in range(jobs)]
-    idle: SimpleQueue[_Worker] = SimpleQueue()
-    for worker in workers:
-        idle.put(worker)
-
-    def ask(chunk: list[str]) -> list[Outcome]:
-        worker = idle.get()
-        try:
-            return worker.ask(_Task(chunk, codes))
-        finally:
-            idle.put(worker)
-
-    executor = ThreadPoolExecutor(jobs)
+    """Keep some workers busy; whatever ends this ends them too."""
+    answers: list[list[Outcome]] = [[] for _ in chunks]
+    waiting = deque(number for number, chunk in enumerate(chunks) if chunk)
+    busy: dict[Worker, int] = {}
+    idle: list[Worker] = []
     try:
-        for future in [executor.submit(ask, chunk) for chunk in chunks]:
-            yield from future.result()
+        for number, chunk in enumerate(chunks):
+            while len(answers[number]) < len(chunk):
+                while waiting and len(busy) < jobs:
+                    worker = idle.pop() if idle else Worker()
+                    given = waiting.popleft()
+                    worker.give(Task(chunks[given][len(answers[given]) :], codes))
+                    busy[worker] = given
+                for worker in Worker.answering(busy):
+                    at = busy[worker]
+                    answers[at].append(worker.answer())
+                    if len(answers[at]) == len(chunks[at]) or worker.has_ended:
+                        del busy[worker]
+                        if worker.has_ended and len(answers[at]) < len(chunks[at]):
+                            waiting.appendleft(at)
+                        elif not worker.has_ended:
+                            idle.append(worker)
+            yield from answers[number]
     finally:
-        for worker in workers:
+        for worker in (*busy, *idle):
             worker.end()
-        executor.shutdown(cancel_futures=True)
 
 
-class _Task(msgspec.Struct):
-    names: list[str]
-    codes: list[str]
+class Reader:
+    """Judges texts one after the other in a process that is kept between them; for editors and flake8."""
 
+    def __init__(self, *, remembers: bool = False) -> None:
+        self._remembers = remembers
+        self._worker: Worker | None = None
+        self._owner = 0
 
-class _Worker:
-    """A Python of its own that shares neither threads, locks nor `__main__` with us.
+    def judge(self, path: Path, text: str, rules: Sequence[Rule]) -> Outcome:
+        """The outcome of a text as if it lay at `path`. With `remembers`, files it imports are read once for all."""
+        if not is_possible():
+            from unstuck.linting.outcome import outcome_of
 
-    It is in a process group of its own: Ctrl-C reaches us alone, and we end it.
-    """
+            return outcome_of(path, rules, Modules(), text)
+        if self._worker is None or self._worker.has_ended or self._owner != os.getpid():
+            self._worker, self._owner = Worker(), os.getpid()
+        self._worker.give(Task([str(path)], [rule.code for rule in rules], text, self._remembers))
+        for _ in Worker.answering([self._worker]):
+            return self._worker.answer()
+        raise AssertionError("a worker always answers, or its time is over")
 
-    def __init__(self) -> None:
-        import subprocess
-        import sys
-
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-        own_group: dict[str, Any] = {"start_new_session": True} if os.name == "posix" else {"creationflags": 0x200}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if os.environ.get("UNSTUCK_RAISE") else subprocess.DEVNULL,
-            **own_group,
-        )
-
-    def ask(self, task: _Task) -> list[Outcome]:
-        """Have some files judged."""
-        assert self._process.stdin
-        assert self._process.stdout
-        try:
-            _send(self._process.stdin, msgspec.msgpack.encode(task))
-            answer = _receive(self._process.stdout)
-        except (OSError, ValueError):
-            answer = None
-        if answer is None:
-            raise WorkerDied("a worker process ended unexpectedly; add --jobs 1 to see which file it was at.")
-        return msgspec.msgpack.decode(answer, type=list[Outcome])
-
-    def end(self) -> None:
-        """Whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-
-
-def serve() -> None:
-    """What a worker does: judge the files it is sent, until nothing more comes."""
-    import sys
-
-    modules = Modules()
-    answers = sys.stdout.buffer
-    while (raw := _receive(sys.stdin.buffer)) is not None:
-        task = msgspec.msgpack.decode(raw, type=_Task)
-        rules = [rule for rule in source_rules() if rule.code in task.codes]
-        _send(answers, msgspec.msgpack.encode(list(outcomes_of(map(Path, task.names), rules, modules))))
-
-
-def _send(stream: IO[bytes], message: bytes) -> None:
-    stream.write(len(message).to_bytes(8, "big") + message)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes]) -> bytes | None:
-    """A whole message, or None where the other side has ended."""
-    size = int.from_bytes(stream.read(8), "big")
-    message = stream.read(size)
-    return message if size and len(message) == size else None
+    def close(self) -> None:
+        """End the process."""
+        if self._worker is not None and self._owner == os.getpid():
+            self._worker.end()
+        self._worker = None

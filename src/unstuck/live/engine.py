@@ -18,7 +18,7 @@ from unstuck.capture.story import Story
 from unstuck.live.monitor import Monitor, matter
 from unstuck.live.series import Row, optimizers_of, rows
 from unstuck.record import Record, RecordError, Writer, read
-from unstuck.record.runs import new_run_folder
+from unstuck.record.runs import new_run_folder_somewhere, remove_run
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -94,10 +94,8 @@ class Engine:
 
     def forget(self) -> None:
         """Stop watching and leave nothing: the program is only read again by a process that it has started."""
-        import shutil
-
         self.abandon()
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_run(self.path)
 
     def result(self) -> Result:
         """The run so far, judged, without what is known to concern other models and optimizers."""
@@ -196,7 +194,7 @@ def _stderr() -> TextIO | None:
 
 
 def _place_for(record: Any, name: str) -> tuple[Path, str]:
-    return new_run_folder(name) if record is None else (Path(record).absolute(), "")
+    return new_run_folder_somewhere(name) if record is None else (Path(record).absolute(), "")
 
 
 def script_around(caller: FrameType) -> tuple[str, bytes | None]:

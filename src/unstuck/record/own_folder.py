@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from unstuck.record.store import RecordError
@@ -26,32 +26,36 @@ class NotOurs(RecordError):
     """Something under a name of ours that is not ours; its text is one sentence: what, where, what to do."""
 
 
-def own_folder(path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None) -> Path:
-    """The folder at `path`, made if it is missing, as an absolute path.
+def own_folder(
+    path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None, private: bool = False
+) -> Path:
+    """The folder at `path`, made if it is missing (for us alone if `private`), as an absolute path.
 
     `path` is `.unstuck` or lies in it. A folder elsewhere is ours from the first part below `below` on. Raises NotOurs
     where a part of ours is a link or belongs to another user, and OSError where the disk refuses.
     """
     place = Path(path).absolute()
     outside, parts = _parts_of_ours(place, below)
+    mode = 0o700 if private else 0o777
     if _HAS_DESCRIPTORS:
-        os.close(_open_below(outside, parts, make=True))
+        os.close(_open_below(outside, parts, mode))
     else:
-        _make_by_name(outside, parts)
+        _make_by_name(outside, parts, mode)
     return place
 
 
 def find_own_folder(path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None) -> Path | None:
-    """The same folder if it is there and ours, or None; nothing is made, and nothing is said."""
+    """The same folder, or None where there is none; nothing is made. Raises NotOurs as `own_folder` does."""
     place = Path(path).absolute()
     outside, parts = _parts_of_ours(place, below)
+    if not _HAS_DESCRIPTORS:
+        _refuse_links(outside, parts)
+        return place if place.is_dir() else None
     try:
-        if _HAS_DESCRIPTORS:
-            os.close(_open_below(outside, parts, make=False))
-            return place
-        return place if place.is_dir() and not any(map(_is_link, _each_below(outside, parts))) else None
-    except (OSError, NotOurs):
+        os.close(_open_below(outside, parts))
+    except OSError:
         return None
+    return place
 
 
 def remove_own_tree(path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None) -> None:
@@ -66,7 +70,7 @@ def remove_own_tree(path: str | os.PathLike[str], *, below: str | os.PathLike[st
         _remove_by_name(outside, parts)
         return
     with contextlib.suppress(FileNotFoundError):
-        parent = _open_below(outside, parts[:-1], make=False)
+        parent = _open_below(outside, parts[:-1])
         try:
             top = _open_own(parts[-1], parent, place, to_empty=True)
             try:
@@ -78,20 +82,31 @@ def remove_own_tree(path: str | os.PathLike[str], *, below: str | os.PathLike[st
             os.close(parent)
 
 
-def remove_own_file(path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None) -> None:
-    """Remove one file (or the link itself, if it is one) out of a folder of ours; one that is not there is fine."""
-    place = Path(path).absolute()
+def remove_own_files(
+    folder: str | os.PathLike[str], names: Iterable[str], *, below: str | os.PathLike[str] | None = None
+) -> int:
+    """Remove files out of a folder of ours (links themselves, not what they lead to); returns how many went.
+
+    What another process removed meanwhile, or what cannot be removed, is passed over. Raises NotOurs as `own_folder`.
+    """
+    place = Path(folder).absolute()
     outside, parts = _parts_of_ours(place, below)
-    with contextlib.suppress(FileNotFoundError):
-        if not _HAS_DESCRIPTORS:
-            _refuse_links(outside, parts[:-1])
-            place.unlink()
-            return
-        parent = _open_below(outside, parts[:-1], make=False)
-        try:
-            os.unlink(parts[-1], dir_fd=parent)
-        finally:
-            os.close(parent)
+    if not _HAS_DESCRIPTORS:
+        _refuse_links(outside, parts)
+        return sum(_unlinked(os.path.join(place, name)) for name in names)
+    parent = _open_below(outside, parts)
+    try:
+        return sum(_unlinked(name, parent) for name in names)
+    finally:
+        os.close(parent)
+
+
+def _unlinked(name: str, parent: int | None = None) -> bool:
+    try:
+        os.unlink(name, dir_fd=parent)
+    except OSError:
+        return False
+    return True
 
 
 def size_of_tree(path: str | os.PathLike[str]) -> int:
@@ -124,17 +139,17 @@ def _parts_of_ours(place: Path, below: str | os.PathLike[str] | None) -> tuple[P
     return outside, parts
 
 
-def _open_below(outside: Path, parts: tuple[str, ...], *, make: bool) -> int:
-    """A descriptor of the folder that `parts` lead to, each of them ours."""
+def _open_below(outside: Path, parts: tuple[str, ...], mode: int | None = None) -> int:
+    """A descriptor of the folder that `parts` lead to, each of them ours; with a mode, what is missing is made."""
     folder = os.open(outside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for index, name in enumerate(parts):
-            if make:
+            if mode is not None:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=folder)
+                    os.mkdir(name, mode, dir_fd=folder)
             above, folder = folder, _open_own(name, folder, Path(outside, *parts[: index + 1]))
             os.close(above)
-            if make and name == FOLDER.name:
+            if mode is not None and name == FOLDER.name:
                 _ignore_everything(folder)
     except BaseException:
         os.close(folder)
@@ -276,11 +291,11 @@ def _refuse_links(outside: Path, parts: tuple[str, ...]) -> None:
             raise _a_link(place)
 
 
-def _make_by_name(outside: Path, parts: tuple[str, ...]) -> None:
+def _make_by_name(outside: Path, parts: tuple[str, ...], mode: int) -> None:
     for place in _each_below(outside, parts):
         if _is_link(place):
             raise _a_link(place)
-        place.mkdir(exist_ok=True)
+        place.mkdir(mode, exist_ok=True)
         if place.name == FOLDER.name:
             with contextlib.suppress(OSError), open(place / ".gitignore", "x", encoding="ascii") as file:
                 file.write("*\n")

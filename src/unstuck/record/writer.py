@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from unstuck.events import Crash, Event, NonFinite, Note, RunEnded
+from unstuck.record.in_use import lock
 from unstuck.record.store import RecordError, record_file
 
 DISK_BUDGET = 64 * 2**20
@@ -68,6 +69,7 @@ class Writer:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, flags, 0o644)
+            lock(self._descriptor)  # so that `unstuck clean` leaves it alone
         except FileExistsError as error:
             raise RecordError(
                 f"There is already a record at {self.path}; choose another place or delete it first."

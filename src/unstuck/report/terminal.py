@@ -26,9 +26,13 @@ STYLES = {
 ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"})
 
 
+INVISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r\f"}
+"""Characters that a terminal would obey; the name of a file or a line of it may hold any."""
+
+
 def plain(lines: Iterable[Line]) -> str:
     """The lines as text, without trailing blanks."""
-    return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
+    return "".join("".join(text for text, _ in line).translate(INVISIBLE).rstrip() + "\n" for line in lines)
 
 
 def show(lines: Iterable[Line], stream: TextIO) -> None:
@@ -49,6 +53,7 @@ def _coloured(lines: Iterable[Line]) -> str:
 
 
 def _styled(text: str, style: str) -> str:
+    text = text.translate(INVISIBLE)
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style and text else text
 
 

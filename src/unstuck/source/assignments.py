@@ -62,7 +62,7 @@ class Assignments(Calls):
         if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
             self.hide(node, iter((old,)))
         if isinstance(old, Group):
-            old.items.extend(map(self.if_reached, new.items) if isinstance(new, Group) else [new])
+            old.extend(map(self.if_reached, list(new.items)) if isinstance(new, Group) else [new])
             return
         tensors = any(isinstance(option, Tensor) for value in (old, new) for option in alternatives(value))
         result = self.tensor(type(node.op).__name__.lower(), (old, new), node) if tensors else UNKNOWN
@@ -153,7 +153,7 @@ class Assignments(Calls):
         if dotted(target.value).endswith(".grad"):
             self._assign_gradient(target, value)
         if isinstance(base, Group):
-            base.items.append(value)
+            base.extend([value])
             base.complete = False
         elif isinstance(base, Instance) and knowledge.is_module(base) and knowledge.has_weights(value):
             name = ast.unparse(target.slice)

@@ -35,6 +35,8 @@ from unstuck.source.values import (
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
 STATEMENTS_AT_LEAST = 1500
+MOST_LINKS = 50_000
+"""Layers of Sequentials that are gone through in one script."""
 TRAINING_WORDS = pattern(r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I)
 
 
@@ -87,6 +89,10 @@ class ReaderState:
         self._resolved: dict[tuple[str, str], Value] = {}
         self.fuel = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
         """Statements that may still be read, so that time grows with the file and not with its call graph."""
+        self.chained: list[Instance] = []
+        """The Sequentials that data is being sent through, outermost first."""
+        self.links = MOST_LINKS
+        """Layers that data may still be sent through, for the same reason."""
 
     @property
     def scope(self) -> Scope:

@@ -14,6 +14,7 @@ from unstuck.source.library import Library
 from unstuck.source.scope import Scope
 from unstuck.source.trace import Inlined
 from unstuck.source.values import (
+    MOST_ITEMS,
     UNKNOWN,
     Choice,
     Const,
@@ -50,6 +51,7 @@ MODULE_OPERATIONS = {
     "Identity": "view",
 }
 """Modules that do what a function does, under the function's name."""
+DEEPEST_CHAIN = 40
 HEADS = ("fc", "classifier", "head", "heads")
 
 
@@ -109,7 +111,7 @@ class Calls(Library):
         for expression in node.args:
             value = self.evaluate(expression)
             if isinstance(expression, ast.Starred):
-                args.extend(value.items if isinstance(value, Group) else [UNKNOWN])
+                args.extend(value.items[: MOST_ITEMS - len(args)] if isinstance(value, Group) else [UNKNOWN])
             else:
                 args.append(value)
         return tuple(args), {item.arg: self.evaluate(item.value) for item in node.keywords if item.arg}
@@ -258,13 +260,21 @@ class Calls(Library):
         return output
 
     def _chain(self, sequential: Instance, node: ast.Call, args: tuple[Value, ...]) -> Value:
-        value = args[0] if args else UNKNOWN
-        for item in sequential.items:
-            self.forward_depth += 1
-            ways = [self._link(layer, node, value) for layer in alternatives(item)]
+        if sequential in self.chained or len(self.chained) >= DEEPEST_CHAIN:
+            return UNKNOWN  # it holds itself, or another one that holds another one ...
+        self.chained.append(sequential)
+        self.forward_depth += 1
+        try:
+            value = args[0] if args else UNKNOWN
+            for item in sequential.items:
+                self.links -= 1
+                if self.links < 0:  # ... or each of them twice
+                    return UNKNOWN
+                value = functools.reduce(join, [self._link(layer, node, value) for layer in alternatives(item)])
+            return value
+        finally:
             self.forward_depth -= 1
-            value = functools.reduce(join, ways)
-        return value
+            self.chained.pop()
 
     def _link(self, layer: Value, node: ast.Call, given: Value) -> Value:
         """What one layer of a Sequential makes of its input; its place is where the layer was made."""

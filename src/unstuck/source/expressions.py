@@ -25,10 +25,13 @@ from unstuck.source.values import (
     Value,
     alternatives,
     join,
+    lineage,
 )
 
 PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "grad_fn", "is_cuda"})
 
+LONGEST_NAME = 1000
+"""Of a dotted name: `a = a.b` makes one longer each time."""
 VALUES_AND_INDICES = frozenset({"max", "min", "sort", "topk", "median", "kthvalue", "cummax", "cummin"})
 """Operations that return a pair, whose first part is called `values`."""
 
@@ -95,7 +98,7 @@ class Expressions(ReaderState):
         """What `base.name` is."""
         name = node.attr
         if isinstance(base, Symbol):
-            return self.resolve(Symbol(f"{base.name}.{name}"))
+            return self.resolve(Symbol(f"{base.name}.{name}")) if len(base.name) < LONGEST_NAME else UNKNOWN
         if isinstance(base, Instance):
             return self._of_instance(base, node)
         if isinstance(base, UserClass):
@@ -335,17 +338,11 @@ class Expressions(ReaderState):
     }
 
 
-def find_method(
-    cls: UserClass, name: str, depth: int = 0
-) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, UserClass] | None:
+def find_method(cls: UserClass, name: str) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, UserClass] | None:
     """The method `name` of a class or of the nearest base that the user wrote."""
-    if name in cls.methods:
-        return cls.methods[name], cls
-    for base in cls.bases if depth < 8 else ():
-        for option in alternatives(base):
-            found = find_method(option, name, depth + 1) if isinstance(option, UserClass) else None
-            if found:
-                return found
+    for base in lineage(cls):
+        if isinstance(base, UserClass) and name in base.methods:
+            return base.methods[name], base
     return None
 
 

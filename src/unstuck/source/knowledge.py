@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unstuck.source.values import Const, Instance, Symbol, UserClass, Value, alternatives, members
+from unstuck.source.values import Const, Instance, Symbol, UserClass, Value, alternatives, lineage, members
 
 LOSSES = {
     "CrossEntropyLoss": "cross_entropy",
@@ -122,13 +122,7 @@ def is_scaler(value: Value) -> bool:
 
 def is_module_class(cls: UserClass) -> bool:
     """Does the class derive from nn.Module, as far as its bases are known?"""
-    for base in cls.bases:
-        for option in alternatives(base):
-            if isinstance(option, UserClass) and is_module_class(option):
-                return True
-            if isinstance(option, Symbol) and _module_name(option.name):
-                return True
-    return False
+    return any(isinstance(base, Symbol) and _module_name(base.name) for base in lineage(cls))
 
 
 def _module_name(name: str) -> bool:
@@ -138,14 +132,8 @@ def _module_name(name: str) -> bool:
 
 def is_lightning(value: Value | None) -> bool:
     """Is it an object of a class derived from LightningModule, as far as its bases are known?"""
-    waiting = [value.cls] if isinstance(value, Instance) and value.cls is not None else []
-    while waiting:
-        for base in waiting.pop().bases:
-            if isinstance(base, UserClass):
-                waiting.append(base)
-            elif isinstance(base, Symbol) and base.last == "LightningModule":
-                return True
-    return False
+    bases = lineage(value.cls) if isinstance(value, Instance) and value.cls is not None else ()
+    return any(isinstance(base, Symbol) and base.last == "LightningModule" for base in bases)
 
 
 def is_module(value: Value) -> bool:

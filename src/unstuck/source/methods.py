@@ -103,12 +103,12 @@ class Methods(Expressions):
 
     def _on_group(self, group: Group, name: str, args: tuple[Value, ...]) -> Value:
         if name in ("append", "add", "insert") and args:
-            group.items.append(self.if_reached(args[-1]))
+            group.extend([self.if_reached(args[-1])])
             group.complete = False
         elif name in ("extend", "update") and args:
             for option in alternatives(args[0]):
                 added = list(option.items) if isinstance(option, Group) and option is not group else [UNKNOWN]
-                group.items.extend(map(self.if_reached, added))
+                group.extend(map(self.if_reached, added))
             group.complete = False
         elif name == "pop" and group.items and group.keys is None and not args:
             last = group.items.pop()

@@ -120,7 +120,7 @@ class Statements(Assignments):
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         iterated = self.evaluate(node.iter)
         layers = iterated.items if isinstance(iterated, Instance) and knowledge.is_module(iterated) else []
-        if 1 < len(layers) <= MOST_LAYERS and self.forward_depth:
+        if 1 < len(layers) <= MOST_LAYERS and self.forward_depth and self.fuel > 0:
             # `for layer in self.layers: x = layer(x)` is a chain: what comes out went through all of them, in order.
             for layer in layers[:-1]:
                 self.assign(node.target, layer)

@@ -24,6 +24,8 @@ from unstuck.source.values import Value
 
 MOST_CONDITIONS = 8
 MOST_PATHS = 4096
+REPEATED_LOOPS = 4
+"""Loops inside a loop that are gone through twice; with each further one the path would be twice as long."""
 ORDERED: tuple[type[Event], ...] = (
     Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, ScalerUpdate, SchedulerStep
 )  # fmt: skip
@@ -251,7 +253,9 @@ def _consequences(block: Sequence[Node]) -> Iterator[Node]:
             yield from _consequences(node.body)
 
 
-def _walk(block: Sequence[Node], chosen: dict[str, bool], out: list[Happened | Hidden | Turn]) -> str:
+def _walk(
+    block: Sequence[Node], chosen: dict[str, bool], out: list[Happened | Hidden | Turn], repeated: int = REPEATED_LOOPS
+) -> str:
     """Append what happens on the chosen way; the word it returns says how control left, if it did."""
     for node in block:
         left = ""
@@ -260,20 +264,20 @@ def _walk(block: Sequence[Node], chosen: dict[str, bool], out: list[Happened | H
         elif isinstance(node, Leave):
             left = node.kind
         elif isinstance(node, Branch):
-            left = _walk(node.then if chosen.get(node.condition, True) else node.other, chosen, out)
+            left = _walk(node.then if chosen.get(node.condition, True) else node.other, chosen, out, repeated)
         elif isinstance(node, Inlined):
-            left = _walk(node.body, chosen, out)
+            left = _walk(node.body, chosen, out, repeated)
             left = "" if left == "return" else left
         else:
-            left = _walk_nested_loop(node, chosen, out)
+            left = _walk_nested_loop(node, chosen, out, repeated)
         if left:
             return left
     return ""
 
 
-def _walk_nested_loop(loop: Loop, chosen: dict[str, bool], out: list[Happened | Hidden | Turn]) -> str:
-    for _ in range(2):
-        left = _walk(loop.body, chosen, out)
+def _walk_nested_loop(loop: Loop, chosen: dict[str, bool], out: list[Happened | Hidden | Turn], repeated: int) -> str:
+    for _ in range(2 if repeated else 1):
+        left = _walk(loop.body, chosen, out, max(repeated - 1, 0))
         if left in ("return", "raise"):
             return left
         if left == "break":

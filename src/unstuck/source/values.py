@@ -8,7 +8,7 @@ silent about it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from unstuck.source.scope import Scope
 
 MANY_OPTIONS = 6
+MOST_ITEMS = 10_000
+"""Of a list: `a += a` doubles one, and forty of these lines would fill any memory."""
 
 
 class Value:
@@ -150,11 +152,35 @@ class Group(Value, msgspec.Struct, eq=False):
     place: Place | None = None
     is_tuple: bool = False
 
+    def __post_init__(self) -> None:
+        if len(self.items) > MOST_ITEMS:
+            self.items, self.keys, self.complete = self.items[:MOST_ITEMS], None, False
+
+    def extend(self, items: Iterable[Value]) -> None:
+        """Add members, as many as there is room for; they may be its own."""
+        added = list(items)
+        room = max(MOST_ITEMS - len(self.items), 0)
+        self.items.extend(added[:room])
+        self.complete = self.complete and len(added) <= room
+
 
 class Choice(Value, msgspec.Struct, frozen=True):
     """One of several values, depending on a branch."""
 
     options: tuple[Value, ...]
+
+
+def lineage(cls: UserClass) -> Iterator[Value]:
+    """The class and everything it derives from, as far as that is known, each once and the nearest first."""
+    waiting: list[Value] = [cls]
+    seen: set[int] = set()
+    while waiting:
+        base = waiting.pop(0)
+        if id(base) not in seen:
+            seen.add(id(base))
+            yield base
+            if isinstance(base, UserClass):
+                waiting[:0] = [option for value in base.bases for option in alternatives(value)]
 
 
 def adopt(owner: Instance, child: Value) -> None:
