@@ -32,9 +32,9 @@ def test_every_promise_holds_here(capsys: pytest.CaptureFixture[str]) -> None:
     random_numbers, threads = torch.get_rng_state(), torch.get_num_threads()
     assert cli.main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert "All 7 promises hold on this machine." in shown
+    assert "All 8 promises hold on this machine." in shown
     assert f"torch {torch.__version__}" in shown
-    assert shown.count("\nok    ") == 7
+    assert shown.count("\nok    ") == 8
     assert max(map(len, shown.splitlines())) <= 80
     assert torch.equal(torch.get_rng_state(), random_numbers)
     assert torch.get_num_threads() == threads
@@ -100,7 +100,7 @@ def test_a_record_that_cannot_be_written_is_told(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checks, "new_run_folder", full)
-    assert failed(capsys) == ["the record can be written"]
+    assert failed(capsys) == ["the record can be written", "trials cannot touch your files"]
 
 
 def test_without_torch_it_says_what_to_install(

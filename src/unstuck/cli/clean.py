@@ -16,8 +16,9 @@ from unstuck.record.own_folder import FOLDER, find_own_folder, remove_own_files,
 from unstuck.record.runs import is_run, remove_run
 
 KEPT = 20
-DESCRIPTION = f"""Remove what unstuck keeps under {FOLDER} here: the records of all runs but the newest, and the answers
-of lint, and what killed trials left. Runs that a living process uses stay, and so does everything that unstuck did not put there."""
+DESCRIPTION = f"""Remove what unstuck keeps under {FOLDER} here: the records of all runs but the newest, the answers of
+lint, and what killed trials left. Runs that a living process uses stay, and so does everything that unstuck did not put
+there."""
 EPILOG = """exit codes:
   0   all of it is gone, or there was nothing to remove
   2   wrong usage, or something that cannot be removed
