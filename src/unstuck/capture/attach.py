@@ -25,6 +25,7 @@ from unstuck.capture.schedules import Schedulers
 from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
 from unstuck.capture.states import Loads
 from unstuck.capture.steps import Steps
+from unstuck.capture.tensors import reading
 from unstuck.capture.watch import Watch
 from unstuck.gradients.manager import GradientManager
 
@@ -72,7 +73,8 @@ class Attachment:
     def remove(self) -> None:
         """Detach from torch and write what still waits."""
         self._detach()
-        self.watch.guard.protect("the end of the run", self._finish)()
+        with reading():
+            self.watch.guard.protect("the end of the run", self._finish)()
 
     def _detach(self) -> None:
         self.patches.remove()

@@ -47,6 +47,7 @@ class _Watcher:
         self, patches: Patches, name: str, before: Before, after: After, prepare: Prepare | None, skip: Skip | None
     ) -> None:
         self._patches = patches
+        self._name = name
         self._before = patches._observer(name, before)
         self.finish = patches._observer(name, after)
         self._prepare = patches._observer(name, prepare) if prepare else None
@@ -56,7 +57,11 @@ class _Watcher:
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Arguments | None] | None:
         """It is called."""
-        if not self._patches.active or (self._skip is not None and self._skip()):
+        try:
+            if not self._patches.active or (self._skip is not None and self._skip()):
+                return None
+        except Exception as error:
+            self._patches._guard.failed(self._name, error)
             return None
         if self.receiver is not None:
             if args[0] is not self.receiver:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import inspect
 import os
 import re
 import sys
@@ -20,13 +19,15 @@ from typing import Any, NamedTuple, Protocol
 
 _WEAVE = "<the weave of unstuck>"
 """A constant in the compiled text; the object it stands for takes its place afterwards."""
+_NO_LINE = -1
 _TORCH = "_torch_"
 """A name for torch where the function has none."""
 _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-_IMPORT = re.compile(r"^(?:from|import) (?:[^(\n]*\([^)]*\)|[^\n]*)", re.MULTILINE)
+_IMPORT = re.compile(r"^ {0,4}(?:from|import) (?:[^(\n]*\([^)]*\)|[^\n]*)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _LONGEST_END = 8
-_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_SUSPENDABLE = 0x20 | 0x80 | 0x200
+"""The flags of generators, coroutines and asynchronous generators, without an import of `inspect`."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -265,22 +266,25 @@ def _woven_body(node: ast.FunctionDef, watched: list[ast.stmt], torch: str, repl
     if isinstance(plain[0], ast.Expr) and isinstance(plain[0].value, ast.Constant) and len(plain) > 1:
         yield plain[0]
         plain, watched = plain[1:], watched[1:]
-    ends = _Returns()
+    scope, ends = _Scope(), _Returns()
+    plain = [scope.visit(statement) for statement in plain]
     body = [ends.visit(statement) for statement in watched]
-    body.append(ast.Return(_call(ast.Constant(_WEAVE), "returned", ast.Constant(None))))
+    yield from scope.declarations  # which would come too late for what is written twice
+    body.append(_put_at(ast.Return(_call(ast.Constant(_WEAVE), "returned", ast.Constant(None))), watched[-1].lineno))
     if replacing:
         names: list[ast.expr] = [_name(part, ast.Store()) for part in (node.args.vararg, node.args.kwarg) if part]
         body.insert(0, ast.Assign([ast.Tuple(names, ast.Store())], _call(ast.Constant(_WEAVE), "arguments")))
+    first = plain[0].lineno
     test: ast.expr = _call(ast.Constant(_WEAVE), "begin", *_arguments(node.args))
-    body = [ast.With([ast.withitem(ast.Constant(_WEAVE))], body)]
+    body = [_put_at(ast.With([ast.withitem(ast.Constant(_WEAVE))], body), _NO_LINE)]
     if torch:
         compiler = ast.Attribute(ast.Name(torch, ast.Load()), "compiler", ast.Load())
         test = ast.BoolOp(ast.And(), [ast.UnaryOp(ast.Not(), _call(compiler, "is_compiling")), test])
     if torch == _TORCH:
-        yield _put_at(ast.Import([ast.alias("torch", _TORCH)]), node)
+        yield _put_at(ast.Import([ast.alias("torch", _TORCH)]), first)
         forget: ast.stmt = ast.Delete([ast.Name(_TORCH, ast.Del())])
         body, plain = [forget, *body], [forget, *plain]
-    yield _put_at(ast.If(test, body, plain), node)
+    yield _put_at(ast.If(test, body, plain), first)
 
 
 def _arguments(arguments: ast.arguments) -> tuple[ast.expr, ast.expr]:
@@ -303,25 +307,40 @@ def _call(owner: ast.expr, method: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Attribute(owner, method, ast.Load()), list(arguments), [])
 
 
-def _put_at(new: ast.stmt, place: ast.stmt) -> ast.stmt:
-    """What has no place yet stands at the beginning of the function."""
+def _put_at(new: ast.stmt, line: int) -> ast.stmt:
+    """What has no place yet is on this line, so that who traces lines sees no other ones."""
     for node in ast.walk(new):
         if isinstance(node, ast.stmt | ast.expr | ast.alias) and not hasattr(node, "lineno"):
-            node.lineno = node.end_lineno = place.lineno
-            node.col_offset = node.end_col_offset = place.col_offset
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = min(line, 0)
     return new
 
 
-class _Returns(ast.NodeTransformer):
-    """Shows what is returned to the weave."""
+class _Scope(ast.NodeTransformer):
+    """Takes out what a function says of names that are not its own; functions inside of it are left alone."""
+
+    def __init__(self) -> None:
+        self.declarations: list[ast.stmt] = []
+
+    def visit_Global(self, node: ast.Global) -> ast.stmt:
+        self.declarations.append(node)
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
+        self.declarations.append(node)
+        return ast.copy_location(ast.Pass(), node)
+
+    def _leave(self, node: Any) -> Any:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
+
+
+class _Returns(_Scope):
+    """Shows what the function returns to the weave, too."""
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         shown = _call(ast.Constant(_WEAVE), "returned", node.value or ast.Constant(None))
         for part in (shown, shown.func, shown.func.value):  # type: ignore[attr-defined]
             ast.copy_location(part, node)
         return ast.copy_location(ast.Return(ast.fix_missing_locations(shown)), node)
-
-    def _leave(self, node: Any) -> Any:
-        return node  # what a function inside returns is its own
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
