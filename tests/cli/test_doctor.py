@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unstuck import cli
+from unstuck.capture import weaving
 from unstuck.capture.guard import Guard
 from unstuck.doctor import checks, overhead
 from unstuck.record.runs import run_folders
@@ -74,16 +75,17 @@ def test_a_guard_that_lets_errors_through_is_caught(
 
 
 def test_patches_that_stay_are_caught(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    original = torch.Tensor.backward
-    monkeypatch.setattr("unstuck.capture.patches._put_back", lambda: None)
+    def stay(self, observer):
+        self._function.__code__ = self._woven.replace()
+
+    monkeypatch.setattr(weaving.Weave, "remove", stay)
     try:
         assert "nothing stays in torch" in failed(capsys)
     finally:
         monkeypatch.undo()
-        from unstuck.capture import patches
-
-        patches._put_back()
-    assert torch.Tensor.backward is original
+        for woven in weaving._weaves.values():
+            woven._function.__code__ = woven._original
+        weaving._weaves.clear()
 
 
 def test_an_overhead_beyond_measure_is_caught(

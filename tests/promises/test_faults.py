@@ -43,7 +43,7 @@ FAULTS: tuple[Callable[[], Exception], ...] = (
 )
 
 OURS = os.path.dirname(unstuck.__file__) + os.sep
-SAFE = tuple(os.path.join(OURS, *name.split("/")) for name in ("capture/patches.py", "capture/guard.py"))
+SAFE = tuple(os.path.join(OURS, "capture", name) for name in ("patches.py", "weaving.py", "guard.py"))
 """What catches the faults."""
 UNGUARDED = {"__exit__", "__del__", "note", "generate"}
 """What runs outside and only leaves a block, forgets an object, or hands on parameters to who iterates over them."""

@@ -251,7 +251,6 @@ class Warns(nn.Module):
         return inputs
 
 
-@pytest.mark.xfail(strict=True, reason="with any hook at all, torch calls `forward` from other lines of its own")
 def test_warnings_about_the_callers_of_a_forward_name_the_same_lines(tmp_path: Path):
     def lines() -> list[tuple[str, int]]:
         with warnings.catch_warnings(record=True) as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.modules import module as modules
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler, optimizer as optimizers
 
@@ -20,20 +18,22 @@ from unstuck.capture.gradients import Clips, Reductions, Zeroing
 from unstuck.capture.loss_inputs import watch_loss
 from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
-from unstuck.capture.patches import Patches, living
+from unstuck.capture.patches import Patches
 from unstuck.capture.progress import Progress
 from unstuck.capture.scaling import Scaling
 from unstuck.capture.schedules import Schedulers
 from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
 from unstuck.capture.states import Loads
 from unstuck.capture.steps import Steps
+from unstuck.capture.tensors import reading
 from unstuck.capture.watch import Watch
 from unstuck.gradients.manager import GradientManager
 
 HOOK_SECONDS = 6e-6
-"""What a hook on one module's call takes, with all that torch does around it."""
+"""What it takes to observe one call of a module."""
 HOOK_BUDGET = 0.005
-"""The share of a plain window that hooks may take."""
+"""The share of a plain window that this may take."""
+_CALLS = "Module._call_impl"
 
 
 class Attachment:
@@ -41,8 +41,7 @@ class Attachment:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.patches = Patches(watch.guard, watch.places)
-        self._forward_hook = -1
+        self.patches = Patches(watch.guard)
         self._inspector = Inspector(watch)
         self._zeroing = Zeroing(watch)
         self._schedulers = Schedulers(watch)
@@ -74,12 +73,11 @@ class Attachment:
     def remove(self) -> None:
         """Detach from torch and write what still waits."""
         self._detach()
-        self.watch.guard.protect("the end of the run", self._finish)()
+        with reading():
+            self.watch.guard.protect("the end of the run", self._finish)()
 
     def _detach(self) -> None:
         self.patches.remove()
-        # The handle of a global hook forgets to remove this entry.
-        getattr(modules, "_global_forward_hooks_with_kwargs", {}).pop(self._forward_hook, None)
 
     def _finish(self) -> None:
         self._schedulers.finish()
@@ -92,15 +90,9 @@ class Attachment:
 
     def _watch_forwards(self, watch: Watch, forwards: Forwards) -> None:
         modes, losses, softmaxes = Modes(watch), Losses(watch, self._inspector), Softmaxes(watch)
-        register = modules.register_module_forward_hook
-        options = {"always_call": True, "with_kwargs": True}
-        known = inspect.signature(register).parameters
-        self.patches.hook("forward-pre-hook", modules.register_module_forward_pre_hook, forwards.before)
-        accepted = {name: value for name, value in options.items() if name in known}
-        self._forward_hook = self.patches.hook("forward-hook", register, forwards.after, **accepted).id
+        # Not by global hooks: with any of these, torch calls `forward` from other lines and in one frame more.
+        self.patches.around(nn.Module, "_call_impl", forwards.begin, forwards.finish)
         watch.when_sampling_changes = self._switch_hooks
-        # A compiled module warns its user of global hooks, but ours are not the user's.
-        self.patches.replace(modules, "_has_any_global_hook", _has_foreign_global_hook)
         self.patches.around(nn.Module, "train", modes.before, modes.after)
         for name in NAMES:
             self.patches.around(F, name, *losses.observer(name), skip=watch.is_resting)
@@ -108,9 +100,9 @@ class Attachment:
             self.patches.around(F, name, *softmaxes.observer(name), skip=watch.is_resting)
 
     def _switch_hooks(self, sampled: bool) -> None:
-        """Between sampled windows a hook is there only if that is cheap, to find NaN faster.
+        """Between sampled windows calls of modules are observed only if that is cheap, to find NaN faster.
 
-        To a compiled model any change of hooks would mean another graph, so there they stay.
+        Where anything was compiled, nothing is changed: a compiler may have read the code of torch's functions.
         """
         if sampled:
             self.watch.flush()
@@ -121,12 +113,9 @@ class Attachment:
             self._watch_steps_again()
             return
         if sampled:
-            self.patches.resume("forward-pre-hook")
-            self.patches.resume("forward-hook")
-        else:
-            self.patches.suspend("forward-pre-hook")
-            if self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
-                self.patches.suspend("forward-hook")
+            self.patches.resume(_CALLS)
+        elif self._forwards.calls * HOOK_SECONDS > HOOK_BUDGET * self.watch.clock.typical_seconds:
+            self.patches.suspend(_CALLS)
         if self._steps.may_rest:
             self._steps.rest()
             self.patches.suspend("step-pre-hook")
@@ -212,12 +201,6 @@ class Attachment:
             if owner is base:
                 break
             self.patches.around(owner, method, observer.before, observer.after)
-
-
-def _has_foreign_global_hook() -> bool:
-    """Torch's own question, not counting the two hooks of each watch."""
-    forward = len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
-    return forward > 2 * living() or bool(modules._global_backward_pre_hooks or modules._global_backward_hooks)
 
 
 def _has_compiled() -> bool:

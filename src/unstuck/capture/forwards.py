@@ -19,6 +19,7 @@ from unstuck.events import Forward, ModeChange, Place
 
 _CALL = "_call_impl"
 """The function of torch that calls a module and its hooks."""
+_Called = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 class Forwards:
@@ -36,11 +37,25 @@ class Forwards:
         self._frame = 0
         """Identity of the frame in which the outermost of them runs."""
 
-    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Global forward pre-hook."""
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Called | None:
+        """A module is called; `args` begins with it."""
         watch = self._watch
-        if not (watch.clock.sampled or watch.attentive) or not watch.is_listening():
-            return
+        if not watch.is_listening():
+            return None
+        if watch.clock.sampled or watch.attentive:
+            self.before(args[0], args[1:])
+        elif not torch.is_grad_enabled():
+            return None
+        return args[0], args[1:], kwargs
+
+    def finish(self, call: _Called, output: Any, error: BaseException | None) -> None:
+        """It returned or raised."""
+        if error is None or isinstance(error, Exception):
+            self.after(*call, output)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """In a sampled window, or in an evaluation that is looked at."""
+        watch = self._watch
         if not self._running or module is self._running[0]:
             own = _calling(sys._getframe())
             self._drop_stale(own.f_back if own else None)
@@ -68,22 +83,21 @@ class Forwards:
         if frame is None:
             self._running.clear()
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        """Global forward hook, called also when the module raised; `rest` is (kwargs,) output."""
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """It returned, or raised an exception: then `output` is None."""
         watch = self._watch
         if not watch.is_listening():
             return
-        output = rest[-1]
         if not watch.clock.sampled:
             if torch.is_grad_enabled():
                 self._inspector.remember(module, args, output)
             if watch.attentive and self._leave(module) and not self._running:
-                self._evaluated(module, watch.places.here(), (args, *rest[:-1]), output)
+                self._evaluated(module, watch.places.here(), (args, kwargs), output)
         elif self._leave(module):
             if self._running:
-                self._inner_module_ran(module, (args, *rest[:-1]), output)
+                self._inner_module_ran(module, (args, kwargs), output)
             else:
-                self._model_ran(module, (args, *rest[:-1]), output)
+                self._model_ran(module, (args, kwargs), output)
 
     def _leave(self, module: nn.Module) -> bool:
         # Modules above it ended by an exception that skips hooks, such as KeyboardInterrupt.

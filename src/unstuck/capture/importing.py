@@ -5,16 +5,45 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
+from typing import Any
+
+from unstuck.capture.weaving import weave
 
 
 def after_import(name: str, callback: Callable[[], object]) -> Callable[[], None]:
     """Call `callback` once after `name` has been imported. Returns a function that calls this off."""
-    finder = _Finder(name, callback)
+    waiting = _Waiting(name, callback)
+    # Through this function of python's goes every import of a module that is not there yet, whoever finds and loads it.
+    function = getattr(sys.modules["_frozen_importlib"], "_find_and_load_unlocked", None)
+    woven = weave(function, waiting, path=os.path.join(os.path.dirname(importlib.__file__), "_bootstrap.py"))
+    if woven is not None:
+        waiting.withdraw = partial(woven.remove, waiting)
+        return waiting.withdraw
+    finder = _Finder(name, callback)  # the program sees it in `sys.meta_path`
     sys.meta_path.insert(0, finder)
     return finder.withdraw
+
+
+class _Waiting:
+    """Observes imports until the one it waits for."""
+
+    def __init__(self, name: str, callback: Callable[[], object]) -> None:
+        self._name = name
+        self._callback = callback
+        self.withdraw: Callable[[], None] = lambda: None
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, None] | None:
+        return (self._name, None) if args[0] == self._name else None
+
+    def finish(self, name: str, module: Any, error: BaseException | None) -> None:
+        if error is None:
+            self.withdraw()
+            self._callback()
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -72,9 +72,11 @@ class LossObserver:
         if (self._class is not None and not isinstance(args[0], self._class)) or not self._has_room():
             return None
         try:
-            given = dict(self._signature.bind(*args, **kwargs).arguments)
+            bound = self._signature.bind(*args, **kwargs).arguments
         except TypeError:
             return None  # the call itself will say what is wrong with it
+        known = self._signature.parameters
+        given = {name: value for name, value in bound.items() if value is not known[name].default}
         if self._class is not None:
             given.pop(next(iter(given)))
         self._calls += 1

@@ -1,7 +1,8 @@
 """Puts our observers around functions of torch, and takes every one of them away again.
 
 An observer is a pair of functions: `before(args, kwargs)` returns a token (None: no interest this time) and
-`after(token, result, error)` receives it. The wrapper, not the observer, calls the original.
+`after(token, result, error)` receives it. Neither calls the original: both are woven into its code, or, where there is
+none to weave into, a wrapper calls it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from types import MethodType, ModuleType
 from typing import Any, Protocol
 
 import torch
 
 from unstuck.capture.guard import Guard
-from unstuck.capture.places import TRANSPARENT, Places
+from unstuck.capture.places import TRANSPARENT
+from unstuck.capture.weaving import RUN_BY_WOVEN_CODE, Arguments, Weave, forget_texts, weave
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any, BaseException | None], None]
 Skip = Callable[[], bool]
-Prepare = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
+Prepare = Callable[[tuple[Any, ...], dict[str, Any]], Arguments | None]
 
 
 _living: list[Patches] = []
@@ -39,15 +40,47 @@ class _Handle(Protocol):
     def remove(self) -> None: ...
 
 
+class _Watcher:
+    """An observer of one function: unable to raise, and silent when nobody wants to know."""
+
+    def __init__(
+        self, patches: Patches, name: str, before: Before, after: After, prepare: Prepare | None, skip: Skip | None
+    ) -> None:
+        self._patches = patches
+        self._name = name
+        self._before = patches._observer(name, before)
+        self.finish = patches._observer(name, after)
+        self._prepare = patches._observer(name, prepare) if prepare else None
+        self._skip = skip
+        self.receiver: Any = None
+        """The object whose method is observed, where that of others is not."""
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Arguments | None] | None:
+        """It is called."""
+        try:
+            if not self._patches.active or (self._skip is not None and self._skip()):
+                return None
+        except Exception as error:
+            self._patches._guard.failed(self._name, error)
+            return None
+        if self.receiver is not None:
+            if args[0] is not self.receiver:
+                return None
+            args = args[1:]
+        replaced = self._prepare(args, kwargs) if self._prepare is not None else None
+        token = self._before(*(replaced or (args, kwargs)))
+        return None if token is None else (token, replaced)
+
+
 class Patches:
     """Every change we make to torch, by name."""
 
-    def __init__(self, guard: Guard, places: Places) -> None:
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._imported = _imported(places)
+        self._woven: dict[str, tuple[Weave, _Watcher]] = {}
+        self._observed: dict[int, Any] = {}
+        """By their identity, the functions that are observed; what torch offers under two names is one function."""
         self._originals: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
-        self._wrappers: dict[int, Any] = {}
-        """By the identity of the original: what torch offers under two names stays one function."""
         self._handles: dict[str, _Handle] = {}
         self._hooked: dict[str, Callable[..., None]] = {}
         self.active = True
@@ -56,10 +89,8 @@ class Patches:
     @property
     def names(self) -> list[str]:
         """What is patched or hooked now."""
-        return [
-            *(_name(owner, attribute) for owner, attribute, *_ in self._originals.values()),
-            *self._handles,
-        ]
+        patched = (_name(owner, attribute) for owner, attribute, *_ in self._originals.values())
+        return [*self._woven, *patched, *self._handles]
 
     def around(
         self,
@@ -74,26 +105,29 @@ class Patches:
 
         `prepare` may hand on equivalent arguments.
         """
-        key = (id(owner), attribute)
         original = owner.__dict__.get(attribute)
-        if original is None or key in self._originals:
+        if original is None or id(original) in self._observed or (id(owner), attribute) in self._originals:
             return
-        watched = self._wrappers.get(id(original))
-        if watched is None:
-            watched = self._watched(original, _name(owner, attribute), before, after, prepare, skip)
-            if isinstance(owner, ModuleType) and getattr(original, "__self__", None) is not None:
-                # A method of a hidden object, such as `random.seed`: only by this name can it be pickled.
-                watched.__module__, watched.__qualname__ = owner.__name__, attribute
-            self._wrappers[id(original)] = watched
-        # A function may have got another name before we came: `from torch.nn.utils import clip_grad_norm_`.
-        aliases = self._imported.get(id(original), []) if isinstance(owner, ModuleType) else []
-        for place, name in [(owner, attribute), *aliases]:
-            setattr(place, name, watched)
-            self._originals[(id(place), name)] = (place, name, original, watched)
+        self._observed[id(original)] = original
+        name = _name(owner, attribute)
+        watcher = _Watcher(self, name, before, after, prepare, skip)
+        function = original
+        if isinstance(original, MethodType):  # of a hidden object, such as `random.seed`
+            function, watcher.receiver = original.__func__, original.__self__
+        woven = weave(function, watcher, replacing=prepare is not None)
+        if woven is not None:
+            self._woven[name] = woven, watcher
+            return
+        watcher.receiver = None
+        watched = _wrapper(original, watcher)
+        if isinstance(owner, ModuleType) and getattr(original, "__self__", None) is not None:
+            watched.__module__, watched.__qualname__ = owner.__name__, attribute  # only so can it be pickled
+        setattr(owner, attribute, watched)
+        self._originals[(id(owner), attribute)] = (owner, attribute, original, watched)
 
     def settled(self) -> None:
-        """Everything that the program may have imported before us is in place."""
-        self._imported.clear()
+        """Everything is in place, but for what the program brings along later."""
+        forget_texts()
 
     def hook(
         self, name: str, register: Callable[..., _Handle], function: Callable[..., None], **options: bool
@@ -112,51 +146,54 @@ class Patches:
         return self._handles[name]
 
     def suspend(self, name: str) -> None:
-        """Take a hook away for a while; `resume` brings it back. While none is there, torch calls modules faster."""
-        handle = self._handles.get(name)
-        hooks = handle.hooks_dict_ref() if handle is not None else None
-        if handle is not None and hooks is not None:
-            hooks.pop(handle.id, None)
+        """Take an observer or a hook away for a while; `resume` brings it back. Without it torch is as fast as ever."""
+        if name in self._woven:
+            woven, watcher = self._woven[name]
+            woven.remove(watcher)
+        elif (hooks := self._hooks(name)) is not None:
+            hooks.pop(self._handles[name].id, None)
 
     def resume(self, name: str) -> None:
-        """Bring a suspended hook back."""
-        handle = self._handles.get(name)
-        hooks = handle.hooks_dict_ref() if handle is not None else None
-        if handle is not None and hooks is not None and self.active:
-            hooks[handle.id] = self._hooked[name]
+        """Bring it back."""
+        if not self.active:
+            return
+        if name in self._woven:
+            woven, watcher = self._woven[name]
+            woven.add(watcher)
+        elif (hooks := self._hooks(name)) is not None:
+            hooks[self._handles[name].id] = self._hooked[name]
 
-    def replace(self, owner: Any, attribute: str, function: Callable[..., Any]) -> None:
-        """Put `function` in place of `owner.attribute`, if torch has it in this version."""
-        original = getattr(owner, attribute, None)
-        if original is not None:
-            setattr(owner, attribute, function)
-            self._originals[(id(owner), attribute)] = (owner, attribute, original, function)
+    def _hooks(self, name: str) -> Any:
+        handle = self._handles.get(name)
+        return handle.hooks_dict_ref() if handle is not None else None
 
     def remove(self) -> None:
         """Put everything back. A wrapper that someone else holds on to does nothing from now on."""
         self.active = False
         if self in _living:
             _living.remove(self)
+        for woven, watcher in self._woven.values():
+            woven.remove(watcher)
         _buried.extend(self._originals.values())
         _put_back()
         for handle in self._handles.values():
             handle.remove()
+        self._woven.clear()
+        self._observed.clear()
         self._originals.clear()
-        self._wrappers.clear()
         self._handles.clear()
         self._hooked.clear()
 
     def _observer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, unable to raise, not compiled along with a function of the user's nor seen by their modes."""
-        modes = torch._C._len_torch_function_stack
+        """`function`, unable to raise, not compiled along with a function of the user's, nor seen by their modes and
+        subclasses of tensors."""
         set_compiler = torch._C._dynamo.eval_frame.set_eval_frame
+        unseen = torch._C.DisableTorchFunction
 
         def observe(*args: Any) -> Any:
             compiler = set_compiler(None)
             try:
-                if modes() == 0:
-                    return function(*args)
-                with torch._C.DisableTorchFunction():
+                with unseen():
                     return function(*args)
             except Exception as error:
                 self._guard.failed(name, error)
@@ -168,40 +205,31 @@ class Patches:
         _leave_uncompiled(observe)
         return observe
 
-    def _watched(
-        self, original: Any, name: str, before: Before, after: After, prepare: Prepare | None, skip: Skip | None
-    ) -> Callable[..., Any]:
-        begin = self._observer(name, before)
-        finish = self._observer(name, after)
-        adapt = self._observer(name, prepare) if prepare else None
-        is_compiling = torch.compiler.is_compiling
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            try:
-                leave = is_compiling() or not self.active or (skip is not None and skip())
-            except Exception as error:
-                self._guard.failed(name, error)
-                leave = True
-            if leave:
-                return original(*args, **kwargs)
-            args, kwargs = (adapt and adapt(args, kwargs)) or (args, kwargs)
-            token = begin(args, kwargs)
-            if token is None:
-                return original(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                finish(token, None, error)
-                raise
-            finish(token, result, None)
-            return result
+def _wrapper(original: Any, watcher: _Watcher) -> Callable[..., Any]:
+    """For what has no code of Python to weave into."""
+    is_compiling = torch.compiler.is_compiling
 
-        watched.__code__ = watched.__code__.replace(co_filename=TRANSPARENT)
-        _leave_uncompiled(watched)
-        # TorchScript cannot compile the wrapper; by these names, meant for its own, it finds the original.
-        setattr(watched, "__script_if_tracing_wrapper", True)
-        setattr(watched, "__original_fn", _unwatched(original))
-        return functools.update_wrapper(watched, original)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        begun = None if is_compiling() else watcher.begin(args, kwargs)
+        if begun is None:
+            return original(*args, **kwargs)
+        token, replaced = begun
+        args, kwargs = replaced or (args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            watcher.finish(token, None, error)
+            raise
+        watcher.finish(token, result, None)
+        return result
+
+    watched.__code__ = watched.__code__.replace(co_filename=TRANSPARENT)
+    _leave_uncompiled(watched)
+    # TorchScript cannot compile the wrapper; by these names, meant for its own, it finds the original.
+    setattr(watched, "__script_if_tracing_wrapper", True)
+    setattr(watched, "__original_fn", _unwatched(original))
+    return functools.update_wrapper(watched, original)
 
 
 def living() -> int:
@@ -220,20 +248,6 @@ def unwatched() -> Iterator[None]:
     finally:
         for patches in awake:
             patches.active = True
-
-
-def _imported(places: Places) -> dict[int, list[tuple[ModuleType, str]]]:
-    """By its identity, the names that modules of the user's have for a function of torch's."""
-    found: dict[int, list[tuple[ModuleType, str]]] = {}
-    for module in sys.modules.copy().values():
-        # By exact types: a look at a lazy module would import it, and a proxy would be asked for what it stands for.
-        file = getattr(module, "__file__", None) if type(module) is ModuleType else None
-        if module is not sys.modules.get("__main__") and not (isinstance(file, str) and places.is_users_file(file)):
-            continue
-        for name, value in vars(module).copy().items():  # a thread may add to it
-            if type(value) is FunctionType and str(value.__module__).partition(".")[0] == "torch":
-                found.setdefault(id(value), []).append((module, name))
-    return found
 
 
 def _put_back() -> None:
@@ -278,6 +292,9 @@ def _switch_off() -> None:
     for patches in _living:
         patches.active = False
 
+
+for _function in (*RUN_BY_WOVEN_CODE, _Watcher.begin):
+    _leave_uncompiled(_function)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_switch_off)

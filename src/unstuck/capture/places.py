@@ -16,7 +16,8 @@ warning raised below a wrapper still points at the user's line."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_USER, _LIBRARY, _MACHINERY = range(3)
+_WEAVING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "weaving.py")
+_USER, _LIBRARY, _MACHINERY, _WOVEN = range(4)
 _CACHE_LIMIT = 4096
 
 
@@ -40,7 +41,9 @@ class Places:
             rank = ranks[filename] if filename in ranks else self._rank(filename)
             if rank == _USER:
                 return self._place(frame.f_code, frame.f_lasti, frame.f_lineno)
-            if rank == _LIBRARY and library is None:
+            if rank == _WOVEN and frame.f_back is not None:
+                frame = frame.f_back  # the function that is observed: who called it counts, also where it is the user's
+            elif rank == _LIBRARY and library is None:
                 library = frame
             frame = frame.f_back
         return self._place(library.f_code, library.f_lasti, library.f_lineno) if library else None
@@ -95,6 +98,8 @@ class Places:
 
 
 def _rank_of(filename: str) -> int:
+    if filename == _WEAVING:
+        return _WOVEN
     if filename.startswith((_OURS, "<frozen ")) or filename == TRANSPARENT:
         return _MACHINERY
     torch = getattr(sys.modules.get("torch"), "__file__", None)

@@ -157,7 +157,21 @@ def _module_spec(name: str) -> ModuleSpec:
 
 def set_stage(program: Program, arguments: list[str]) -> ModuleType:
     """Make `sys` and `__main__` look as they do when python starts the program."""
+    sys.orig_argv = _words_of_python(arguments)
     sys.argv = [program.argument, *arguments]
     main = program.main_module()
     sys.modules["__main__"] = main
     return main
+
+
+def _words_of_python(arguments: list[str]) -> list[str]:
+    """`python -X dev -m unstuck run --quiet train.py 3` as `python -X dev train.py 3`."""
+    words, own = sys.orig_argv, sys.argv
+    start = words[: len(words) - len(own) + 1]  # the interpreter, its options, and how it was told to run us
+    is_module = start[-2:] == ["-m", "unstuck"]
+    is_ours = is_module or os.path.basename(start[-1]).partition(".")[0] == "unstuck" if start else False
+    if not is_ours or len(own) < len(arguments) + 2 or words[len(start) :] != own[1:]:
+        return words
+    target = len(own) - len(arguments) - 1
+    flag = ["-m"] if own[target - 1] == "-m" else []
+    return [*start[: -2 if is_module else -1], *flag, *own[target:]]

@@ -78,7 +78,9 @@ class Schedulers:
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         """`scheduler.step` is called; chained schedulers call the steps of others, overrides that of their parent."""
         scheduler = args[0]
-        told = bool(args[1:] or kwargs) and not isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+        told = any(value is not None for value in (*args[1:], *kwargs.values())) and not isinstance(
+            scheduler, lr_scheduler.ReduceLROnPlateau
+        )
         self._running.append(scheduler)
         return scheduler, told
 

@@ -88,9 +88,11 @@ class Story:
         """What lay around at the crash, if torch had been imported at all."""
         if "torch" not in sys.modules:
             return {}
+        from unstuck.capture.tensors import reading
         from unstuck.capture.wreck import examine
 
-        return self._session.guard.protect("the cause of the crash", examine)(error, self._session.places) or {}
+        with reading():
+            return self._session.guard.protect("the cause of the crash", examine)(error, self._session.places) or {}
 
 
 def _processes_started() -> int:

@@ -100,7 +100,9 @@ def _nothing_stays() -> tuple[bool, str]:
 def _patched() -> dict[str, int]:
     """Everything a watch touches, by identity or number."""
     owners = (torch.Tensor, torch.autograd, nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, F, nn.utils)
-    found = {f"{owner.__name__}.{name}": id(value) for owner in owners for name, value in vars(owner).items()}
+    held = [(f"{owner.__name__}.{name}", value) for owner in owners for name, value in vars(owner).items()]
+    found = {name: id(value) for name, value in held}
+    found |= {f"the code of {name}": id(value.__code__) for name, value in held if hasattr(value, "__code__")}
     found["forward hooks"] = len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks)
     found["step hooks"] = len(optimizers._global_optimizer_pre_hooks) + len(optimizers._global_optimizer_post_hooks)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
@@ -166,7 +167,8 @@ class Engine:
         if self._options.on_finding is None:
             return
         try:
-            self._options.on_finding(diagnosis)
+            with _as_the_program():
+                self._options.on_finding(diagnosis)
         except Exception as error:
             if self._error_of_callback:
                 return
@@ -215,3 +217,10 @@ def _as_typed(file: str) -> str:
         return typed if os.path.samefile(typed, file) else file
     except OSError:
         return file
+
+
+def _as_the_program() -> contextlib.AbstractContextManager[object]:
+    """Our observers are invisible to subclasses of tensors and to function modes; a function of the user's is not."""
+    enabled = getattr(getattr(sys.modules.get("torch"), "_C", None), "_EnableTorchFunction", contextlib.nullcontext)
+    context: contextlib.AbstractContextManager[object] = enabled()
+    return context

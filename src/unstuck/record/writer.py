@@ -14,6 +14,7 @@ from unstuck.record.store import RecordError, record_file
 DISK_BUDGET = 64 * 2**20
 _RESERVE = 64 * 2**10
 """Kept free for the outcome, and half of it for the very last line."""
+_HIGH = 480
 _SUMMARIES = (RunEnded, NonFinite, Crash, Note)
 
 
@@ -22,6 +23,20 @@ def _without_number(value: object) -> int:
     if type(value).__name__ != "SymInt":
         raise TypeError(f"{type(value).__name__} is nothing a record holds")
     return -1
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """The same file under a number that a program, which gets the lowest free ones, hardly ever comes to."""
+    try:
+        import fcntl
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH if limit > 2 * _HIGH else max(limit - 8, 3))
+    except (ImportError, OSError):
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_without_number)
@@ -68,7 +83,7 @@ class Writer:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, flags, 0o644)
+            self._descriptor = _out_of_the_way(os.open(self.path, flags, 0o644))
             lock(self._descriptor)  # so that `unstuck clean` leaves it alone
         except FileExistsError as error:
             raise RecordError(
