@@ -76,6 +76,8 @@ ABSENT: dict[type[Event], str] = {
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 
+LONGEST_NOTE = 1000
+MOST_LINES_NAMED = 6
 NO_END = "what came after the last event on record: the process ended without saying so"
 
 
@@ -393,7 +395,23 @@ def _losses(record: Record) -> list[float]:
 def _gaps(record: Record | None) -> list[str]:
     if record is None:
         return []
-    notes = list(dict.fromkeys(note.text for note in record.notes))
+    notes = list(dict.fromkeys(_shortened(note.text) for note in record.notes))
+    if record.damaged_lines:
+        notes.append(_damage(record.damaged_lines))
     if record.ended is None:
         notes.append(NO_END)
     return notes
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_NOTE else f"{text[:LONGEST_NOTE]} ..."
+
+
+def _damage(lines: Sequence[int]) -> str:
+    """Where the record was damaged, in a sentence."""
+    named = ", ".join(map(str, lines[:MOST_LINES_NAMED]))
+    more = len(lines) - MOST_LINES_NAMED
+    if len(lines) == 1:
+        return f"what line {named} of the record says: it is damaged and was skipped"
+    others = f" and {more:,} more" if more > 0 else ""
+    return f"what {len(lines):,} lines of the record say ({named}{others}): they are damaged and were skipped"

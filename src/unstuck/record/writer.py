@@ -5,25 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
 from unstuck.events import Crash, Event, NonFinite, Note, RunEnded
-from unstuck.record.store import RecordError, record_file
+from unstuck.record.lines import encode
+from unstuck.record.store import DISK_BUDGET, RecordError, record_file
 
-DISK_BUDGET = 64 * 2**20
 _RESERVE = 64 * 2**10
 """Kept free for the outcome, and half of it for the very last line."""
 _SUMMARIES = (RunEnded, NonFinite, Crash, Note)
-
-
-def _without_number(value: object) -> int:
-    """The size of a ragged dimension is a symbol of torch's: -1."""
-    if type(value).__name__ != "SymInt":
-        raise TypeError(f"{type(value).__name__} is nothing a record holds")
-    return -1
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_without_number)
 
 
 class Writer:
@@ -47,7 +35,7 @@ class Writer:
         """Append one event."""
         if self._descriptor is None or (self._only_summaries and not isinstance(event, _SUMMARIES)):
             return
-        line = _encoder.encode(event) + b"\n"
+        line = encode(event)
         if self._written + len(line) <= self._limit_for(event):
             self._append(line)
         elif not self._only_summaries:
