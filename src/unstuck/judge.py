@@ -78,7 +78,7 @@ TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep
 
 LONGEST_NOTE = 1000
 MOST_LINES_NAMED = 6
-NO_END = "what came after the last event on record: the process ended without saying so"
+NO_END = "what came after the last event on record, which has no end"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

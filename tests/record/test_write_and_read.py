@@ -29,6 +29,7 @@ from unstuck.events import (
     TensorGauges,
 )
 from unstuck.record import RECORD_NAME, RecordError, Writer, has_ended, read
+from unstuck.regular import NotRegular
 
 
 def written(folder: Path, *events, **options) -> Path:
@@ -208,7 +209,7 @@ def test_what_is_not_a_file_is_refused_unread(tmp_path, monkeypatch, make):
         read(tmp_path)
     sentence = f"{tmp_path / RECORD_NAME} is {make.__name__.replace('_', ' ')}, not a record; give the folder of a run."
     assert str(caught.value) == sentence
-    with pytest.raises(OSError):
+    with pytest.raises(NotRegular):
         has_ended(tmp_path)
 
 

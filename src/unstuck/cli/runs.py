@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
@@ -13,15 +14,27 @@ from unstuck.cli import common
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
 from unstuck.record import Record, RecordError, read
-from unstuck.record.runs import FOLDER, new_run_folder as new_run_folder, run_folders
+from unstuck.record.runs import FOLDER as FOLDER, new_run_folder as new_run_folder, run_folders
 
 
-def latest_run() -> Path:
-    """The newest record of a run that was started here."""
+def record_at(path: Path) -> Record:
+    """The record at a path, or a sentence."""
+    try:
+        return read(path)
+    except RecordError as error:
+        raise common.Stop(str(error)) from None
+
+
+def latest_record() -> tuple[Path, Record]:
+    """The newest run that was started here and can be read; what cannot be is named and passed over."""
     folders = runs_by_age()
-    if not folders:
-        raise common.Stop(f"there is no run on record in {FOLDER / 'runs'}; make one with: unstuck run train.py")
-    return folders[0]
+    for folder in folders:
+        try:
+            return folder, read(folder)
+        except RecordError as error:
+            print(f"unstuck: {error}", file=sys.stderr)
+    none = "no run can be read" if folders else "there is no run on record"
+    raise common.Stop(f"{none} in {FOLDER / 'runs'}; make one with: unstuck run train.py")
 
 
 def run_named(word: str) -> Path:
@@ -32,9 +45,18 @@ def run_named(word: str) -> Path:
 
 def runs_by_age() -> list[Path]:
     """The records of all runs that were started here, the newest first."""
-    return sorted(
-        run_folders(), key=lambda folder: (folder.name[:15], folder.stat().st_mtime_ns, folder.name), reverse=True
-    )
+    try:
+        folders = run_folders()
+    except OSError as error:
+        raise common.Stop(f"the runs on record cannot be listed ({error.strerror}: {error.filename}).") from None
+    return sorted(folders, key=lambda folder: (folder.name[:15], _changed(folder), folder.name), reverse=True)
+
+
+def _changed(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:  # deleted meanwhile, or not ours to look at
+        return 0
 
 
 Afterwards = Callable[[Record, Verdict], Iterable[str]]
@@ -42,18 +64,19 @@ Afterwards = Callable[[Record, Verdict], Iterable[str]]
 
 
 def report_on(
+    record: Record,
     path: Path,
     command: str,
     options: argparse.Namespace,
     stream: TextIO | None,
     afterwards: Afterwards = lambda record, verdict: (),
+    ended_with: int | None = None,
 ) -> int:
-    """Judge the record at `path`, publish the report, and return the exit code."""
-    try:
-        record = read(path)
-    except RecordError as error:
-        raise common.Stop(str(error)) from None
-    result = result_of(record, path, command)
+    """Judge the record kept at `path`, publish the report, and return the exit code.
+
+    `ended_with`: the code the script is known to have ended with, whether that is on record or not.
+    """
+    result = result_of(record, path, command, ended_with=ended_with)
     if options.html and result.run is not None:  # a hint at what was asked for would be noise
         result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, has_pictures=False))
     common.publish(result, options, stream)

@@ -80,8 +80,7 @@ def _lines(file: Path) -> Iterator[bytes]:
                 left -= len(line)
                 if left < 0:
                     raise RecordError(
-                        f"{file} is larger than any record unstuck writes ({LARGEST_RECORD >> 20} MB); check that it is "
-                        "the file you mean."
+                        f"{file} is larger than any record unstuck writes; check that it is the file you mean."
                     )
                 yield line
     except FileNotFoundError:
@@ -114,5 +113,7 @@ def _check_start(file: Path, events: list[Event], damaged: list[int]) -> None:
     if started is not None or len(events) > max(1, len(damaged)):
         return  # several events are no accident, though the first line is lost
     if not events and not damaged:
-        raise RecordError(f"{file} holds no complete event; the run was killed at its start, so run it again.")
+        raise RecordError(
+            f"{file} holds no complete event: the run was killed as it began, or its disk was full; run it again."
+        )
     raise RecordError(f"{file} is not a record of unstuck; give the run directory or its events.jsonl.")

@@ -197,8 +197,10 @@ def grad_norms(record: Record) -> list[tuple[int, float]]:
 
 @remembered
 def rates(record: Record) -> list[tuple[int, tuple[float, ...]]]:
-    """By step, the learning rate of every group."""
-    return [(gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates]
+    """By step, the learning rate of every group. One that is not finite is no magnitude: G10 names it."""
+    return [
+        (gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates and all(map(math.isfinite, gauge.rates))
+    ]
 
 
 def highest_rate(record: Record, groups: set[int] | None = None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Gauges, OptimizerStep, Place, ScheduleEnded, SchedulerSeen, SchedulerStep
@@ -51,12 +52,12 @@ def finished(record: Record) -> bool:
 
 
 def rates_in_use(record: Record) -> dict[str, Rates]:
-    """By optimizer, the rates of its groups at every recorded step."""
+    """By optimizer, the rates of its groups at every recorded step, as long as they are finite."""
     stepping = {step.step: step.optimizer for step in record.of(OptimizerStep)}
     found: dict[str, Rates] = {}
     for gauge in record.of(Gauges):
         optimizer = gauge.optimizer or stepping.get(gauge.step, "")
-        if gauge.rates and optimizer:
+        if gauge.rates and optimizer and all(map(math.isfinite, gauge.rates)):
             found.setdefault(optimizer, []).append((gauge.step, gauge.rates))
     return found
 
