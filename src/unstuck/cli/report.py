@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     common.add_html_option(parser)
     options = parser.parse_args(arguments)
     common.check_files(options)
+    gc.disable()  # a million events, none of them garbage, would be looked through again and again
     if options.run and options.run != "latest":
         path = run_named(options.run)
         record = record_at(path)

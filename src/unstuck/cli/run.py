@@ -36,6 +36,9 @@ When the script itself ends with another code than 0, that code is passed on.
 )
 WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
 
+NOWHERE = "not-recorded"
+"""The name of a folder that could not be made."""
+
 
 class Split(NamedTuple):
     """A command line cut in two: ours, and what belongs to the script."""
@@ -99,11 +102,13 @@ def _back_in(home: str) -> Iterator[None]:
         there = os.getcwd()
     except OSError:
         there = home  # the script removed the directory it was in
-    os.chdir(home)
+    with contextlib.suppress(OSError):  # either may be gone by now
+        os.chdir(home)
     try:
         yield
     finally:
-        os.chdir(there)
+        with contextlib.suppress(OSError):
+            os.chdir(there)
 
 
 def split_arguments(arguments: Sequence[str], with_value: Sequence[str] = WITH_VALUE) -> Split:
@@ -198,7 +203,7 @@ def _folder_for(target: str) -> tuple[Path, str]:
     try:
         return new_run_folder(target)
     except OSError:
-        return (FOLDER / "runs" / "not-recorded").absolute(), ""
+        return FOLDER.absolute() / NOWHERE, ""
 
 
 def _broken_step(target: str) -> int:
@@ -255,8 +260,12 @@ def _report(
         if options.html and not options.quiet:
             print(f"unstuck: the page is {options.html}", file=stream)
     except common.Stop as stop:
-        if _has_begun(folder):  # if not, the launcher has said why
+        if not _is_explained(folder):
             _say(f"unstuck: {stop}", stream)
+        return code or common.CLEAN
+    except OSError as error:
+        what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        _say(f"unstuck: there is no report, since the system refused something ({what}).", stream)
         return code or common.CLEAN
     except Exception as error:
         if os.environ.get("UNSTUCK_RAISE"):
@@ -281,13 +290,13 @@ def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO)
             _report(folder, options, stream, None)
 
 
-def _has_begun(folder: Path) -> bool:
-    """Was anything recorded? Not on a disk that is full or cannot be written."""
+def _is_explained(folder: Path) -> bool:
+    """Has the launcher said why there is no record? A disk that is full or cannot be written leaves no line."""
     from unstuck.record.store import record_file
     from unstuck.regular import open_regular
 
     try:
         with open_regular(record_file(folder)) as record:
-            return b"\n" in record.read(2**16)
+            return b"\n" not in record.read(2**16)
     except OSError:
-        return False
+        return folder.name == NOWHERE

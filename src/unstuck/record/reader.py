@@ -24,6 +24,8 @@ from unstuck.regular import NotRegular, open_regular
 
 LONGEST_END = 2**16
 """Bytes of a last line."""
+MOST_EVENTS = 1_000_000
+"""A record of the largest size has a few hundred thousand; more and smaller ones would take too much memory."""
 MOST_DAMAGED = 10_000
 """Lines that are skipped, at most: more are not damage but another kind of file."""
 
@@ -50,6 +52,8 @@ def read(path: str | os.PathLike[str]) -> Record:
             break
         try:
             events.append(_event(line))
+            if len(events) > MOST_EVENTS:
+                raise RecordError(_too_large(file))
         except Damaged:
             if (tag := tag_of(line)) and tag not in KINDS:
                 continue  # a newer version's
@@ -79,9 +83,7 @@ def _lines(file: Path) -> Iterator[bytes]:
             while line := stream.readline(left + 1):
                 left -= len(line)
                 if left < 0:
-                    raise RecordError(
-                        f"{file} is larger than any record unstuck writes; check that it is the file you mean."
-                    )
+                    raise RecordError(_too_large(file))
                 yield line
     except FileNotFoundError:
         raise RecordError(f"There is no record at {file}; make one with `unstuck run`.") from None
@@ -89,6 +91,10 @@ def _lines(file: Path) -> Iterator[bytes]:
         raise RecordError(f"{file} is {error.strerror}, not a record; give the folder of a run.") from None
     except OSError as error:
         raise RecordError(f"{file} cannot be read ({error.strerror}); check the path and its permissions.") from None
+
+
+def _too_large(file: Path) -> str:
+    return f"{file} is larger than any record unstuck writes; check that it is the file you mean."
 
 
 def _event(line: bytes) -> Event:
