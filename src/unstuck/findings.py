@@ -195,7 +195,14 @@ def merge(findings: Iterable[Finding]) -> list[Diagnosis]:
 def _order(finding: Finding) -> tuple[object, ...]:
     spot = finding.place or Place(path="", line=0)
     witness = list(Witness).index(finding.witness)
-    return (finding.code, witness, spot.path, spot.line, spot.column, msgspec.json.encode(finding))
+    return (finding.code, witness, spot.path, spot.line, spot.column, _spelled(finding))
+
+
+def _spelled(finding: Finding) -> bytes:
+    try:
+        return msgspec.json.encode(finding)
+    except ValueError:  # half a character in a file name, or an integer of thousands of digits
+        return ascii(finding).encode()
 
 
 def _same_matter(one: Finding, other: Finding) -> bool:

@@ -40,6 +40,7 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
+from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.rule import Rule, all_rules
 from unstuck.trend import Trend, trend_of
 
@@ -220,8 +221,8 @@ def is_what_ran(path: str, record: Record) -> bool:
     import hashlib
 
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() == record.started.source_hash
-    except (OSError, ValueError):
+        return hashlib.sha256(read_regular(path, LARGEST_SCRIPT)).hexdigest() == record.started.source_hash
+    except OSError:
         return False
 
 
@@ -276,8 +277,9 @@ def _readable(path: str) -> Script | None:
     from unstuck.source import SourceError, read_script
 
     try:
+        read_regular(path, LARGEST_SCRIPT)  # a record may name anything
         return read_script(Path(path))
-    except (OSError, ValueError, SourceError):
+    except (OSError, ValueError, SourceError, RecursionError):
         return None
 
 

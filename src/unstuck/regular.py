@@ -7,6 +7,9 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+LARGEST_SCRIPT = 16 * 2**20
+"""Bytes of a script, or of what else is read whole."""
+
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from unstuck import cli
-from unstuck.events import Event, Gauges, Note, RunEnded, RunStarted
+from unstuck.events import Backward, Event, Gauges, NonFinite, Note, Place, RunEnded, RunStarted
+from unstuck.record.lines import encode
 
 RUNS = Path(".unstuck/runs")
 Unstuck = Callable[..., subprocess.CompletedProcess[str]]
@@ -21,7 +21,7 @@ def write_record(name: str, *events: Event, start: bool = True) -> Path:
     folder = RUNS / name
     folder.mkdir(parents=True)
     first = [RunStarted(script=f"{name}.py")] if start else []
-    lines = [msgspec.json.encode(event) + b"\n" for event in [*first, *events]]
+    lines = [encode(event) for event in [*first, *events]]
     (folder / "events.jsonl").write_bytes(b"".join(lines))
     return folder
 
@@ -126,6 +126,17 @@ def test_a_damaged_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     assert document["not_checked"].count(told) == 1
     assert len(json.dumps(document)) < 10_000
+
+
+@pytest.mark.parametrize("script", ["/dev/zero", "pipe", "", "\0", "x" * 10_000, "caf\udce9.py", "/", "~"])
+def test_a_record_may_name_any_script(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    place = Place(script, 1, function="\udce9")
+    broken = NonFinite(what="loss", place=place)
+    folder = write_record("run", RunStarted(script=script), Backward(place=place), broken, RunEnded(), start=False)
+    for form in ("text", "json", "sarif", "github", "junit", "concise"):
+        assert cli.main(["report", str(folder), "--format", form]) == 1
+        assert "G10" in capsys.readouterr().out
 
 
 def test_a_record_without_its_first_line_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
