@@ -83,19 +83,18 @@ import glob, os
 """
 
 
-@pytest.mark.parametrize("code", [0, 7])
 @pytest.mark.parametrize(
-    "what",
+    ("what", "code"),
     [
-        "os.remove(file)",
-        "open(file, 'w').write('hello' * 10)",
-        "os.remove(file); os.mkfifo(file)",
-        "os.remove(file); os.symlink('/dev/zero', file)",
-        "os.chdir('..'); os.rename('PLACE', 'PLACE-gone')",
-        "import unstuck.judge; unstuck.judge.merge = None",
-        "import unstuck.cli.common; unstuck.cli.common.publish = lambda *_: [][0]",
+        pytest.param("os.remove(file)", 0, id="removed"),
+        pytest.param("open(file, 'w').write('hello' * 10)", 0, id="overwritten"),
+        pytest.param("os.remove(file); os.mkfifo(file)", 7, id="a pipe"),
+        pytest.param("os.remove(file); os.symlink('/dev/zero', file)", 0, id="a device"),
+        pytest.param("os.chdir('..'); os.rename('PLACE', 'PLACE-gone')", 0, id="all gone"),
+        pytest.param("import unstuck.judge; unstuck.judge.merge = None", 0, id="our judge fails"),
+        pytest.param("import unstuck.judge; unstuck.judge.merge = None", 7, id="ours and theirs fail"),
+        pytest.param("import unstuck.cli.common as c; c.publish = lambda *_: [][0]", 0, id="our report fails"),
     ],
-    ids=["removed", "overwritten", "a pipe", "a device", "all gone", "our judge fails", "our report fails"],
 )
 def test_a_failure_of_ours_leaves_the_exit_code(folder: Path, what: str, code: int) -> None:
     ending = DAMAGE.format(what=what.replace("PLACE", folder.name)) + f"raise SystemExit({code})"
