@@ -77,10 +77,6 @@ ABSENT: dict[type[Event], str] = {
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
 
-LONGEST_NOTE = 1000
-MOST_LINES_NAMED = 6
-NO_END = "what came after the last event on record, which has no end"
-
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules say: diagnoses, the first being what to fix first, and what was not looked at."""
@@ -147,7 +143,7 @@ def judge(
         ignored=tuple(ignored),
         trend=_trend(record) if record is not None else None,
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
-        not_checked=(*_grouped(silent), *_gaps(record)),
+        not_checked=(*_grouped(silent), *(record.gaps() if record is not None else ())),
         failures=(*hearing.failures, *praise.failures),
     )
 
@@ -392,28 +388,3 @@ def _losses(record: Record) -> list[float]:
     )
     broken = unseen and any(event.step >= last for event in record.of(NonFinite))
     return [*values, math.nan] if broken else values
-
-
-def _gaps(record: Record | None) -> list[str]:
-    if record is None:
-        return []
-    notes = list(dict.fromkeys(_shortened(note.text) for note in record.notes))
-    if record.damaged_lines:
-        notes.append(_damage(record.damaged_lines))
-    if record.ended is None:
-        notes.append(NO_END)
-    return notes
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_NOTE else f"{text[:LONGEST_NOTE]} ..."
-
-
-def _damage(lines: Sequence[int]) -> str:
-    """Where the record was damaged, in a sentence."""
-    named = ", ".join(map(str, lines[:MOST_LINES_NAMED]))
-    more = len(lines) - MOST_LINES_NAMED
-    if len(lines) == 1:
-        return f"what line {named} of the record says: it is damaged and was skipped"
-    others = f" and {more:,} more" if more > 0 else ""
-    return f"what {len(lines):,} lines of the record say ({named}{others}): they are damaged and were skipped"

@@ -111,6 +111,12 @@ def test_an_integer_of_thousands_of_digits_is_cut() -> None:
         assert (kept > 0) == (seed > 0)
 
 
+def test_an_integer_that_no_float_holds_is_cut_when_read() -> None:
+    line = b'{"event":"seeded","seed":-1' + b"0" * 400 + b"}"
+    assert decode(line).seed == -LARGEST_INTEGER
+    assert decode(b'{"event":"note","text":"' + b"7" * 400 + b'"}').text == "7" * 400
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     assert decode(encode(Gauges(loss=numpy.float64(1.5), rates=(numpy.float64("inf"),)))) == Gauges(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.judge import NO_END, Verdict, is_what_ran, judge, script_of, spelled
+from unstuck.judge import Verdict, is_what_ran, judge, script_of, spelled
 from unstuck.record import Record
+from unstuck.record.gaps import NO_END
 from unstuck.report.result import Result, run_summary
 
 

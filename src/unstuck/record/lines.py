@@ -19,7 +19,9 @@ LONGEST_LINE = 2**20
 """Bytes from which on the texts of an event are cut, so that one of them does not take the place of all others."""
 LONGEST_TEXT = 2**14
 LARGEST_INTEGER = 2**1000
-"""Python refuses to spell much larger ones, and a number of the program may be as large as it likes."""
+"""Python refuses to spell much larger ones and to divide by them, and a program's may be as large as it likes."""
+_LONG_NUMBER = b"0" * (len(str(LARGEST_INTEGER)) + 1)
+_DIGITS_AS_0 = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
 NOT_FINITE = (b'"NaN"', b'Infinity"')
 
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in AnyEvent.__args__}
@@ -80,26 +82,33 @@ def _spelled(value: Any, cut: bool) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return max(-LARGEST_INTEGER, min(value, LARGEST_INTEGER))
+        return _bounded(value)
     if isinstance(value, dict):
         return {_spelled(key, cut): _spelled(item, cut) for key, item in value.items()}
     return [_spelled(item, cut) for item in value] if isinstance(value, list | tuple) else value
 
 
+def _bounded(value: int) -> int:
+    return max(-LARGEST_INTEGER, min(value, LARGEST_INTEGER))
+
+
 def decode(line: bytes) -> Event:
     """The event of a line, or `Damaged`."""
+    if _LONG_NUMBER in line.translate(_DIGITS_AS_0):
+        return _decode_with_care(line)
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if b"\\ud" in line:
-            return _decode_halves(line)
+            return _decode_with_care(line)
         raise Damaged(str(error)) from None
 
 
-def _decode_halves(line: bytes) -> Event:
-    """Half a character can be read by python's own reader only."""
+def _decode_with_care(line: bytes) -> Event:
+    """By python's own reader, which knows halves of characters, and with integers that can be reckoned with."""
     try:
-        event: Event = msgspec.convert(json.loads(line), AnyEvent, strict=False, str_keys=True)
+        plain = json.loads(line, parse_int=lambda digits: _bounded(int(digits)))
+        event: Event = msgspec.convert(plain, AnyEvent, strict=False, str_keys=True)
         return event
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Damaged(str(error)) from None

@@ -23,6 +23,7 @@ from unstuck.events import (
     RunStarted,
     Setup,
 )
+from unstuck.record.gaps import gaps_in
 
 _Kind = TypeVar("_Kind", bound=Event)
 
@@ -75,6 +76,10 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     def notes(self) -> list[Note]:
         """What could not be watched, and why."""
         return list(self.of(Note))
+
+    def gaps(self) -> list[str]:
+        """What it does not tell, a sentence each: what could not be watched, what is damaged, how it ended."""
+        return gaps_in(self)
 
     @property
     def losses(self) -> list[tuple[int, float]]:

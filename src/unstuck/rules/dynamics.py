@@ -174,7 +174,8 @@ def weights(record: Record) -> tuple[TensorSeries, ...]:
 def _is_comparable(series: TensorSeries) -> bool:
     start = next(iter(known(series.weight_norm)), 0.0)
     wide = series.dimension >= 2 and series.kind not in NOT_COMPARED and series.size > 0
-    return wide and start / math.sqrt(series.size) >= SMALLEST_START
+    multiple = start / SMALLEST_START
+    return wide and multiple * multiple >= series.size
 
 
 @remembered
