@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 
 from unstuck.facts import Event
+from unstuck.regular import read_regular
 
 FILE = "exhibit.json"
+LARGEST_TABLE = 64 * 2**20
 
 
 class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,7 +166,7 @@ def read_table(folder: Path) -> Table | None:
     """What a trial kept in its folder, or the first trial of an investigation that kept something."""
     for path in (folder / FILE, *sorted(folder.glob(f"*/{FILE}"))):
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Table)
-        except (OSError, msgspec.DecodeError):
+            return msgspec.json.decode(read_regular(path, LARGEST_TABLE), type=Table)
+        except (OSError, msgspec.DecodeError, RecursionError):
             continue
     return None

@@ -195,14 +195,14 @@ def merge(findings: Iterable[Finding]) -> list[Diagnosis]:
 def _order(finding: Finding) -> tuple[object, ...]:
     spot = finding.place or Place(path="", line=0)
     witness = list(Witness).index(finding.witness)
-    return (finding.code, witness, spot.path, spot.line, spot.column, _spelled_out(finding))
+    return (finding.code, witness, spot.path, spot.line, spot.column, _spelled(finding))
 
 
-def _spelled_out(finding: Finding) -> bytes:
+def _spelled(finding: Finding) -> bytes:
     try:
         return msgspec.json.encode(finding)
-    except UnicodeEncodeError:  # the name of a file that is not UTF-8
-        return repr(finding).encode("utf-8", "surrogatepass")
+    except ValueError:  # half a character in a file name, or an integer of thousands of digits
+        return ascii(finding).encode()
 
 
 def _same_matter(one: Finding, other: Finding) -> bool:

@@ -40,6 +40,7 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
+from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.rule import Rule, all_rules
 from unstuck.trend import Trend, trend_of
 
@@ -75,8 +76,6 @@ ABSENT: dict[type[Event], str] = {
 
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
-
-NO_END = "what came after the last event on record: the process ended without saying so"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +144,7 @@ def judge(
         ignored=tuple(ignored),
         trend=_trend(record) if record is not None else None,
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
-        not_checked=(*_grouped(silent), *_gaps(record)),
+        not_checked=(*_grouped(silent), *(record.gaps() if record is not None else ())),
         failures=(*hearing.failures, *praise.failures),
     )
 
@@ -219,8 +218,8 @@ def is_what_ran(path: str, record: Record) -> bool:
     import hashlib
 
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() == record.started.source_hash
-    except (OSError, ValueError):
+        return hashlib.sha256(read_regular(path, LARGEST_SCRIPT)).hexdigest() == record.started.source_hash
+    except OSError:
         return False
 
 
@@ -277,8 +276,9 @@ def _readable(path: str) -> Script | None:
     from unstuck.source import SourceError, read_script
 
     try:
+        read_regular(path, LARGEST_SCRIPT)  # a record may name anything
         return read_script(Path(path))
-    except (OSError, ValueError, SourceError):
+    except (OSError, ValueError, SourceError, RecursionError):
         return None
 
 
@@ -391,12 +391,3 @@ def _losses(record: Record) -> list[float]:
     )
     broken = unseen and any(event.step >= last for event in record.of(NonFinite))
     return [*values, math.nan] if broken else values
-
-
-def _gaps(record: Record | None) -> list[str]:
-    if record is None:
-        return []
-    notes = list(dict.fromkeys(note.text for note in record.notes))
-    if record.ended is None:
-        notes.append(NO_END)
-    return notes

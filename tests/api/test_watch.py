@@ -67,7 +67,7 @@ def test_begun_and_stopped_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     w = unstuck.watch(print=False)
     train(5)
     assert "is still running after 5 optimizer steps" in w.report()
-    assert "ended without saying so" not in w.report()
+    assert "which has no end" not in w.report()
     assert repr(w) == "<unstuck.watch: watching, 5 steps, nothing found>"
     w.stop()
     w.stop()

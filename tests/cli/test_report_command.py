@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from unstuck import cli
-from unstuck.events import Event, Gauges, Note, RunEnded, RunStarted
+from unstuck.events import Backward, Event, Gauges, NonFinite, Note, Place, RunEnded, RunStarted
+from unstuck.record.lines import encode
 
 RUNS = Path(".unstuck/runs")
 Unstuck = Callable[..., subprocess.CompletedProcess[str]]
@@ -19,7 +21,7 @@ def write_record(name: str, *events: Event, start: bool = True) -> Path:
     folder = RUNS / name
     folder.mkdir(parents=True)
     first = [RunStarted(script=f"{name}.py")] if start else []
-    lines = [msgspec.json.encode(event) + b"\n" for event in [*first, *events]]
+    lines = [encode(event) for event in [*first, *events]]
     (folder / "events.jsonl").write_bytes(b"".join(lines))
     return folder
 
@@ -57,9 +59,9 @@ def test_a_killed_run_is_reported_as_far_as_it_went(capsys: pytest.CaptureFixtur
         file.write(b'{"event":"gau')
     assert cli.main(["report", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "run.py was killed, or left by os._exit(), after 1 optimizer step." in shown
+    assert "run.py was killed, left by os._exit() or ran out of disk, after 1 optimizer step." in shown
     assert "Not checked  compiled model: not watched" in shown
-    assert "the process ended without saying so" in shown
+    assert "what came after the last event on record, which has no end" in shown
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00\xff\n", b'{"event":"run-ended"}\n', b'{"event":"run-sta'])
@@ -75,6 +77,77 @@ def test_what_is_no_record_is_one_sentence(content: bytes, capsys: pytest.Captur
 def test_a_missing_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_bad_run_does_not_cost_the_others(unstuck: Unstuck) -> None:
+    write_record("20260101-120000-good", RunEnded())
+    (RUNS / "20260102-120000-empty").mkdir()
+    os.mkfifo(write_record("20260103-120000-pipe") / "other.jsonl")
+    os.replace(RUNS / "20260103-120000-pipe/other.jsonl", RUNS / "20260103-120000-pipe/events.jsonl")
+    (RUNS / "20260104-120000-nowhere").symlink_to("nowhere")
+    (RUNS / "20260105-120000-file").write_text("hello")
+    (RUNS / "20260106-120000-\udcff").mkdir()
+    (RUNS / "20260107-120000-zero").mkdir()
+    (RUNS / "20260107-120000-zero/events.jsonl").symlink_to("/dev/zero")
+    done = unstuck("report")
+    assert done.returncode == 0
+    assert "20260101-120000-good.py finished" in done.stdout
+    assert all(line.startswith("unstuck: ") for line in done.stderr.splitlines())
+    for name in ("empty", "pipe", "zero"):
+        assert f"120000-{name}/events.jsonl" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "pipe", "link", "folder", "socket"])
+def test_what_is_not_a_file_is_one_sentence(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    os.mkfifo("folder/events.jsonl")
+    Path("link").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        assert cli.main(["report", path]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert "not a record" in shown.err
+
+
+def test_a_damaged_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_record("run", Gauges(step=1, loss=2.0), Note(text="x" * 10_000_000), RunEnded(steps=3))
+    file = folder / "events.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([lines[0], b"hello\n", *lines[1:3], b'{"event":\n', *lines[3:]]))
+    told = "what 2 lines of the record say (2, 5): they are damaged and were skipped"
+    assert cli.main(["report", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert " ".join(shown.split()).count(told) == 1
+    assert "run.py finished after 3 optimizer steps" in shown
+    assert len(shown) < 10_000
+    assert cli.main(["report", "--format", "json", str(folder)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["not_checked"].count(told) == 1
+    assert len(json.dumps(document)) < 10_000
+
+
+@pytest.mark.parametrize("script", ["/dev/zero", "pipe", "", "\0", "x" * 10_000, "caf\udce9.py", "/", "~"])
+def test_a_record_may_name_any_script(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    place = Place(script, 1, function="\udce9")
+    broken = NonFinite(what="loss", place=place)
+    folder = write_record("run", RunStarted(script=script), Backward(place=place), broken, RunEnded(), start=False)
+    for form in ("text", "json", "sarif", "github", "junit", "concise"):
+        assert cli.main(["report", str(folder), "--format", form]) == 1
+        assert "G10" in capsys.readouterr().out
+
+
+def test_a_record_without_its_first_line_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_record("run", *(Gauges(step=step, loss=2.0) for step in range(1, 40)), RunEnded(steps=39))
+    file = folder / "events.jsonl"
+    file.write_bytes(file.read_bytes()[3:])
+    assert cli.main(["report", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "The run finished after 39 optimizer steps" in shown
+    assert "The loss is flat" in shown
+    assert "what line 1 of the record says" in shown
 
 
 def test_a_folder_without_a_record(capsys: pytest.CaptureFixture[str]) -> None:

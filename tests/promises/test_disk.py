@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import os
 import resource
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from children import in_a_child
 from torch import nn
 from trainings import bits
 
@@ -48,36 +48,10 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def in_a_child(folder: Path, action: Callable[[], object]) -> tuple[int, str, str]:
-    """Exit code, output and errors of what is done in a fork of this process, which has torch ready."""
-    pipes = [os.pipe(), os.pipe()]  # a file would be as limited as the record
-    process = os.fork()
-    if process == 0:
-        with contextlib.suppress(BaseException):
-            _do(folder, action, [writing for _, writing in pipes])
-        os._exit(99)
-    texts = []
-    for reading, writing in pipes:
-        os.close(writing)
-        with open(reading) as stream:
-            texts.append(stream.read())
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), texts[0], texts[1]
-
-
-def _do(folder: Path, action: Callable[[], object], streams: list[int]) -> None:
-    os.environ.pop("UNSTUCK_RAISE", None)
-    os.chdir(folder)
-    with open(streams[0], "w") as sys.stdout, open(streams[1], "w") as sys.stderr:
-        code = action()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 0)
-
-
-def watched(prepare: Callable[[], None]) -> Callable[[], object]:
+def watched(prepare: Callable[[], None], *options: str) -> Callable[[], object]:
     def action() -> int:
         prepare()
-        return main(["run", "--quiet", "train.py"])
+        return main(["run", *options, "train.py"])
 
     return action
 
@@ -104,16 +78,89 @@ def files_may_grow_to(size: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("size", [0, 3000, 20_000], ids=["from the start", "early", "late"])
 def test_a_full_disk(folder: Path, size: int):
-    code, output, errors = in_a_child(folder, watched(files_may_grow_to(size)))
+    code, output, errors = in_a_child(folder, watched(files_may_grow_to(size), "--quiet"))
     assert output == bare_output(folder)
     assert len(ours(errors)) == 1, errors
     assert "stopped" in errors
     assert "Traceback" not in errors
-    assert code == (0 if size else 2)
+    assert code == 0
     if size:
         (file,) = folder.glob(".unstuck/runs/*/events.jsonl")
         assert file.stat().st_size <= size
         assert read(file).incomplete
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(7)"], ids=["well", "with a code"])
+def test_a_script_that_ends_on_a_full_disk_was_not_killed(folder: Path, ending: str):
+    with (folder / "train.py").open("a") as script:
+        script.write(ending)
+    code, _, errors = in_a_child(folder, watched(files_may_grow_to(20_000)))
+    assert code == (7 if ending else 0)
+    assert errors.count("─── unstuck") == 1, errors
+    assert f"train.py ended with exit code {code}; its record stops after" in errors
+    assert "killed" not in errors
+
+
+NO_NAMESPACE = 77
+SMALL = 20 * 2**20
+FLOOR = SMALL // 10
+LONG = """
+import os
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(100)])
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(60):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.randn(8, 4)), torch.ones(8, 4)).backward()
+    optimizer.step()
+disk = os.statvfs(".")
+print("free", disk.f_bavail * disk.f_frsize)
+with open("weights.pt", "wb") as file:
+    file.write(bytes(disk.f_bavail * disk.f_frsize))
+os.remove("weights.pt")
+"""
+
+
+def on_a_small_disk(free: int) -> None:
+    """A file system of its own around the working directory, of which only so many bytes are free."""
+    here, user, group, libc = os.getcwd(), os.getuid(), os.getgid(), ctypes.CDLL(None, use_errno=True)
+    new_user_and_mounts = 0x10000000 | 0x00020000
+    if libc.unshare(new_user_and_mounts):
+        os._exit(NO_NAMESPACE)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    assert libc.mount(b"tmpfs", os.fsencode(here), b"tmpfs", 0, b"size=%d" % SMALL) == 0
+    os.chdir(here)
+    Path("train.py").write_text(LONG)
+    disk = os.statvfs(".")
+    Path("others").write_bytes(bytes(disk.f_bavail * disk.f_frsize - free))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/ns/user"), reason="needs namespaces of Linux")
+@pytest.mark.parametrize("free", [FLOOR + 2**19, FLOOR // 2, 2**15], ids=["enough at first", "little", "nothing"])
+def test_the_last_bytes_of_a_disk_are_left_to_the_program(folder: Path, free: int):
+    def action() -> int:
+        on_a_small_disk(free)
+        code = main(["run", "--every", "1", "train.py"])
+        main(["report"])
+        return code
+
+    code, output, errors = in_a_child(folder, action)
+    if code == NO_NAMESPACE:
+        pytest.skip("namespaces are refused here")
+    assert code == 0, errors
+    assert "Traceback" not in errors
+    assert "was killed, left by" not in errors + output
+    left = int(output.split("free ")[1].split()[0])
+    assert left >= min(free, FLOOR) - 2**19, errors
+    if free < 2**16:
+        assert "stopped: the disk is full." in errors
+        assert left >= free // 2
+    else:
+        for report in (errors, output):
+            assert report.count("The disk is almost full; after this only the outcome is kept.") == 1
+            assert "train.py finished after 60 optimizer steps" in report
 
 
 def read_only(folder: Path) -> None:
@@ -129,7 +176,7 @@ def something_in_the_way(folder: Path) -> None:
 @pytest.mark.parametrize("obstacle", [read_only, something_in_the_way], ids=lambda obstacle: obstacle.__name__)
 def test_a_directory_that_cannot_be_written(folder: Path, obstacle: Callable[[Path], None]):
     obstacle(folder)
-    code, output, errors = in_a_child(folder, watched(lambda: None))
+    code, output, errors = in_a_child(folder, watched(lambda: None, "--quiet"))
     assert (code, output) == (0, bare_output(folder))
     assert len(ours(errors)) == 1, errors
     assert "cannot be written here" in errors

@@ -16,6 +16,7 @@ from unstuck.events import (
     Backward,
     Crash,
     Gauges,
+    InputFact,
     LossCall,
     ModelSeen,
     NonFinite,
@@ -24,8 +25,11 @@ from unstuck.events import (
     Place,
     RunEnded,
     RunStarted,
+    TensorFact,
+    TensorGauges,
 )
-from unstuck.record import RECORD_NAME, RecordError, Writer, read
+from unstuck.record import RECORD_NAME, RecordError, Writer, has_ended, read
+from unstuck.regular import NotRegular
 
 
 def written(folder: Path, *events, **options) -> Path:
@@ -124,11 +128,13 @@ def test_events_of_a_newer_version_are_skipped(tmp_path):
         (b"", "holds no complete event"),
         (b"hello\nworld\n", "is not a record"),
         (b"\x00\xff\xfe\n", "is not a record"),
-        (b'{"event":"note"}\n', "does not begin as a record"),
-        (b'{"event":"run-started"}\n{"event":"no\n{"event":"note"}\n', "is damaged at line 2"),
-        (b'{"event":"run-started"}\n{"event":"gauges","loss":"x"}\n', "is damaged at line 2"),
+        (b'{"event":"note"}\n', "is not a record"),
+        (b'{"event":"note"}\n{"event":"note"}\nhello\nworld\n', "is not a record"),
+        (b"x\n" * 20_000, "more than 10,000 lines that are not events"),
+        (b'{"event":"run-started"}\n' + b"[" * 70 * 2**20, "larger than any record"),
         (b'{"event":"run-started","version":%d}\n' % (RECORD_VERSION + 1), "newer unstuck"),
     ],
+    ids=lambda given: given[:40].decode(errors="replace") if isinstance(given, bytes) else "",
 )
 def test_what_is_not_a_record_is_refused_in_one_sentence(tmp_path, content, sentence):
     file = tmp_path / "events.jsonl"
@@ -137,6 +143,95 @@ def test_what_is_not_a_record_is_refused_in_one_sentence(tmp_path, content, sent
         read(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+DAMAGE = [
+    b'{"event":"no',
+    b"",
+    b"\x00" * 50,
+    b"\xff\xfe",
+    b'{"event":"gauges","loss":"x"}',
+    b'{"event":"gauges","new":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{"event":"losses-between","steps":[1,2],"values":[1.0]}',
+    b'{"event":"tensors-named","names":["a","b"],"kinds":["Linear"]}',
+]
+
+
+@pytest.mark.parametrize("line", DAMAGE, ids=lambda line: line[:30].decode(errors="replace"))
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_damaged_line_is_skipped_and_counted(tmp_path, line, number):
+    events = (RunStarted(script="s"), Note(text="one"), Note(text="two"), RunEnded())
+    run = written(tmp_path, *events)
+    lines = (run / RECORD_NAME).read_bytes().splitlines()
+    (run / RECORD_NAME).write_bytes(b"\n".join([*lines[: number - 1], line, *lines[number - 1 :]]) + b"\n")
+    record = read(run)
+    assert record.events == events
+    assert record.damaged_lines == (number,)
+    assert not record.incomplete
+
+
+def test_a_record_without_its_first_line_is_read_if_it_is_ours(tmp_path):
+    events = (Backward(value=0.5), Note(text="one"), RunEnded())
+    run = written(tmp_path, RunStarted(script="s"), *events)
+    file = run / RECORD_NAME
+    content = file.read_bytes()
+    file.write_bytes(content[5:])
+    assert (read(run).events, read(run).damaged_lines) == (events, (1,))
+    assert read(run).started == RunStarted()
+    file.write_bytes(content[content.index(b"\n") + 1 :])
+    assert (read(run).events, read(run).damaged_lines) == (events, ())
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_socket(path):
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))
+
+
+def a_directory(path):
+    path.mkdir()
+
+
+def a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_socket, a_directory, a_device])
+def test_what_is_not_a_file_is_refused_unread(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / RECORD_NAME)
+    with pytest.raises(RecordError) as caught:
+        read(tmp_path)
+    sentence = f"{tmp_path / RECORD_NAME} is {make.__name__.replace('_', ' ')}, not a record; give the folder of a run."
+    assert str(caught.value) == sentence
+    with pytest.raises(NotRegular):
+        has_ended(tmp_path)
+
+
+def test_what_is_not_finite_is_unknown_where_it_may_be(tmp_path):
+    """Rules reckon with numbers that may be None, and only with finite ones."""
+    nan = float("nan")
+    record = read(
+        written(
+            tmp_path,
+            RunStarted(),
+            Gauges(step=1, loss=nan, rates=(float("inf"),)),
+            TensorGauges(grad_norm=(1.0, nan, None), weight_norm=(nan,)),
+            LossCall(input=TensorFact(low=nan, high=2.0), value=float("inf")),
+            Crash(inputs=(InputFact("x", mean=nan, value=nan),)),
+        )
+    )
+    gauges, tensors, call, crash = record.events[1:]
+    assert gauges == Gauges(step=1, loss=None, rates=(float("inf"),))
+    assert tensors == TensorGauges(grad_norm=(1.0, None, None), weight_norm=(None,))
+    assert call == LossCall(input=TensorFact(high=2.0))
+    assert crash.inputs[0].mean is None
+    assert crash.inputs[0].value == "NaN"
 
 
 def test_a_missing_record(tmp_path):

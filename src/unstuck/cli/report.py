@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
 from unstuck.cli import common
-from unstuck.cli.runs import latest_run, report_on, run_named
+from unstuck.cli.runs import latest_record, record_at, report_on, run_named
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,8 +20,13 @@ def main(arguments: Sequence[str]) -> int:
     common.add_html_option(parser)
     options = parser.parse_args(arguments)
     common.check_files(options)
-    path = run_named(options.run) if options.run and options.run != "latest" else latest_run()
-    code = report_on(path, "report", options, sys.stdout)
+    gc.disable()  # a million events, none of them garbage, would be looked through again and again
+    if options.run and options.run != "latest":
+        path = run_named(options.run)
+        record = record_at(path)
+    else:
+        path, record = latest_record()
+    code = report_on(record, path, "report", options, sys.stdout)
     if options.html:
         print(f"unstuck: the page is {options.html}", file=sys.stderr)
     return code

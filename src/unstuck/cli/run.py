@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from unstuck.cli import common
 from unstuck.cli.jobs import Job
 from unstuck.cli.launchers import rank_among
-from unstuck.cli.runs import Afterwards, folder_for, report_on, runs_by_age
+from unstuck.cli.runs import Afterwards, folder_for, record_at, report_on, runs_by_age
 from unstuck.cli.survivor import leave_behind
-from unstuck.record.runs import remove_run
+from unstuck.record.runs import FOLDER, remove_run
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -37,6 +38,9 @@ srun, ...) findings count only if --fail-on is given, and then once all ranks ha
 """
 )
 WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
+
+NOWHERE = "not-recorded"
+"""The name of a folder that could not be made."""
 
 
 class Split(NamedTuple):
@@ -103,11 +107,13 @@ def _back_in(home: str) -> Iterator[None]:
         there = os.getcwd()
     except OSError:
         there = home  # the script removed the directory it was in
-    os.chdir(home)
+    with contextlib.suppress(OSError):  # either may be gone by now
+        os.chdir(home)
     try:
         yield
     finally:
-        os.chdir(there)
+        with contextlib.suppress(OSError):
+            os.chdir(there)
 
 
 def split_arguments(arguments: Sequence[str], with_value: Sequence[str] = WITH_VALUE) -> Split:
@@ -172,9 +178,10 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
 
     assert split.target is not None
     closely = _broken_step(split.target) if options.replay_nonfinite else None
-    folder = folder_for(job.record_name(split.target))
+    folder = _folder_for(job.record_name(split.target))
+    has_ended = mmap.mmap(-1, 1)  # shared with the process that is left behind: a full disk cannot tell it
     if not options.quiet:
-        leave_behind(lambda: _report_if_killed(folder, options, stream))
+        leave_behind(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)
     try:
         code = launch(
@@ -188,10 +195,19 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
             listener=monitor,
             when_ended=when_ended,
         )
+        has_ended[0] = 1
         return Ran(code, folder, monitor, closely)
     except LaunchError as error:
         remove_run(folder)
         raise common.Stop(str(error)) from None
+
+
+def _folder_for(target: str) -> Path:
+    """Where the record goes. Where no folder can be made, the writer says so, and the script runs all the same."""
+    try:
+        return folder_for(target)
+    except OSError:
+        return FOLDER.absolute() / NOWHERE
 
 
 def _broken_step(target: str) -> int:
@@ -236,27 +252,36 @@ def _report(
     folder: Path,
     options: argparse.Namespace,
     stream: TextIO,
-    code: int,
+    code: int | None,
     afterwards: Afterwards = lambda record, verdict: (),
 ) -> int:
-    """Report on the run. Whatever goes wrong here, the script's own failure stays the exit code."""
+    """Report on the run. Whatever goes wrong here, the exit code is the script's own."""
     try:
-        more = (afterwards,) if not _is_silent(options) else ()
-        ours = report_on(folder, "run", options, None if options.quiet else stream, *more)
+        more = (lambda record, verdict: ()) if _is_silent(options) else afterwards
+        ours = report_on(record_at(folder), folder, "run", options, None if options.quiet else stream, more, code)
         if options.output and not options.quiet:
             print(f"unstuck: the report is in {options.output}", file=stream)
         if options.html and not options.quiet:
             print(f"unstuck: the page is {options.html}", file=stream)
     except common.Stop as stop:
-        if _has_begun(folder):  # if not, the launcher has said why
-            print(f"unstuck: {stop}", file=stream)
-        ours = stop.code
+        if not _is_explained(folder):
+            _say(f"unstuck: {stop}", stream)
+        return code or common.CLEAN
+    except OSError as error:
+        what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        _say(f"unstuck: there is no report, since the system refused something ({what}).", stream)
+        return code or common.CLEAN
     except Exception as error:
-        if not code or os.environ.get("UNSTUCK_RAISE"):
+        if os.environ.get("UNSTUCK_RAISE"):
             raise
-        print(common.apology(error), file=stream)
-        return code
+        _say(common.apology(error), stream)
+        return code or common.CLEAN
     return code or ours
+
+
+def _say(sentence: str, stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the stream itself may be what failed: full, or closed
+        print(sentence, file=stream, flush=True)
 
 
 def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO) -> None:
@@ -266,15 +291,16 @@ def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO)
 
     with contextlib.suppress(RecordError, OSError):
         if not has_ended(folder) and any(read(folder).of(*TRAINING)):
-            _report(folder, options, stream, 0)
+            _report(folder, options, stream, None)
 
 
-def _has_begun(folder: Path) -> bool:
-    """Was anything recorded? Not on a disk that is full or cannot be written."""
+def _is_explained(folder: Path) -> bool:
+    """Has the launcher said why there is no record? A disk that is full or cannot be written leaves no line."""
     from unstuck.record.store import record_file
+    from unstuck.regular import open_regular
 
     try:
-        with record_file(folder).open("rb") as record:
-            return record.readline().endswith(b"\n")
+        with open_regular(record_file(folder)) as record:
+            return b"\n" not in record.read(2**16)
     except OSError:
-        return False
+        return folder.name == NOWHERE

@@ -28,12 +28,24 @@ def folder_for(target: str) -> Path:
     return folder
 
 
-def latest_run() -> Path:
-    """The newest record of a run that was started here."""
+def record_at(path: Path) -> Record:
+    """The record at a path, or a sentence."""
+    try:
+        return read(path)
+    except RecordError as error:
+        raise common.Stop(str(error)) from None
+
+
+def latest_record() -> tuple[Path, Record]:
+    """The newest run that was started here and can be read; what cannot be is named and passed over."""
     folders = runs_by_age()
-    if not folders:
-        raise common.Stop(f"there is no run on record in {RUNS}; make one with: unstuck run train.py")
-    return folders[0]
+    for folder in folders:
+        try:
+            return folder, read(folder)
+        except RecordError as error:
+            print(f"unstuck: {error}", file=sys.stderr)
+    none = "no run can be read" if folders else "there is no run on record"
+    raise common.Stop(f"{none} in {RUNS}; make one with: unstuck run train.py")
 
 
 def run_named(word: str) -> Path:
@@ -48,13 +60,15 @@ def runs_by_age() -> list[Path]:
         return sorted(run_folders(), key=_age, reverse=True)
     except RecordError as refusal:
         raise common.Stop(str(refusal)) from None
+    except OSError as error:
+        raise common.Stop(f"the runs on record cannot be listed ({error.strerror}: {error.filename}).") from None
 
 
 def _age(folder: Path) -> tuple[str, int, str]:
     try:
         changed = folder.lstat().st_mtime_ns
     except OSError:
-        changed = 0  # another process has just removed it
+        changed = 0  # another process has just removed it, or it is not ours to look at
     return folder.name[:15], changed, folder.name
 
 
@@ -63,18 +77,19 @@ Afterwards = Callable[[Record, Verdict], Iterable[str]]
 
 
 def report_on(
+    record: Record,
     path: Path,
     command: str,
     options: argparse.Namespace,
     stream: TextIO | None,
     afterwards: Afterwards = lambda record, verdict: (),
+    ended_with: int | None = None,
 ) -> int:
-    """Judge the record at `path`, publish the report, and return the exit code."""
-    try:
-        record = read(path)
-    except RecordError as error:
-        raise common.Stop(str(error)) from None
-    result = result_of(record, path, command)
+    """Judge the record kept at `path`, publish the report, and return the exit code.
+
+    `ended_with`: the code the script is known to have ended with, whether that is on record or not.
+    """
+    result = result_of(record, path, command, ended_with=ended_with)
     if options.html and result.run is not None:  # a hint at what was asked for would be noise
         result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, has_pictures=False))
     common.publish(result, options, stream)

@@ -124,16 +124,12 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
 
 def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> Surface:
     """The loss where a run was. What that fixes and marks holds for a second loss too."""
-    from unstuck.cli.runs import latest_run
-    from unstuck.record import RecordError, read
+    from unstuck.cli.runs import latest_record, record_at
     from unstuck.surface.around import around
     from unstuck.surface.scan import surface
     from unstuck.surface.standing import with_standings
 
-    try:
-        record = read(latest_run() if options.around == "latest" else Path(options.around))
-    except RecordError as error:
-        raise common.Stop(str(error)) from None
+    record = latest_record()[1] if options.around == "latest" else record_at(Path(options.around))
     asked = [spec for spec in (options.x, options.y) if spec]
     name = options.losses[0].rpartition(":")[2]
     found = around(record, name, loss, wanted=[spec.partition("=")[0] for spec in asked], fixed=chosen["fixed"])

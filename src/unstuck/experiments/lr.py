@@ -106,6 +106,8 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     if kind in WITHOUT_RATE:
         raise Unfit(f"{kind} searches for the length of its steps itself: a range test says nothing about it.")
     highest = max(seen.rates)
+    if not all(map(math.isfinite, seen.rates)):
+        raise Unfit(f"The learning rate of {kind} is not finite: give it a number first.")
     if not highest > 0:
         raise Unfit(f"The learning rate of {kind} is 0 or not its own, so there is nothing to raise in proportion.")
     return Own(

@@ -1,179 +1,125 @@
-"""Reads a record back: tolerant of a torn last line, strict about everything before it, bounded in size."""
+"""Reads a record back: bounded in size, and tolerant of lines that are damaged, which are skipped and counted."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-import msgspec
 
 from unstuck.events import (
     RECORD_VERSION,
-    AnyEvent,
-    Backward,
-    Crash,
+    Activations,
     Event,
-    Gauges,
-    LossCall,
+    LayersRan,
     LossesBetween,
-    ModelSeen,
-    Note,
-    OptimizerSeen,
     RunEnded,
     RunStarted,
-    Setup,
+    TensorsNamed,
+    UntrainedGradients,
 )
-from unstuck.record.store import RecordError, record_file
+from unstuck.record.lines import KINDS, NOT_FINITE, Damaged, decode, tag_of
+from unstuck.record.record import Record
+from unstuck.record.store import LARGEST_RECORD, RecordError, record_file
+from unstuck.regular import NotRegular, open_regular
 
 LONGEST_END = 2**16
 """Bytes of a last line."""
-LARGEST_RECORD = 256 * 2**20
-"""The writer stops at a quarter of this, so a larger file is not one of ours."""
+MOST_EVENTS = 1_000_000
+"""A record of the largest size has a few hundred thousand; more and smaller ones would take too much memory."""
+MOST_DAMAGED = 10_000
+"""Lines that are skipped, at most: more are not damage but another kind of file."""
 
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-_KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
-_Kind = TypeVar("_Kind", bound=Event)
-
-
-class _Tagged(msgspec.Struct):
-    event: str
-
-
-_tag_decoder = msgspec.json.Decoder(_Tagged)
-
-
-class Record(NamedTuple):
-    """The events of one process, in the order they happened."""
-
-    path: Path
-    events: tuple[Event, ...]
-    incomplete: bool = False
-    """The process was killed: there is no closing line, or the last line is torn."""
-
-    def of(self, *kinds: type[_Kind]) -> Iterator[_Kind]:
-        """The events of these kinds."""
-        return (event for event in self.events if isinstance(event, kinds))
-
-    @property
-    def started(self) -> RunStarted:
-        """The first line."""
-        return next(self.of(RunStarted))
-
-    @property
-    def ended(self) -> RunEnded | None:
-        """How it ended; None if it was killed."""
-        return next(self.of(RunEnded), None)
-
-    @property
-    def crash(self) -> Crash | None:
-        """The exception that ended it, if one did."""
-        return next(self.of(Crash), None)
-
-    @property
-    def notes(self) -> list[Note]:
-        """What could not be watched, and why."""
-        return list(self.of(Note))
-
-    @property
-    def losses(self) -> list[tuple[int, float]]:
-        """The loss by step; by backward in a run that never steps. Non-finite values are absent."""
-        gauges = list(self.of(Gauges))
-        if all(gauge.step == 0 for gauge in gauges):
-            return [(index, gauge.loss) for index, gauge in enumerate(gauges) if gauge.loss is not None]
-        between = [pair for told in self.of(LossesBetween) for pair in zip(told.steps, told.values, strict=True)]
-        known = [*((gauge.step, gauge.loss) for gauge in gauges), *between]
-        return sorted(((step, loss) for step, loss in known if loss is not None), key=lambda pair: pair[0])
-
-    def setup(self) -> Setup:
-        """The live objects as this run last showed them, each loss and backward once per call site."""
-        models = {event.model: event for event in self.of(ModelSeen)}
-        optimizers: dict[str, OptimizerSeen] = {}
-        for event in self.of(OptimizerSeen):
-            built = optimizers.get(event.optimizer, event).place
-            optimizers[event.optimizer] = msgspec.structs.replace(event, place=built)
-        losses: dict[object, LossCall] = {}
-        for call in self.of(LossCall):
-            losses.setdefault((call.loss, call.place and call.place.key), call)
-        backwards: dict[object, Backward] = {}
-        for backward in self.of(Backward):
-            backwards.setdefault(backward.place and backward.place.key, backward)
-        return Setup(
-            models=tuple(models.values()),
-            optimizers=tuple(optimizers.values()),
-            losses=tuple(losses.values()),
-            backwards=tuple(backwards.values()),
-        )
+COLUMNS: dict[type[Event], tuple[str, ...]] = {
+    LossesBetween: ("steps", "values"),
+    TensorsNamed: ("names", "kinds", "sizes", "dimensions", "groups", "depths"),
+    LayersRan: ("names", "kinds", "rms"),
+    Activations: ("names", "kinds", "zero", "dead", "saturated"),
+    UntrainedGradients: ("parameters", "norms"),
+}
+"""Events in columns, which rules read side by side."""
 
 
 def read(path: str | os.PathLike[str]) -> Record:
     """Read a record from its file or its run directory, or raise `RecordError`."""
-    file = record_file(path) if Path(path).is_dir() or not Path(path).is_file() else Path(path)
-    content = _content(file)
-    lines = content.split(b"\n")
-    torn = lines.pop()  # empty when the last line was completed
-    events = _events(file, lines)
-    if not events:
-        raise RecordError(f"{file} holds no complete event; the run was killed at its start, so run it again.")
-    _check_start(file, events[0])
-    incomplete = bool(torn) or not any(isinstance(event, RunEnded) for event in events)
-    return Record(file, tuple(events), incomplete)
+    place = Path(path)
+    file = record_file(place) if place.is_dir() or not place.exists() else place
+    events: list[Event] = []
+    damaged: list[int] = []
+    torn = False
+    for number, line in enumerate(_lines(file), 1):
+        if not line.endswith(b"\n"):
+            torn = True
+            break
+        try:
+            events.append(_event(line))
+            if len(events) > MOST_EVENTS:
+                raise RecordError(_too_large(file))
+        except Damaged:
+            if (tag := tag_of(line)) and tag not in KINDS:
+                continue  # a newer version's
+            damaged.append(number)
+            if len(damaged) > MOST_DAMAGED:
+                raise RecordError(
+                    f"{file} has more than {MOST_DAMAGED:,} lines that are not events; check that it is a record."
+                ) from None
+    _check_start(file, events, damaged)
+    incomplete = torn or not any(isinstance(event, RunEnded) for event in events)
+    return Record(file, tuple(events), incomplete, tuple(damaged))
 
 
 def has_ended(path: str | os.PathLike[str]) -> bool:
     """Is the last line of a record its end? Only that line is read."""
-    with record_file(path).open("rb") as file:
+    with open_regular(record_file(path)) as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - LONGEST_END))
-        last = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
-    try:
-        return _tag_decoder.decode(last).event == RunEnded.__struct_config__.tag
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+        last = file.read(LONGEST_END).removesuffix(b"\n").rpartition(b"\n")[2]
+    return tag_of(last) == RunEnded.__struct_config__.tag
 
 
-def _content(file: Path) -> bytes:
+def _lines(file: Path) -> Iterator[bytes]:
     try:
-        if file.stat().st_size > LARGEST_RECORD:
-            raise RecordError(f"{file} is larger than any record unstuck writes; check that it is the file you mean.")
-        return file.read_bytes()
+        with open_regular(file) as stream:
+            left = LARGEST_RECORD
+            while line := stream.readline(left + 1):
+                left -= len(line)
+                if left < 0:
+                    raise RecordError(_too_large(file))
+                yield line
     except FileNotFoundError:
         raise RecordError(f"There is no record at {file}; make one with `unstuck run`.") from None
+    except NotRegular as error:
+        raise RecordError(f"{file} is {error.strerror}, not a record; give the folder of a run.") from None
     except OSError as error:
         raise RecordError(f"{file} cannot be read ({error.strerror}); check the path and its permissions.") from None
 
 
-def _events(file: Path, lines: list[bytes]) -> list[Event]:
-    events: list[Event] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            events.append(_decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if _from_the_future(line) and number > 1:
-                continue
-            if number == 1:
-                raise RecordError(
-                    f"{file} is not a record of unstuck; give the run directory or its events.jsonl."
-                ) from None
-            raise RecordError(
-                f"{file} is damaged at line {number} ({error}); its events cannot be trusted, so run again."
-            ) from None
-    return events
+def _too_large(file: Path) -> str:
+    return f"{file} is larger than any record unstuck writes; check that it is the file you mean."
 
 
-def _from_the_future(line: bytes) -> bool:
-    try:
-        return _tag_decoder.decode(line).event not in _KNOWN
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+def _event(line: bytes) -> Event:
+    event = decode(line)
+    columns = COLUMNS.get(type(event))
+    if columns and len({len(getattr(event, column)) for column in columns}) > 1:
+        raise Damaged(f"the columns {', '.join(columns)} are not of one length")
+    if any(mark in line for mark in NOT_FINITE):
+        from unstuck.record.finite import measured
+
+        return measured(event)
+    return event
 
 
-def _check_start(file: Path, first: Event) -> None:
-    if not isinstance(first, RunStarted):
-        raise RecordError(f"{file} does not begin as a record does; give the run directory or its events.jsonl.")
-    if first.version > RECORD_VERSION:
+def _check_start(file: Path, events: list[Event], damaged: list[int]) -> None:
+    started = next((event for event in events if isinstance(event, RunStarted)), None)
+    if started is not None and started.version > RECORD_VERSION:
         raise RecordError(
-            f"{file} was written by a newer unstuck (record version {first.version}, this one reads up to "
+            f"{file} was written by a newer unstuck (record version {started.version}, this one reads up to "
             f"{RECORD_VERSION}); upgrade unstuck to read it."
         )
+    if started is not None or len(events) > max(1, len(damaged)):
+        return  # several events are no accident, though the first line is lost
+    if not events and not damaged:
+        raise RecordError(
+            f"{file} holds no complete event: the run was killed as it began, or its disk was full; run it again."
+        )
+    raise RecordError(f"{file} is not a record of unstuck; give the run directory or its events.jsonl.")

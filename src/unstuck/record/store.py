@@ -1,4 +1,4 @@
-"""What writer and reader share: where a record lies, and how its troubles are told."""
+"""What writer and reader share: where a record lies, how large it may be, and how its troubles are told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 RECORD_NAME = "events.jsonl"
+DISK_BUDGET = 64 * 2**20
+"""Bytes of a record, at most."""
+LARGEST_RECORD = DISK_BUDGET + 2**20
 
 
 class RecordError(Exception):

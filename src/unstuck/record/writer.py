@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
-import msgspec
-
-from unstuck.events import Crash, Event, NonFinite, Note, RunEnded
+from unstuck.events import Crash, Event, NonFinite, Note, RunEnded, RunStarted
 from unstuck.record.in_use import lock
-from unstuck.record.store import RecordError, record_file
+from unstuck.record.lines import encode
+from unstuck.record.store import DISK_BUDGET, RecordError, record_file
 
-DISK_BUDGET = 64 * 2**20
 _RESERVE = 64 * 2**10
 """Kept free for the outcome, and half of it for the very last line."""
 _HIGH = 480
-_SUMMARIES = (RunEnded, NonFinite, Crash, Note)
-
-
-def _without_number(value: object) -> int:
-    """The size of a ragged dimension is a symbol of torch's: -1."""
-    if type(value).__name__ != "SymInt":
-        raise TypeError(f"{type(value).__name__} is nothing a record holds")
-    return -1
+_SUMMARIES = (RunStarted, RunEnded, NonFinite, Crash, Note)
+LEFT_FREE = 64 * 2**20
+"""Bytes of the disk that a record does not use, or a tenth of a small one: they are the program's, for its weights."""
+LOOK_AFTER = 2**18
+"""Bytes written between two looks at how much is free."""
 
 
 def _out_of_the_way(descriptor: int) -> int:
@@ -39,9 +35,6 @@ def _out_of_the_way(descriptor: int) -> int:
     return high
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_without_number)
-
-
 class Writer:
     """Writes events to a new file of at most `budget` bytes. A full or read-only disk stops the recording, never the
     program.
@@ -55,6 +48,7 @@ class Writer:
         """Why recording stopped, if it did."""
         self._budget = budget
         self._written = 0
+        self._next_look = 0
         self._only_summaries = False
         self._descriptor: int | None = None
         self._open()
@@ -63,12 +57,19 @@ class Writer:
         """Append one event."""
         if self._descriptor is None or (self._only_summaries and not isinstance(event, _SUMMARIES)):
             return
-        line = _encoder.encode(event) + b"\n"
+        free, floor = self._disk(self._descriptor)
+        if free < _RESERVE:
+            self._stop(OSError("the disk is full"))
+            return
+        line = encode(event)
         if self._written + len(line) <= self._limit_for(event):
             self._append(line)
         elif not self._only_summaries:
-            self._enter_summary_mode(event.step)
+            size = f"{self._budget / 2**20:.3g} MB"
+            self._keep_summaries(event.step, f"The record reached its budget of {size}")
             self(event)
+        if free < floor and not self._only_summaries:
+            self._keep_summaries(event.step, "The disk is almost full")
 
     def close(self) -> None:
         """Close the file. Later events are ignored."""
@@ -109,16 +110,23 @@ class Writer:
         if written < len(line):
             self._stop(OSError("the disk is full"))
 
-    def _enter_summary_mode(self, step: int) -> None:
+    def _keep_summaries(self, step: int, reason: str) -> None:
         self._only_summaries = True
-        size = f"{self._budget / 2**20:.3g} MB"
-        self(
-            Note(
-                step=step,
-                text=f"The record reached its budget of {size}; after this only the outcome is kept.",
-            )
-        )
+        self._budget = min(self._budget, self._written + _RESERVE)
+        self(Note(step=step, text=f"{reason}; after this only the outcome is kept."))
+
+    def _disk(self, descriptor: int) -> tuple[float, float]:
+        """How many bytes are free, and how many are to stay so; plenty where there is no need to look."""
+        if self._written < self._next_look and not self._only_summaries:
+            return math.inf, 0
+        self._next_look = self._written + LOOK_AFTER
+        try:
+            disk = os.fstatvfs(descriptor)
+        except (AttributeError, OSError):  # Windows cannot say
+            return math.inf, 0
+        size = disk.f_blocks * disk.f_frsize  # 0 where a file system does not say
+        return (disk.f_bavail * disk.f_frsize, min(LEFT_FREE, size // 10)) if size else (math.inf, 0)
 
     def _stop(self, error: OSError) -> None:
         self.warning = self.warning or f"Recording to {self.path} stopped: {error.strerror or error}."
-        self._descriptor = None
+        self.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from unstuck.events import Place
+from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.report.terminal import Line
 
 TAB = 4
@@ -32,7 +33,8 @@ class Sources:
 
 def _read(path: str) -> list[str]:
     try:
-        return Path(path).read_text(encoding="utf-8-sig", errors="replace").split("\n")
+        text = read_regular(path, LARGEST_SCRIPT).decode("utf-8-sig", errors="replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except (OSError, ValueError):
         return []
 
@@ -42,8 +44,9 @@ def _read_cell(path: str, cell: int) -> list[str]:
     from unstuck.source.document import open_document
 
     try:
+        read_regular(path, LARGEST_SCRIPT)  # a record may name anything
         document = open_document(Path(path))
-    except SourceError:
+    except (SourceError, OSError):
         return []
     return [row.text for row in document.rows if row.cell == cell]
 

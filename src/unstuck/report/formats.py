@@ -30,4 +30,7 @@ def render(result: Result, wanted: str) -> str:
 
 def encodable(text: str) -> str:
     """The text without the halves of characters that a file name of another encoding leaves in it."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # halves that do not stand for a byte
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

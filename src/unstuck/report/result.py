@@ -27,7 +27,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     arguments: tuple[str, ...] = ()
     status: str = "unfinished"
-    """`finished`, `exited`, `interrupted`, `crashed`, `stopped`, `running`, or `unfinished`: the record has no end."""
+    """`finished`, `exited`, `interrupted`, `crashed`, `stopped`, `running`; `unfinished`: the record has no end; or
+    `unrecorded`: it has none, as on a full disk, but the process is known to have ended."""
     reason: str = ""
     """Why it was stopped."""
     exit_code: int | None = None

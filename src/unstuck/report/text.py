@@ -35,7 +35,7 @@ ENDED = {
     "crashed": "crashed",
     "stopped": "was stopped early,",
     "running": "is still running",
-    "unfinished": "was killed, or left by os._exit(),",
+    "unfinished": "was killed, left by os._exit() or ran out of disk,",
 }
 
 
@@ -96,8 +96,10 @@ def _heading(result: Result, prose: int) -> list[Line]:
 
 
 def _run_sentence(run: RunSummary) -> str:
-    words = shlex.join([run.script, *run.arguments])
+    words = shlex.join([run.script, *run.arguments]) if run.script else "The run"
     after = f"after {count(run.steps, 'optimizer step')}"
+    if run.status == "unrecorded":
+        return f"{words} ended with exit code {run.exit_code}; its record stops {after}."
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
     because = f", because of {run.reason}" if run.reason else ""
     return f"{words} {ENDED.get(run.status, run.status)} {after}{took}{because}."

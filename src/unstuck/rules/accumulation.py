@@ -24,6 +24,7 @@ from unstuck.events import (
     Unscale,
     ZeroGrad,
 )
+from unstuck.rules.dynamics import remembered
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -75,6 +76,7 @@ class StepWindow(NamedTuple):
         return used / made if used is not None else None
 
 
+@remembered
 def step_windows(record: Record, *, alone: bool = True) -> list[StepWindow]:
     """The recorded windows of a run; none if several optimizers step and `alone` is asked for."""
     if alone and len({step.optimizer for step in record.of(OptimizerStep)}) != 1:
@@ -94,6 +96,7 @@ def step_windows(record: Record, *, alone: bool = True) -> list[StepWindow]:
     return [window for window in found if not getattr(window.step, "inside_closure", False)]
 
 
+@remembered
 def micro_windows(record: Record) -> list[StepWindow]:
     """Windows in which one and the same line ran backward several times, as long as their numbers are numbers."""
     broken = min((event.step for event in record.of(NonFinite)), default=math.inf)

@@ -174,7 +174,8 @@ def weights(record: Record) -> tuple[TensorSeries, ...]:
 def _is_comparable(series: TensorSeries) -> bool:
     start = next(iter(known(series.weight_norm)), 0.0)
     wide = series.dimension >= 2 and series.kind not in NOT_COMPARED and series.size > 0
-    return wide and start / math.sqrt(series.size) >= SMALLEST_START
+    multiple = start / SMALLEST_START
+    return wide and multiple * multiple >= series.size
 
 
 @remembered
@@ -197,8 +198,10 @@ def grad_norms(record: Record) -> list[tuple[int, float]]:
 
 @remembered
 def rates(record: Record) -> list[tuple[int, tuple[float, ...]]]:
-    """By step, the learning rate of every group."""
-    return [(gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates]
+    """By step, the learning rate of every group. One that is not finite is no magnitude: G10 names it."""
+    return [
+        (gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates and all(map(math.isfinite, gauge.rates))
+    ]
 
 
 def highest_rate(record: Record, groups: set[int] | None = None) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Gauges, OptimizerStep, Place, ScheduleEnded, SchedulerSeen, SchedulerStep
+from unstuck.rules.dynamics import remembered
 from unstuck.rules.order import places
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Schedule(NamedTuple):
         return self.seen.kind
 
 
+@remembered
 def schedules(record: Record) -> list[Schedule]:
     """Every scheduler of a run that no other one drives, in the order they were built."""
     steps: dict[str, list[SchedulerStep]] = {}
@@ -50,13 +53,14 @@ def finished(record: Record) -> bool:
     return record.ended is not None and record.ended.status == "finished" and record.ended.exit_code == 0
 
 
+@remembered
 def rates_in_use(record: Record) -> dict[str, Rates]:
-    """By optimizer, the rates of its groups at every recorded step."""
+    """By optimizer, the rates of its groups at every recorded step, as long as they are finite."""
     stepping = {step.step: step.optimizer for step in record.of(OptimizerStep)}
     found: dict[str, Rates] = {}
     for gauge in record.of(Gauges):
         optimizer = gauge.optimizer or stepping.get(gauge.step, "")
-        if gauge.rates and optimizer:
+        if gauge.rates and optimizer and all(map(math.isfinite, gauge.rates)):
             found.setdefault(optimizer, []).append((gauge.step, gauge.rates))
     return found
 

@@ -43,8 +43,7 @@ def troubles(record: Record) -> Iterator[Trouble]:
     places = {seen.optimizer: seen.place for seen in record.setup().optimizers}
     for optimizer, rates in used.items():
         yield from _zeroed(record, optimizer, rates) or _zero(optimizer, rates, places.get(optimizer))
-    for schedule in schedules(record):
-        yield from _without_effect(record, schedule, used)
+    yield from _without_effect(record, used)
     yield from _asked(record)
 
 
@@ -98,24 +97,31 @@ def _zero(optimizer: str, rates: Rates, place: Place | None) -> Iterator[Trouble
         )
 
 
-def _without_effect(record: Record, schedule: Schedule, used: dict[str, Rates]) -> Iterator[Trouble]:
-    """The schedule moved, and the rates at the steps did not."""
+def _without_effect(record: Record, used: dict[str, Rates]) -> Iterator[Trouble]:
+    """A schedule moved, and the rates at the steps did not."""
     last = max((step for rates in used.values() for step, _ in rates), default=0)
-    seen, moved = schedule.seen, {step.rates for step in schedule.steps if step.step < last}
     flat = {name: {now for _, now in rates} for name, rates in used.items() if len(rates) >= LONG}
-    if len(moved) < 3 or not flat or any(len(values) > 1 for values in flat.values()):
+    if not flat or any(len(values) > 1 for values in flat.values()):
         return
     stepping = list(dict.fromkeys(step.optimizer for step in record.of(OptimizerStep)))
+    in_use = next(iter(next(iter(flat.values()))))[0]
+    for schedule in schedules(record) if stepping else ():
+        moved = {step.rates for step in schedule.steps if step.step < last}
+        if len(moved) >= 3:
+            yield _idle(schedule, sorted(now[0] for now in moved if now), in_use, stepping)
+
+
+def _idle(schedule: Schedule, rates: Sequence[float], in_use: float, stepping: Sequence[str]) -> Trouble:
+    seen = schedule.seen
     elsewhere = seen.optimizer not in stepping
-    rates = sorted(now[0] for now in moved if now)
     evidence = [
         Evidence("rates the schedule went through", f"{rates[-1]:.3g} to {rates[0]:.3g}"),
-        Evidence("rate in use at every step", next(iter(next(iter(flat.values()))))[0]),
+        Evidence("rate in use at every step", in_use),
     ]
     message = f"The rate of {stepping[0]} stayed the same, although {schedule.name} was stepped."
     if elsewhere:
         message = f"{schedule.name} drives {seen.optimizer}, which never steps; the one that does is {stepping[0]}."
-    yield Trouble(
+    return Trouble(
         message,
         OTHER if elsewhere else OVERWRITTEN,
         "Build the scheduler with the optimizer that is stepped." if elsewhere else "Leave the rate to the scheduler.",

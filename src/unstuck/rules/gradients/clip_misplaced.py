@@ -116,10 +116,11 @@ def _verdict(before: Event | None, after: Event | None) -> str:
 def in_run(record: Record) -> Iterator[Finding]:
     """Clips that found no gradient, or gradients that a step had already used."""
     events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
+    alone = len({step.optimizer for step in record.of(OptimizerStep)}) <= 1
     by_place: dict[Place | None, list[tuple[Clip, str]]] = {}
-    for position, event in enumerate(events):
-        if isinstance(event, Clip) and event.limit is not None and event.limit < LARGEST_LIMIT:
-            by_place.setdefault(event.place, []).append((event, _measured(events, position)))
+    for before, event, after in _with_neighbours(events):
+        if event.limit is not None and event.limit < LARGEST_LIMIT:
+            by_place.setdefault(event.place, []).append((event, _measured(before, event, after, alone)))
     for place, clips in by_place.items():
         # The first turn has no step behind it and the last none ahead: those two may look innocent.
         causes = [cause for _, cause in clips if cause]
@@ -131,18 +132,25 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(Witness.RUN, _message(cause), cause, place, numbers, fix)
 
 
-def _measured(events: Sequence[Event], position: int) -> str:
-    """Why the clip at this position had no effect, by what came before and after it."""
-    clip = events[position]
-    assert isinstance(clip, Clip)
-    stepping = {event.optimizer for event in events if isinstance(event, OptimizerStep)}
+def _with_neighbours(events: Sequence[Event]) -> Iterator[tuple[Event | None, Clip, Event | None]]:
+    """Every clip, between what came before and after it that is no clip."""
+    before: Event | None = None
+    clips: list[Clip] = []
+    for event in (*events, None):
+        if isinstance(event, Clip):
+            clips.append(event)
+            continue
+        yield from ((before, clip, event) for clip in clips)
+        before, clips = event, []
+
+
+def _measured(before: Event | None, clip: Clip, after: Event | None, alone: bool) -> str:
+    """Why a clip had no effect, by what came before and after it."""
     if clip.parameters == 0:
         return USED_UP
-    if not clip.parameters or len(stepping) > 1:
+    if not clip.parameters or not alone:
         # Whose gradients were clipped is not known, or several optimizers take turns: the neighbours prove nothing.
         return ""
-    after = next((event for event in events[position + 1 :] if not isinstance(event, Clip)), None)
-    before = next((event for event in reversed(events[:position]) if not isinstance(event, Clip)), None)
     if clip.with_grad == 0 and not isinstance(before, OptimizerStep):
         return OTHERS if isinstance(before, Backward) else BEFORE_BACKWARD
     return _verdict(before, after)

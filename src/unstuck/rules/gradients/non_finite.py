@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, NonFinite
+from unstuck.events import Backward, Gauges, NonFinite
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.crashes import crash_of, evidence_of, given
@@ -60,17 +61,34 @@ CAUSE = (
 def in_run(record: Record) -> Iterator[Finding]:
     """The decision tree ends at the first non-finite value by order of execution."""
     for event in record.of(NonFinite):
+        settings = _settings(record, event)
         yield rule.finding(
             Witness.RUN,
             _message(event),
             cause=CAUSE,
-            fix=_fix(event),
+            fix=f"Give the optimizer a finite {settings[0].name}." if settings else _fix(event),
             subject=Subject(_kind(event), event.name or event.what),
             place=event.place,
-            evidence=_evidence(event),
+            evidence=[*settings, *_evidence(event)],
         )
         return
     yield from _refused(record)
+
+
+def _settings(record: Record, event: NonFinite) -> list[Evidence]:
+    """What the optimizer was told that is not finite itself, where an update broke the weights."""
+    if event.what != "parameter" or event.before_training:
+        return []
+    rates = [rate for gauge in record.of(Gauges) if gauge.step == event.step for rate in gauge.rates]
+    groups = [group for optimizer in record.setup().optimizers for group in optimizer.groups]
+    settings = {
+        "learning rate": rates,
+        "weight decay": [group.weight_decay for group in groups],
+        "momentum": [group.momentum for group in groups],
+    }
+    return [
+        Evidence(name, str(value)) for name, values in settings.items() for value in values if not math.isfinite(value)
+    ][:3]
 
 
 def _refused(record: Record) -> Iterator[Finding]:
