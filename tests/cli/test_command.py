@@ -74,13 +74,13 @@ def test_a_bug_of_ours_is_raised_when_asked(monkeypatch: pytest.MonkeyPatch) -> 
         cli.main(["rules"])
 
 
-def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unstuck.cli.rules.all_rules", interrupted)
     assert cli.main(["rules"]) == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "unstuck: interrupted\n"
 
 
 def test_a_reader_that_has_seen_enough_causes_no_noise() -> None:
