@@ -55,8 +55,9 @@ def test_graphs_and_results_are_the_same(tmp_path: Path):
     assert watched == bare
     record = read(tmp_path / "run")
     assert not record.notes
-    assert [model.kind for model in record.of(ModelSeen)] == ["Sequential"]
-    assert next(parameter.name for parameter in next(record.of(ModelSeen)).parameters) == "0.weight"
+    if torch._dynamo.config.inline_inbuilt_nn_modules:  # a graph of torch 2.4 calls the layers one by one
+        assert [model.kind for model in record.of(ModelSeen)] == ["Sequential"]
+        assert next(parameter.name for parameter in next(record.of(ModelSeen)).parameters) == "0.weight"
     assert next(record.of(OptimizerStep)).with_grad == 4
     assert next(record.of(Backward)).value == pytest.approx(bare[0][0])
 

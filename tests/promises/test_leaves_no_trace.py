@@ -39,7 +39,7 @@ def state_of_torch() -> dict[str, object]:
         "attributes": {(owner.__name__, name): id(value) for owner in owners for name, value in vars(owner).items()},
         "forward hooks": len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks),
         "always called": dict(modules._global_forward_hooks_always_called),
-        "with kwargs": dict(modules._global_forward_hooks_with_kwargs),
+        "with kwargs": dict(getattr(modules, "_global_forward_hooks_with_kwargs", {})),
         "step hooks": len(optimizers._global_optimizer_pre_hooks) + len(optimizers._global_optimizer_post_hooks),
         "import": list(sys.meta_path),
         "grad mode": torch.is_grad_enabled(),

@@ -22,6 +22,7 @@ from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.patches import Patches, living
 from unstuck.capture.progress import Progress
+from unstuck.capture.saved import watch_hooks
 from unstuck.capture.scaling import Scaling
 from unstuck.capture.schedules import Schedulers
 from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
@@ -34,6 +35,12 @@ HOOK_SECONDS = 6e-6
 """What a hook on one module's call takes, with all that torch does around it."""
 HOOK_BUDGET = 0.005
 """The share of a plain window that hooks may take."""
+_GLOBAL_HOOKS = (
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+)
 
 
 class Attachment:
@@ -52,6 +59,7 @@ class Attachment:
         steps = self._steps = Steps(watch, self._inspector, backwards)
         steps.wake = self._watch_steps_again
         try:
+            watch_hooks(self.patches)
             self._watch_forwards(watch, forwards)
             self._watch_backward(backwards)
             self._progress.attach(self.patches)
@@ -100,7 +108,8 @@ class Attachment:
         self._forward_hook = self.patches.hook("forward-hook", register, forwards.after, **accepted).id
         watch.when_sampling_changes = self._switch_hooks
         # A compiled module warns its user of global hooks, but ours are not the user's.
-        self.patches.replace(modules, "_has_any_global_hook", _has_foreign_global_hook)
+        if all(hasattr(modules, name) for name in _GLOBAL_HOOKS):
+            self.patches.replace(modules, "_has_any_global_hook", _has_foreign_global_hook)
         self.patches.around(nn.Module, "train", modes.before, modes.after)
         for name in NAMES:
             self.patches.around(F, name, *losses.observer(name), skip=watch.is_resting)
@@ -216,8 +225,8 @@ class Attachment:
 
 def _has_foreign_global_hook() -> bool:
     """Torch's own question, not counting the two hooks of each watch."""
-    forward = len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
-    return forward > 2 * living() or bool(modules._global_backward_pre_hooks or modules._global_backward_hooks)
+    pre, after, *backward = (len(getattr(modules, name)) for name in _GLOBAL_HOOKS)
+    return pre + after > 2 * living() or any(backward)
 
 
 def _has_compiled() -> bool:

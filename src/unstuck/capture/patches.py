@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from unstuck.capture import internals
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import TRANSPARENT, Places
 
@@ -106,7 +107,7 @@ class Patches:
             if not is_compiling() and self.active:
                 observe(*args)
 
-        _leave_uncompiled(hooked)
+        internals.leave_uncompiled(hooked)
         self._handles[name] = register(hooked, **options)
         self._hooked[name] = hooked
         return self._handles[name]
@@ -148,16 +149,15 @@ class Patches:
 
     def _observer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, unable to raise, not compiled along with a function of the user's nor seen by their modes."""
-        modes = torch._C._len_torch_function_stack
-        set_compiler = torch._C._dynamo.eval_frame.set_eval_frame
+        modes, set_compiler = internals.function_modes, internals.set_compiler
 
         def observe(*args: Any) -> Any:
             compiler = set_compiler(None)
             try:
                 if modes() == 0:
                     return function(*args)
-                with torch._C.DisableTorchFunction():
-                    return function(*args)
+                with internals.without_function_modes():
+                    return function(*args) if internals.can_hide else None
             except Exception as error:
                 self._guard.failed(name, error)
                 return None
@@ -165,7 +165,7 @@ class Patches:
                 if compiler is not None:
                     set_compiler(compiler)
 
-        _leave_uncompiled(observe)
+        internals.leave_uncompiled(observe)
         return observe
 
     def _watched(
@@ -197,7 +197,7 @@ class Patches:
             return result
 
         watched.__code__ = watched.__code__.replace(co_filename=TRANSPARENT)
-        _leave_uncompiled(watched)
+        internals.leave_uncompiled(watched)
         # TorchScript cannot compile the wrapper; by these names, meant for its own, it finds the original.
         setattr(watched, "__script_if_tracing_wrapper", True)
         setattr(watched, "__original_fn", _unwatched(original))
@@ -260,17 +260,6 @@ def _unwatched(function: Any) -> Any:
 
 def _name(owner: Any, attribute: str) -> str:
     return f"{owner.__name__}.{attribute}"
-
-
-def _leave_uncompiled(function: Any) -> None:
-    """Where compiled code of the user's leads into this one, it is run as it is; what it calls may be compiled."""
-    compiler: Any = torch._C._dynamo.eval_frame
-    if hasattr(compiler, "skip_code"):  # an older torch
-        compiler.skip_code(function.__code__)
-        return
-    action = compiler._FrameAction
-    strategy = compiler._FrameExecStrategy(action.SKIP, action.DEFAULT)
-    compiler.set_code_exec_strategy(function.__code__, strategy)
 
 
 def _switch_off() -> None:

@@ -169,6 +169,8 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
     folder, moved = new_run_folder(split.target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
+    if not _is_silent(options):
+        common.mention_untried_torch()
     if not options.quiet:
         leave_behind(lambda: _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)

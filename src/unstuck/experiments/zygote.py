@@ -37,7 +37,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
     _answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what modules print when they are imported
-    _import_what_trials_need()
+    try:
+        _import_what_trials_need()
+    except (AttributeError, ImportError) as error:
+        sys.exit(f"unstuck: experiments do not work with this torch ({type(error).__name__}: {error})")
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
