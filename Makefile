@@ -5,16 +5,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check-style check-types check-tables tables new-rule bench clean
+.PHONY: help setup demo test test-all check-style check-types check-tables tables new-rule compat bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## create .venv and install everything
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "unstuck needs Python 3.11 or newer; set PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
+	"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "unstuck needs Python 3.11 or newer; set PYTHON=python3.11")'
+	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,plots,lsp]' --group dev
 	@touch $(READY)
@@ -33,7 +33,7 @@ check-style: $(READY)
 	$(BIN)/ruff format --check .
 
 check-types: $(READY)
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
 
 check-tables: $(READY)
 	$(BIN)/python -m unstuck.dev tables --check
@@ -44,6 +44,9 @@ tables: $(READY) ## rewrite the generated tables in README and docs
 new-rule: $(READY) ## write a rule pair: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence
 	@test -n "$(CODE)" || { echo "Say which: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence"; exit 2; }
 	$(BIN)/python -m unstuck.dev new-rule $(CODE) $(NAME) $(FAMILY)
+
+compat: $(READY) ## try other Pythons and torches; slow, several GB: make compat ONLY="3.12:2.13.0" PYTHONS=/folder/of/pythons
+	PYTHONS="$(PYTHONS)" $(BIN)/python -m unstuck.dev compat $(ONLY)
 
 bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/start.py
