@@ -99,7 +99,8 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A python program in this folder, with errors of ours swallowed as they are for a user."""
     variables = {name: value for name, value in os.environ.items() if name != "UNSTUCK_RAISE"}
-    variables |= {"PYTHONPATH": str(folder), "COLUMNS": "200", "LACKS": "", **environment}
+    found = os.pathsep.join(filter(None, (str(folder), variables.get("PYTHONPATH"))))
+    variables |= {"PYTHONPATH": found, "COLUMNS": "200", "LACKS": "", **environment}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
 
