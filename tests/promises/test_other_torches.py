@@ -43,9 +43,10 @@ class Finder:
                 owner = torch
                 *way, last = path.split(".")
                 for part in way:
-                    owner = getattr(owner, part)
-                taken.append((owner, last, getattr(owner, last)))
-                delattr(owner, last)
+                    owner = getattr(owner, part, None)
+                if hasattr(owner, last):  # not in every torch
+                    taken.append((owner, last, getattr(owner, last)))
+                    delattr(owner, last)
             if "GIVEN_BACK" in os.environ:
                 import unstuck.capture.attach
                 for owner, last, value in taken:
