@@ -142,6 +142,7 @@ def test_a_name_is_gone_for_torch_as_well(folder: Path, name: str) -> None:
     same_without(folder, name)
 
 
+@pytest.mark.slow
 def test_a_torch_that_cannot_be_watched_is_not(folder: Path) -> None:
     report = same_without(folder, PUBLIC[0])
     assert "unstuck failed while watching the import of torch" in report
