@@ -12,7 +12,7 @@ import pytest
 from fakes import finds, make_rule
 
 from unstuck import testing
-from unstuck.dev import demo, new_rule, tables
+from unstuck.dev import compat, demo, new_rule, tables
 from unstuck.dev.common import Refusal
 from unstuck.page import HEADINGS, read_page
 
@@ -123,3 +123,33 @@ def test_the_text_of_the_template_is_what_a_finished_page_may_not_hold() -> None
     from unstuck.testing import TEMPLATE_TEXTS
 
     assert all(text in PAGE for text in TEMPLATE_TEXTS)
+
+
+def test_combinations_are_those_we_claim(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    claimed = [f"{python}:{torch}" for python, torch in compat._claimed(root)]
+    assert {"3.11:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.4.0"} <= set(claimed)
+    with pytest.raises(Refusal, match=r"'torch2' is not a combination; write it as 3\.12:2\.13\.0"):
+        compat.main(tmp_path, ["torch2"], None)
+
+
+def test_a_python_that_is_not_there_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that is, but only says that it cannot run, as version managers have them."""
+    shim = tmp_path / "python3.99"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PYTHONS", str(tmp_path))
+    assert compat.main(tmp_path, ["3.99:2.4.0"], None) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("Python 3.99, torch 2.4.0: not tried: no python3.99 that runs")
+    shim.write_text("#!/bin/sh\nexit 0\n")
+    assert compat.find_python("3.99") == str(shim)
+
+
+def test_results_are_counted(tmp_path: Path) -> None:
+    report = tmp_path / "results.xml"
+    assert compat.counted(report) == "no tests ran"
+    report.write_text('<testsuites><testsuite tests="9" failures="2" errors="1" skipped="3"/></testsuites>')
+    assert compat.counted(report) == "3 tests passed, 3 failed, 3 skipped"

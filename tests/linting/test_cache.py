@@ -164,6 +164,21 @@ def test_where_it_lies(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cached() == fresh()
 
 
+def test_a_user_without_a_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as a number which no account has: the cache of the project serves, or none."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert cached() == fresh()
+    assert len(entries()) == len(PROJECT)
+    shutil.rmtree(".unstuck")
+    Path(".unstuck").write_text("in the way")
+    assert cached() == fresh()
+    assert not list(Path().glob("~*"))
+
+
 def test_two_processes_at_once(project: Path) -> None:
     for number in range(60):
         write({f"script{number}.py": PROJECT["train.py"] + "# more\n" * 100})

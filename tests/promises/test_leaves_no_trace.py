@@ -46,7 +46,7 @@ def state_of_torch() -> dict[str, object]:
         "code": {(owner.__name__, name): code_of(value) for owner in owners for name, value in vars(owner).items()},
         "forward hooks": len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks),
         "always called": dict(modules._global_forward_hooks_always_called),
-        "with kwargs": dict(modules._global_forward_hooks_with_kwargs),
+        "with kwargs": dict(getattr(modules, "_global_forward_hooks_with_kwargs", {})),
         "step hooks": len(optimizers._global_optimizer_pre_hooks) + len(optimizers._global_optimizer_post_hooks),
         "import": list(sys.meta_path),
         "grad mode": torch.is_grad_enabled(),

@@ -161,8 +161,8 @@ def losses_with_dimensions() -> object:
 
 
 def half_precision() -> object:
-    model = nn.Linear(3, 2, dtype=torch.float16)
-    return descend(model, lambda: F.mse_loss(model(torch.ones(4, 3).half()), torch.zeros(4, 2).half()))
+    model = nn.Linear(3, 2, dtype=torch.float16)  # torch 2.4 has no mse_loss for these
+    return descend(model, lambda: (model(torch.ones(4, 3).half()) - torch.zeros(4, 2).half()).square().mean())
 
 
 def doubles_beside_halves() -> object:
@@ -327,7 +327,11 @@ def one_rank() -> Iterator[None]:
 @pytest.mark.usefixtures("one_rank")
 def test_distributed_tensors_are_read_shard_by_shard(tmp_path: Path):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    tensor = pytest.importorskip("torch.distributed.tensor")
+    if not hasattr(tensor, "Shard"):
+        pytest.skip("distributed tensors have no public names in this torch")
+    Shard, distribute_module, distribute_tensor = tensor.Shard, tensor.distribute_module, tensor.distribute_tensor
 
     mesh = init_device_mesh("cpu", (1,))
 

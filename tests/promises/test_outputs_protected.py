@@ -39,7 +39,8 @@ def picture_of(folder: Path) -> dict[str, tuple[object, ...]]:
             if stat.S_ISLNK(status.st_mode):
                 held = os.readlink(path)
             elif stat.S_ISREG(status.st_mode):
-                held = hashlib.md5(Path(path).read_bytes()).hexdigest()
+                # Not even its owner may read the one without permissions, unless that is root.
+                held = hashlib.md5(Path(path).read_bytes()).hexdigest() if os.access(path, os.R_OK) else None
             size = None if stat.S_ISDIR(status.st_mode) else status.st_size
             seen[path] = (status.st_mode, size, status.st_mtime_ns, status.st_nlink, held)
     return seen

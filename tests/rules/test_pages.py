@@ -11,6 +11,9 @@ from unstuck.findings import Witness
 from unstuck.page import Example, PageError, read_page
 from unstuck.rule import Rule, all_rules
 
+SEEN_BY_SHAPES = ("M01", "M11", "O15")
+"""Rules that see a loss written as a formula by the shapes in it."""
+
 
 def examples(witness: Witness) -> list[Any]:
     """Every example of every page that this witness is to look at."""
@@ -47,7 +50,14 @@ def test_check(rule: Rule, example: Example) -> None:
 
 @pytest.mark.parametrize(("rule", "example"), examples(Witness.RUN))
 def test_run(rule: Rule, example: Example) -> None:
-    testing.check_run(rule, example)
+    try:
+        testing.check_run(rule, example)
+    except AssertionError:
+        from unstuck.capture.internals import has_shapes
+
+        if has_shapes or rule.code not in SEEN_BY_SHAPES:
+            raise
+        pytest.xfail("this torch does not tell the shapes in a formula")
 
 
 @pytest.mark.parametrize(("rule", "example"), examples(Witness.SURFACE))

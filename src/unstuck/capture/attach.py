@@ -20,6 +20,7 @@ from unstuck.capture.losses import NAMES, Losses
 from unstuck.capture.nonfinite import Inspector
 from unstuck.capture.patches import Patches
 from unstuck.capture.progress import Progress
+from unstuck.capture.saved import watch_hooks
 from unstuck.capture.scaling import Scaling
 from unstuck.capture.schedules import Schedulers
 from unstuck.capture.softmaxes import NAMES as SOFTMAXES, Softmaxes
@@ -51,6 +52,7 @@ class Attachment:
         steps = self._steps = Steps(watch, self._inspector, backwards)
         steps.wake = self._watch_steps_again
         try:
+            watch_hooks(self.patches)
             self._watch_forwards(watch, forwards)
             self._watch_backward(backwards)
             self._progress.attach(self.patches)

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstuck.capture.batches import looked_at, named_tensors
+from unstuck.capture.internals import LoaderIterator
 from unstuck.capture.patches import Patches
 from unstuck.capture.tensors import may_measure
 from unstuck.capture.watch import Watch
@@ -68,7 +68,8 @@ class Loaders:
         """Watch the class, so that nothing is written onto loaders."""
         patches.around(DataLoader, "__init__", self._building, self._was_built)
         patches.around(DataLoader, "__iter__", self._beginning, self._began)
-        patches.around(_BaseDataLoaderIter, "__next__", self._drawing, self._drew)
+        if LoaderIterator is not None:
+            patches.around(LoaderIterator, "__next__", self._drawing, self._drew)
 
     def backward(self) -> None:
         """A backward begins: the loader drawn from last is one to train on."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
+from unstuck.capture.internals import NormBase
 from unstuck.capture.tensors import is_plain, may_measure, reading
 from unstuck.events import GroupFact, ModuleFact
 
@@ -68,7 +68,7 @@ def heeds_mode(module: nn.Module) -> bool:
     """Does it do something else in training than in evaluation?"""
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
-    if isinstance(module, _NormBase):
+    if isinstance(module, NormBase):
         return bool(module.track_running_stats)
     if isinstance(module, nn.RNNBase):
         return module.num_layers > 1 and module.dropout > 0
@@ -83,7 +83,7 @@ def _is_pretrained(module: nn.Module) -> bool | None:
     if weight is None or not is_plain(weight) or weight.device.type != "cpu" or not may_measure():
         return None
     with reading():
-        if isinstance(module, _NormBase | nn.LayerNorm | nn.GroupNorm):
+        if isinstance(module, (NormBase, nn.LayerNorm, nn.GroupNorm)):
             return bool((weight != weight.flatten()[0]).any())
         if type(module) is nn.Linear and weight.numel() >= _SMALLEST_TEST:
             return False if _is_as_drawn(weight) or _is_zero(module._parameters.get("bias")) else None

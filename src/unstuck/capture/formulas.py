@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unstuck.capture.graph import Node, is_see_through, operation, saved
+from unstuck.capture.graph import Node, is_see_through, operation, saved, shape_of
 from unstuck.capture.tensors import may_measure, reading
 from unstuck.capture.watch import Watch
 from unstuck.events import GraphFact, OperationFact, Place, TermFact
@@ -105,7 +105,7 @@ def _fact(node: Node, **numbers: Any) -> OperationFact:
     child = next((child for child, _ in node.next_functions if child is not None), None)
     chain = tuple(_chain(child))
     return OperationFact(
-        operation(node).lower(), chain, _shape(node), _shape(child) if child is not None else (), **numbers
+        operation(node).lower(), chain, shape_of(node), shape_of(child) if child is not None else (), **numbers
     )
 
 
@@ -117,11 +117,6 @@ def _chain(node: Node) -> Iterator[str]:
         if not is_see_through(node):
             yield operation(node).lower()
         node = next((child for child, _ in node.next_functions if child is not None), None)
-
-
-def _shape(node: Node) -> tuple[int, ...]:
-    metadata = getattr(node, "_input_metadata", ())
-    return tuple(int(side) for side in metadata[0].shape) if metadata else ()
 
 
 def _range(tensor: Tensor | None) -> tuple[float, float] | None:
@@ -212,7 +207,7 @@ def _masked_mean(node: Node) -> Iterator[OperationFact]:
     if product is None or operation(product) != "Mul":
         return
     mask = saved(product, "self" if product.next_functions[0][0] is None else "other")
-    if mask is None or mask.dim() < 2 or mask.shape != _shape(product) or mask.numel() > _LARGEST:
+    if mask is None or mask.dim() < 2 or mask.shape != shape_of(product) or mask.numel() > _LARGEST:
         return
     binary = (mask == 0) | (mask == 1)
     steps = mask.diff(dim=1)
@@ -223,12 +218,12 @@ def _masked_mean(node: Node) -> Iterator[OperationFact]:
 
 def _stretched(node: Node) -> Iterator[OperationFact]:
     """A difference of (N, 1) and (N,), which is N x N; one of the two comes from a layer as it is."""
-    shape = _shape(node)
+    shape = shape_of(node)
     known = [child for child, _ in node.next_functions if child is not None]
     if len(known) != 1 or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         return
     if not is_see_through(known[0]) or operation(known[0]) == "Squeeze":
-        given = _shape(known[0])
+        given = shape_of(known[0])
         if given in ((shape[0], 1), (shape[0],)):
             yield _fact(node)
 
@@ -237,7 +232,7 @@ def _terms(node: Node, weight: float = 1.0, depth: int = 12) -> Iterator[TermFac
     """The summands of a loss whose reduction can be read, with the constants before them."""
     name = operation(node)
     children = [child for child, _ in node.next_functions if child is not None]
-    if depth == 0 or _shape(node) not in ((), (1,)):
+    if depth == 0 or shape_of(node) not in ((), (1,)):
         return
     if name in ("Add", "Sub", "Neg") or is_see_through(node):
         for child in children:
@@ -249,9 +244,9 @@ def _terms(node: Node, weight: float = 1.0, depth: int = 12) -> Iterator[TermFac
     elif name in _LOSSES and children:
         reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
         if reduction:
-            yield TermFact(_LOSSES[name], reduction, weight, _shape(children[0]))
+            yield TermFact(_LOSSES[name], reduction, weight, shape_of(children[0]))
     elif name in ("Mean", "Sum") and children:
-        yield TermFact(name.lower(), name.lower(), weight, _shape(children[0]), _is_divergence(children[0]))
+        yield TermFact(name.lower(), name.lower(), weight, shape_of(children[0]), _is_divergence(children[0]))
 
 
 def _is_divergence(node: Node) -> bool:

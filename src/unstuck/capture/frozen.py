@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
+from unstuck.capture.internals import NormBase
 from unstuck.capture.objects import Model, parameters_of
 from unstuck.capture.tensors import is_plain, may_measure, norm, reading
 from unstuck.capture.watch import Watch
@@ -160,7 +160,7 @@ class FrozenStatistics:
 
 def _is_frozen(layer: nn.Module) -> bool:
     """A BatchNorm that keeps statistics, and whose own parameters are not to be trained."""
-    if not isinstance(layer, _NormBase) or not layer.track_running_stats or layer.weight is None:
+    if not isinstance(layer, NormBase) or not layer.track_running_stats or layer.weight is None:
         return False
     plain = is_plain(layer.weight) and is_plain(layer.running_mean) and is_plain(layer.running_var)
     return plain and not any(parameter.requires_grad for parameter in layer.parameters(recurse=False))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unstuck.capture.saved import saved as saved
 from unstuck.capture.tensors import finite_range, is_finite, is_plain, reading
 
 Node = Any
@@ -68,11 +69,20 @@ def softmax_axis(node: Node) -> int | None:
     """The axis that a softmax ran over, counted from 0."""
     if node is None or operation(node) not in ("Softmax", "LogSoftmax"):
         return None
-    dim, metadata = getattr(node, "_saved_dim", None), getattr(node, "_input_metadata", None)
-    if not isinstance(dim, int) or not metadata:
-        return None
+    dim: object = getattr(node, "_saved_dim", None)
+    if not isinstance(dim, int) or dim < 2**63:
+        return dim if isinstance(dim, int) else None
     # A negative axis is kept as an unsigned number.
-    return dim if dim < 2**63 else dim - 2**64 + len(metadata[0].shape)
+    shape = shape_of(node)
+    result = None if shape else saved(node, "result")
+    sides = len(shape) if result is None else result.dim()
+    return dim - 2**64 + sides if sides else None
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The shape of what an operation returned; empty where it had none, or torch does not say."""
+    metadata = getattr(node, "_input_metadata", ())
+    return tuple(int(side) for side in metadata[0].shape) if metadata else ()
 
 
 def is_see_through(node: Node) -> bool:
@@ -156,20 +166,6 @@ def _fails_again(name: str, source: Tensor) -> bool:
             return bool((source == 0).any())
         again = _AGAIN.get(name)
         return again is not None and not is_finite(again(source.detach()))
-
-
-def saved(node: Node, name: str) -> Tensor | None:
-    """What autograd kept for the backward under this name, also whole numbers; None if it cannot be had."""
-    # `_saved_x` would run unpack hooks of the user's (a checkpoint recomputes there); `.data` does not.
-    raw = getattr(node, f"_raw_saved_{name}", None)
-    if raw is None or getattr(raw, "unpack_hook", None) is not None:
-        return None
-    try:
-        value = raw.data
-    except RuntimeError:  # freed by a backward
-        return None
-    readable = isinstance(value, Tensor) and type(value) in (Tensor, torch.nn.Parameter) and not value.is_meta
-    return value if readable and value.layout is torch.strided else None
 
 
 def _saved(node: Node, name: str) -> Tensor | None:

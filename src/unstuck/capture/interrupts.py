@@ -29,7 +29,9 @@ class Interrupts:
 
     def program_ended(self) -> None:
         """From now on Ctrl-C waits for a moment."""
-        if threading.current_thread() is threading.main_thread():
+        # A background job ignores Ctrl-C, which is meant for the program in the foreground: it stays ignored.
+        is_heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        if is_heard and threading.current_thread() is threading.main_thread():
             self._until = time.monotonic() + PATIENCE
             self._before = signal.signal(signal.SIGINT, self._interrupted)
 

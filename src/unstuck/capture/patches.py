@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from unstuck.capture import internals
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import TRANSPARENT
 from unstuck.capture.weaving import RUN_BY_WOVEN_CODE, Arguments, Weave, forget_texts, weave
@@ -140,7 +141,7 @@ class Patches:
             if not is_compiling() and self.active:
                 observe(*args)
 
-        _leave_uncompiled(hooked)
+        internals.leave_uncompiled(hooked)
         self._handles[name] = register(hooked, **options)
         self._hooked[name] = hooked
         return self._handles[name]
@@ -187,14 +188,14 @@ class Patches:
     def _observer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, unable to raise, not compiled along with a function of the user's, nor seen by their modes and
         subclasses of tensors."""
-        set_compiler = torch._C._dynamo.eval_frame.set_eval_frame
-        unseen = torch._C.DisableTorchFunction
+        modes, set_compiler, unseen = internals.function_modes, internals.set_compiler, internals.without_function_modes
+        can_hide = internals.can_hide
 
         def observe(*args: Any) -> Any:
             compiler = set_compiler(None)
             try:
                 with unseen():
-                    return function(*args)
+                    return function(*args) if can_hide or modes() == 0 else None
             except Exception as error:
                 self._guard.failed(name, error)
                 return None
@@ -202,7 +203,7 @@ class Patches:
                 if compiler is not None:
                     set_compiler(compiler)
 
-        _leave_uncompiled(observe)
+        internals.leave_uncompiled(observe)
         return observe
 
 
@@ -225,19 +226,13 @@ def _wrapper(original: Any, watcher: _Watcher) -> Callable[..., Any]:
         return result
 
     watched.__code__ = watched.__code__.replace(co_filename=TRANSPARENT)
-    _leave_uncompiled(watched)
+    internals.leave_uncompiled(watched)
     # TorchScript cannot compile the wrapper; by these names, meant for its own, it finds the original.
     setattr(watched, "__script_if_tracing_wrapper", True)
     setattr(watched, "__original_fn", _unwatched(original))
     return functools.update_wrapper(watched, original)
 
 
-def living() -> int:
-    """How many watches go on."""
-    return len(_living)
-
-
-@contextlib.contextmanager
 def unwatched() -> Iterator[None]:
     """What happens meanwhile is ours and not the program's: no watch records it."""
     awake = [patches for patches in _living if patches.active]
@@ -276,17 +271,6 @@ def _name(owner: Any, attribute: str) -> str:
     return f"{owner.__name__}.{attribute}"
 
 
-def _leave_uncompiled(function: Any) -> None:
-    """Where compiled code of the user's leads into this one, it is run as it is; what it calls may be compiled."""
-    compiler: Any = torch._C._dynamo.eval_frame
-    if hasattr(compiler, "skip_code"):  # an older torch
-        compiler.skip_code(function.__code__)
-        return
-    action = compiler._FrameAction
-    strategy = compiler._FrameExecStrategy(action.SKIP, action.DEFAULT)
-    compiler.set_code_exec_strategy(function.__code__, strategy)
-
-
 def _switch_off() -> None:
     """In a process that was forked: it is not the one that is watched."""
     for patches in _living:
@@ -294,7 +278,7 @@ def _switch_off() -> None:
 
 
 for _function in (*RUN_BY_WOVEN_CODE, _Watcher.begin):
-    _leave_uncompiled(_function)
+    internals.leave_uncompiled(_function)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_switch_off)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unstuck.capture.internals import foreach_copy
 from unstuck.capture.tensors import HALVES
 
 MOST_STEPS = 64
@@ -131,7 +132,7 @@ class Ring:
 
     def _put(self, slots: list[Tensor], samples: Sequence[Tensor]) -> None:
         if samples:
-            torch._foreach_copy_(slots, list(samples))
+            foreach_copy(slots, list(samples))
 
     def _slots(self, weights: bool, row: int) -> list[Tensor]:
         """Where the samples of one row go."""

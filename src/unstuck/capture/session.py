@@ -138,8 +138,11 @@ class Session:
     def _attach(self) -> None:
         from unstuck.capture.attach import Attachment
         from unstuck.capture.clock import Clock
+        from unstuck.capture.internals import left_out
         from unstuck.capture.watch import Watch
 
+        for sentence in left_out():
+            self.note(sentence)
         watch = Watch(self._sink, self.guard, self.places, Clock(self._every, self._closely))
         if self._listener is not None:
             watch.after_window = self.guard.protect("the run so far", self._listener.window_ended)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from unstuck import torches
 from unstuck._version import __version__
 from unstuck.capture.session import RunStopped
 from unstuck.events import Crash, Event, Note, RunEnded, RunStarted
@@ -40,7 +41,7 @@ class Story:
                 started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 unstuck=__version__,
                 python=platform.python_version(),
-                torch=_torch_version(),
+                torch=torches.installed(),
                 process=os.getpid(),
                 source_hash=hashlib.sha256(source).hexdigest() if source is not None else "",
                 watched=watched,
@@ -101,12 +102,3 @@ def _processes_started() -> int:
     counter = getattr(process, "_process_counter", None)
     number = re.search(r"\d+", repr(counter))  # `count(3)`: the next one to be given
     return int(number.group()) - 1 if number else 0
-
-
-def _torch_version() -> str:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unstuck.capture import internals
 from unstuck.events import ClassFact, TensorFact
 
 _PLAIN: set[type] = (
@@ -21,10 +22,11 @@ _PLAIN: set[type] = (
     }
 )
 # Asked at every step, when training has pushed out of the cache what the names on the way to a function would need.
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_tracing_state = torch._C._get_tracing_state
-_transforms = torch._C._functorch.peek_interpreter_stack
-_cuda = torch.cuda
+_dispatch_modes = internals.dispatch_modes
+_tracing_state = internals.tracing_state
+_transforms = internals.transforms
+_can_hide = internals.can_hide
+_has_cuda = internals.has_cuda
 HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (torch.float32, torch.float64, *HALVES)
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -55,7 +57,8 @@ def may_measure() -> bool:
         _dispatch_modes() == 0
         and _tracing_state() is None
         and _transforms() is None
-        and not (_cuda._initialized and _cuda.is_current_stream_capturing())
+        and _can_hide
+        and not (_has_cuda() and torch.cuda.is_current_stream_capturing())
     )
 
 
@@ -67,12 +70,12 @@ class reading:
 
     def __enter__(self) -> None:
         self._grad = torch.is_grad_enabled()
-        self._modes = torch._C.DisableTorchFunction()
+        self._modes = internals.without_function_modes()
         self._modes.__enter__()
-        torch._C._set_grad_enabled(False)
+        internals.set_grad_enabled(False)
 
     def __exit__(self, *exception: object) -> None:
-        torch._C._set_grad_enabled(self._grad)
+        internals.set_grad_enabled(self._grad)
         self._modes.__exit__(None, None, None)
 
 
@@ -91,9 +94,9 @@ def norms(tensors: Sequence[Tensor]) -> Tensor | None:
         kinds = {tensor.dtype for tensor in tensors}
         wide = torch.float64 if torch.float64 in kinds else torch.float32  # a double may not be narrowed
         found = (
-            torch._foreach_norm(list(tensors), 2, dtype=wide)
+            internals.foreach_norm(list(tensors), 2, dtype=wide)
             if not kinds.isdisjoint(HALVES)
-            else torch._foreach_norm(list(tensors), 2)
+            else internals.foreach_norm(list(tensors), 2)
         )
         first = tensors[0].device
         same_kind = all(value.device == first and value.dtype == found[0].dtype for value in found)

@@ -8,6 +8,8 @@ from time import perf_counter
 
 import torch
 
+from unstuck.capture.internals import has_cuda
+
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
@@ -26,7 +28,7 @@ class Timings:
 
 def memory_used() -> int | None:
     """Bytes allocated on the device if there is one in use, else the resident memory of the process."""
-    if torch.cuda._initialized:
+    if has_cuda():
         return torch.cuda.memory_allocated()
     if sys.platform != "linux":
         return None

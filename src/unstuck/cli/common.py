@@ -54,6 +54,15 @@ def apology(error: Exception) -> str:
     )
 
 
+def mention_untried_torch() -> None:
+    """One line on stderr if nobody has tried us with the torch that is installed."""
+    from unstuck import torches
+
+    sentence = torches.untried()
+    if sentence:
+        print(f"unstuck: {sentence}", file=sys.stderr)
+
+
 def verb_parser(
     verb: str, description: str, usage: str | None = None, epilog: str = EXIT_CODES
 ) -> argparse.ArgumentParser:

@@ -179,6 +179,8 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
     assert split.target is not None
     closely = _broken_step(split.target) if options.replay_nonfinite else None
     folder = _folder_for(job.record_name(split.target))
+    if not _is_silent(options):
+        common.mention_untried_torch()
     has_ended = mmap.mmap(-1, 1)  # shared with the process that is left behind: a full disk cannot tell it
     if not options.quiet:
         leave_behind(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))

@@ -72,6 +72,8 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
         raise common.Stop(f"{verb} forks a process for every trial, which this system cannot; use: unstuck run")
     if not split.as_module and not os.path.exists(split.target):
         raise common.Stop(f"there is no file {split.target}; check the path, or use -m to run a module.")
+    if not options.quiet:
+        common.mention_untried_torch()
     return split, options
 
 

@@ -1,4 +1,4 @@
-"""`python -m unstuck.dev`: write a rule pair, refresh the generated tables, show the demo."""
+"""`python -m unstuck.dev`: write a rule pair, refresh the generated tables, try other torches, show the demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import unstuck
-from unstuck.dev import demo, new_rule, tables
+from unstuck.dev import compat, demo, new_rule, tables
 from unstuck.dev.common import Refusal
 
 
@@ -22,6 +22,8 @@ def main() -> int:
             return new_rule.main(root, options.code, options.name, options.family)
         if options.command == "tables":
             return tables.main(root, check=options.check)
+        if options.command == "compat":
+            return compat.main(root, options.combinations, options.keep)
         return demo.main(root)
     except Refusal as refusal:
         print(f"unstuck.dev: {refusal}", file=sys.stderr)
@@ -37,6 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     rule.add_argument("family", help="the folder under rules/, such as convergence")
     table = commands.add_parser("tables", help="rewrite the generated tables in README.md and docs/rules.md")
     table.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    other = commands.add_parser("compat", help="try other Pythons and torches (large downloads)")
+    other.add_argument("combinations", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.13.0; all if none")
+    other.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the environments there, to be used again")
     commands.add_parser("demo", help="diagnose a training script that does not learn")
     return parser
 

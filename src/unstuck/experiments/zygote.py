@@ -61,7 +61,10 @@ def main() -> None:
     _say({"isolation": ground.kind, "reason": ground.reason})
     if ground.kind is not Isolation.OVERLAY:
         adopt_orphans()
-    _import_what_trials_need()
+    try:
+        _import_what_trials_need()
+    except (AttributeError, ImportError) as error:
+        sys.exit(f"unstuck: experiments do not work with this torch ({type(error).__name__}: {error})")
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)

@@ -127,7 +127,9 @@ def _read_entry(path: Path) -> bytes | None:
 
 
 def _users_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstuck"
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    # Without HOME, a user whom the system does not know has none: nothing can be below a device.
+    return Path(os.devnull if folder.startswith("~") else folder) / "unstuck"
 
 
 @once

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from unstuck.capture.internals import BatchNorm
 from unstuck.facts import Leak
 from unstuck.lazy import pattern
 from unstuck.setup.inputs import tensors_in, with_tensors
@@ -35,7 +35,7 @@ def can_be_asked(model: nn.Module, inputs: Any, axis: int) -> bool:
 
 
 def _looks_at_the_batch(module: nn.Module) -> bool:
-    by_batch = isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+    by_batch = isinstance(module, BatchNorm) and (module.training or module.running_mean is None)
     return by_batch or ON_PURPOSE.search(type(module).__name__) is not None
 
 

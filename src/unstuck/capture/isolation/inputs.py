@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import glob
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ class Inputs:
         put(os, "lstat", lstat)
         put(os, "readlink", self._reading_link(os.readlink))
         put(os, "scandir", self._scanning(os.scandir))
+        globber = getattr(glob, "_StringGlobber", None)
+        if hasattr(globber, "scandir"):  # Python 3.13 keeps it there, for `Path.glob`
+            put(globber, "scandir", staticmethod(os.scandir))
 
     def seen(self, path: Any) -> Any:
         """The path to read in place of another one: its copy, if there is one or the program has removed it."""
