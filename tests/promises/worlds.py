@@ -138,7 +138,7 @@ def picture_of(folder: Path) -> dict[str, tuple[object, ...]]:
             marks: list[object] = []
             if stat.S_ISLNK(status.st_mode):
                 held = os.readlink(path)
-            elif stat.S_ISREG(status.st_mode):
+            elif stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
                 held = hashlib.md5(Path(path).read_bytes()).hexdigest()
                 marks = [(mark, os.getxattr(path, mark)) for mark in os.listxattr(path)]
             size = None if stat.S_ISDIR(status.st_mode) else status.st_size

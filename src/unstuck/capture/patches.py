@@ -233,6 +233,7 @@ def _wrapper(original: Any, watcher: _Watcher) -> Callable[..., Any]:
     return functools.update_wrapper(watched, original)
 
 
+@contextlib.contextmanager
 def unwatched() -> Iterator[None]:
     """What happens meanwhile is ours and not the program's: no watch records it."""
     awake = [patches for patches in _living if patches.active]
