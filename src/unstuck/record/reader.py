@@ -15,7 +15,6 @@ from unstuck.events import (
     RunEnded,
     RunStarted,
     TensorsNamed,
-    UntrainedGradients,
 )
 from unstuck.record.lines import KINDS, NOT_FINITE, Damaged, decode, tag_of
 from unstuck.record.record import Record
@@ -34,7 +33,6 @@ COLUMNS: dict[type[Event], tuple[str, ...]] = {
     TensorsNamed: ("names", "kinds", "sizes", "dimensions", "groups", "depths"),
     LayersRan: ("names", "kinds", "rms"),
     Activations: ("names", "kinds", "zero", "dead", "saturated"),
-    UntrainedGradients: ("parameters", "norms"),
 }
 """Events in columns, which rules read side by side."""
 
