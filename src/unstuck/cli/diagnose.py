@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from unstuck.cli.run import Split
     from unstuck.experiments.investigation import Investigation
 
-DESCRIPTION = """Find out why a training script does not learn: watch it for a while, try the remedy of what is found
+DESCRIPTION = f"""Find out why a training script does not learn: watch it for a while, try the remedy of what is found
 (same script, same seeds, with and without), and experiment on its loop if that does not settle it.
 
-The script runs as it is, several times and for a few hundred steps each, in copies of the working directory: it
-writes nothing of yours. Everything after SCRIPT belongs to the script."""
+{trying.IN_TRIALS}"""
 
 
 def main(arguments: Sequence[str]) -> int:

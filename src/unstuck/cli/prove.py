@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unstuck.cli import diagnose
+from unstuck.cli import diagnose, trying
 
-DESCRIPTION = """Watch a script for a while, and try the remedy of each thing that is found: same
+DESCRIPTION = f"""Watch a script for a while, and try the remedy of each thing that is found: same
 script, same seeds, same steps, with only that change; then all that helped together. No other
 experiment is made.
 
-The script runs as it is, several times and for a few hundred steps each, in copies of the working
-directory: it writes nothing of yours. Everything after SCRIPT belongs to the script."""
+{trying.IN_TRIALS}"""
 
 
 def main(arguments: Sequence[str]) -> int:

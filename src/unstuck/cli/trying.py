@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from unstuck.experiments.runner import Program, Variant
 
 WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
-ON_A_STAGE = """The script runs as it is, for a few hundred steps, in copies of the working directory: it writes nothing
-of yours. Everything after SCRIPT belongs to the script."""
+IN_TRIALS = """The script runs as it is, for a few hundred steps each time, where it cannot touch your files: what it
+writes is thrown away. Everything after SCRIPT belongs to the script."""
 EPILOG = """exit codes:
   0   the experiment was made, and what it showed is no error
   1   what it showed is an error
@@ -109,7 +109,7 @@ def new_folder(split: Split) -> Path:
 def experiment(verb: str, description: str, function: Callable[[Context], Experiment], arguments: Sequence[str]) -> int:
     """Make one experiment on a script and report what it showed."""
     usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
-    parser = common.verb_parser(verb, f"{description}\n\n{ON_A_STAGE}", usage, EPILOG)
+    parser = common.verb_parser(verb, f"{description}\n\n{IN_TRIALS}", usage, EPILOG)
     add_options(parser, "2m")
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
