@@ -19,7 +19,7 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-def pair(pos, neg, temperature=0.5, *, reduction="mean"):
+def pair(pos, neg, temperature=0.5, *, reduction="none"):
     loss = F.softplus((neg - pos) / temperature)
     return loss.mean() if reduction == "mean" else loss
 

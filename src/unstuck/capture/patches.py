@@ -233,6 +233,11 @@ def _wrapper(original: Any, watcher: _Watcher) -> Callable[..., Any]:
     return functools.update_wrapper(watched, original)
 
 
+def living() -> int:
+    """How many watches go on."""
+    return len(_living)
+
+
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
     """What happens meanwhile is ours and not the program's: no watch records it."""
