@@ -175,7 +175,7 @@ MOUNTED = """
 set -e
 mkdir -p .unstuck/layers/one/merged
 mount --bind {precious} .unstuck/layers/one/merged
-"{python}" -c 'from unstuck.record.own_folder import remove_own_tree; remove_own_tree(".unstuck/layers/one")' 2>&1 || true
+"{python}" -c 'from unstuck.record.own_folder import remove_own_tree as r; r(".unstuck/layers/one")' 2>&1 || true
 ls {precious}
 """
 

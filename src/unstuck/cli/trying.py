@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from unstuck.experiments.runner import Program, Variant
 
 WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
-IN_TRIALS = """The script runs as it is, for a few hundred steps each time, kept apart from your files: what it writes is
-thrown away, and the report says what guaranteed that. Everything after SCRIPT belongs to the script."""
+IN_TRIALS = """The script runs as it is, for a few hundred steps each time, kept apart from your files: what it writes
+is thrown away, and the report says what guaranteed that. Everything after SCRIPT belongs to the script."""
 EPILOG = """exit codes:
   0   the experiment was made, and what it showed is no error
   1   what it showed is an error
