@@ -126,6 +126,7 @@ NEEDED = {
     "a fifo and a socket": "os.mkfifo(b + '/fifo'); import socket; os.chdir(b); s = socket.socket(socket.AF_UNIX); "
     "s.bind('s'); s.close()",
     "an edit in place": "import fileinput\nfor line in fileinput.input(b + '/small.txt', inplace=True):\n    print('x')",
+    "a terminal of its own": "import pty; a, c = pty.openpty(); os.write(c, b'x'); os.close(a); os.close(c)",
     "the temporary folder": "p = os.path.join(tempfile.gettempdir(), 'best.pt'); torch.save([1], p); assert torch.load(p) == [1]",
     "what lies in the temporary folder": "open(os.environ['UNSTUCK_TEST_TMP'] + '/mine.pt', 'w').write('x')",
     "a cache": "p = os.path.join(os.environ['HF_HOME'], 'x'); os.makedirs(p, exist_ok=True); open(p + '/y', 'w').write('z'); "

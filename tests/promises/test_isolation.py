@@ -74,8 +74,8 @@ def failures(output: str) -> dict[str, str]:
     ("isolation", "user"),
     [
         (OVERLAY, None),
-        pytest.param(OVERLAY, USER, marks=AS_ROOT),
-        (LANDLOCK, None),
+        pytest.param(OVERLAY, USER, marks=[AS_ROOT, pytest.mark.slow]),
+        pytest.param(LANDLOCK, None, marks=pytest.mark.slow),
         pytest.param(LANDLOCK, USER, marks=[AS_ROOT, pytest.mark.slow]),
     ],
 )
@@ -151,3 +151,55 @@ def test_a_refused_write_is_told_with_its_path() -> None:
         said = try_script(world, LANDLOCK, None)
         assert said["status"] == "crashed"
         assert "outside/0/large.bin" in said["notes"]["refused"]
+
+
+MACHINE = """
+import ctypes, json, os, resource, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def call(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+attempts = {
+    "hostname": lambda: socket.sethostname(socket.gethostname()),
+    "a namespace with capabilities": lambda: call(libc.unshare(0x10000000)),
+    "a mount": lambda: call(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)),
+    "keys of the session": lambda: call(libc.syscall(248, b"user", b"unstuck", b"x", 1, -3)),
+    "limits of others": lambda: resource.prlimit(int(os.environ["UNSTUCK_TEST_PID"]), resource.RLIMIT_CPU, (99, 99)),
+    "a disk": lambda: [open(f"/dev/{name}", "r+b") for name in ("vda", "sda", "nvme0n1", "mem")],
+    "the console": lambda: open("/dev/console", "wb"),
+    "terminals of others": lambda: [open(f"/dev/pts/{n}", "wb") for n in range(50)],
+}
+done = []
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        done.append(name)
+    except OSError:
+        pass
+print("DONE", json.dumps(done))
+"""
+
+
+@pytest.mark.parametrize("isolation", [OVERLAY, LANDLOCK])
+def test_the_machine_is_out_of_reach(isolation: str) -> None:
+    """What a script of root's could do to more than files."""
+    if not can_have(isolation):
+        pytest.skip(f"this kernel has no {isolation}")
+    with a_world({"one": ""}, None) as world:
+        (world / "project" / "train.py").write_text(MACHINE)
+        said = try_script(world, isolation, None)
+        allowed = [] if isolation == OVERLAY else ["a namespace with capabilities"]
+        done = json.loads(said["output"].partition("DONE ")[2].splitlines()[0])
+        assert [name for name in done if name not in allowed] == []
+
+
+def test_a_project_in_shared_memory_is_not_touched() -> None:
+    if not can_have(OVERLAY) or not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no overlays, or no shared memory here")
+    with a_world({"one": ""}, None, within="/dev/shm") as world:
+        (world / "project" / "train.py").write_text("import os; os.system('rm -rf ops; echo x > new; ls')")
+        before = picture_of(world)
+        said = try_script(world, OVERLAY, None)
+        assert picture_of(world) == before
+        assert "new" in said["output"]
+        assert "ops" not in said["output"]

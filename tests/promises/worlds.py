@@ -30,7 +30,7 @@ OVERLAY, LANDLOCK, COPIES = "overlay", "landlock", "copies"
 ENTER = """
 import json, os, sys
 refused = json.loads(os.environ.pop("UNSTUCK_TEST_REFUSED"))
-from unstuck.capture.isolation import kernel, landlock, overlay
+from unstuck.capture.isolation import filters, kernel, overlay
 if refused:
     # As in a container: nobody in here can make a user namespace, since a switch of this one says so.
     overlay._leave_user_namespace(overlay._mapped_ids())
@@ -39,8 +39,7 @@ if refused:
     kernel.keep_capabilities(overlay.FILE_CAPABILITIES if os.geteuid() == 0 else ())
 if "landlock" in refused:
     import platform
-    architecture, _, _, ioctl = landlock._CALLS[platform.machine()]
-    kernel.filter_calls(architecture, [(number, 38) for number in (444, 445, 446)], ioctl, ())
+    kernel.filter_calls(filters._KNOWN[platform.machine()].architecture, dict.fromkeys((444, 445, 446), 38))
 """
 """Run before anything else: have the kernel refuse what is to be done without."""
 
@@ -65,6 +64,7 @@ def can_have(isolation: str) -> bool:
         os.makedirs(f"{folder}/run/layer")
         command = [sys.executable, "-c", code, folder, f"{folder}/run", f"{folder}/none.py"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
     offered = done.stdout.strip()
     return {OVERLAY: offered == OVERLAY, LANDLOCK: offered in (OVERLAY, LANDLOCK)}.get(isolation, True)
 
@@ -84,9 +84,9 @@ def readable_python() -> list[str]:
 
 
 @contextmanager
-def a_world(operations: Mapping[str, str], user: int | None) -> Iterator[Path]:
+def a_world(operations: Mapping[str, str], user: int | None, within: str | None = None) -> Iterator[Path]:
     """A project among other things of the user's: for each operation a folder in it and one outside of it."""
-    world = Path(tempfile.mkdtemp(prefix="world-"))
+    world = Path(tempfile.mkdtemp(prefix="world-", dir=within))
     try:
         world.chmod(0o755)
         for base in ("project/ops", "outside"):

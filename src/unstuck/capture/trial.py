@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unstuck.capture.divergence import Divergence
-from unstuck.capture.isolation import landlock
+from unstuck.capture.isolation import filters, kernel, landlock
 from unstuck.capture.isolation.outputs import Outputs
 from unstuck.capture.isolation.overlay import let_folders_be_renamed
 from unstuck.capture.isolation.stage import Stage
@@ -61,7 +61,8 @@ def perform(trial: Trial, folder: str, isolation: Isolation) -> int:
     sys.path[:] = [_on_stage(stage, entry) for entry in sys.path]
     if isolation is Isolation.LANDLOCK:
         landlock.forbid_writes([stage.room, folder, tempfile.gettempdir()])
-        landlock.forbid_changes_of_metadata()
+        kernel.keep_capabilities(landlock.CAPABILITIES if os.geteuid() == 0 else ())
+        filters.forbid_what_landlock_allows()
     return _run(trial, target, folder, stage)
 
 
@@ -90,11 +91,13 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
 
     def stop(reason: str) -> None:
         # Nothing of the program is of use any more, neither its `finally` blocks nor the threads it left.
-        run.stop(reason)
-        note()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        try:
+            run.stop(reason)
+            note()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
 
     ending.stop, ending.step_ended = stop, lab.step_ended
     signal.signal(signal.SIGTERM, lambda *_: stop(TIME_OVER))

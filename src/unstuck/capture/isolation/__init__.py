@@ -63,7 +63,7 @@ def isolate(home: str, run_folder: str, script: str, arguments: Sequence[str]) -
     try:
         if sys.platform != "linux":
             raise NotPossible(f"{sys.platform} has nothing like it")
-        landlock.check()
+        landlock.check(home)
         landlock.forbid_writes([run_folder, temporary])
         return _Stage(Isolation.LANDLOCK, run_folder, temporary, reasons[0])
     except (NotPossible, OSError) as error:
@@ -135,7 +135,7 @@ def _trouble(home: str, run_folder: str, needed: Sequence[str], in_memory: bool)
     if os.path.lexists(mark):  # which no kernel should let happen
         os.unlink(mark)
         return "what was written in an overlay was written for real"
-    return words or (f"the attempt ended with status {status}" if status else "")
+    return words or (f"the attempt ended with code {os.waitstatus_to_exitcode(status)}" if status else "")
 
 
 def _probe(home: str, run_folder: str, needed: Sequence[str], in_memory: bool, probe: str, mark: str, say: int) -> None:

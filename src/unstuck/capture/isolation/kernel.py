@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
@@ -24,7 +24,6 @@ MNT_DETACH = 2
 
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
-_AT_EMPTY_PATH = 0x1000
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY = 1
 _OPEN_TREE, _MOUNT_SETATTR = 428, 442
@@ -106,7 +105,7 @@ def keep_capabilities(kept: Iterable[int]) -> None:
         last = int(file.read())
     for number in range(last + 1):
         if number not in wanted:
-            _checked(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+            _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # refused to those who have none to give up
     bits = sum(1 << number for number in wanted if number <= last)
     data = (_CapabilityData * 2)()
     for index, half in enumerate((bits & 0xFFFFFFFF, bits >> 32)):
@@ -174,7 +173,7 @@ def landlock(handled: int, scoped: int, allowed: Iterable[tuple[str, int]]) -> N
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _RETURN_ALLOW, _RETURN_ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _X32 = 0x40000000
 """Numbers of an older set of system calls that begin here would pass every comparison."""
 
@@ -187,10 +186,13 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction))]
 
 
-def filter_calls(architecture: int, answers: Iterable[tuple[int, int]], ioctl: int, ioctls: Iterable[int]) -> None:
+def filter_calls(
+    architecture: int, answers: Mapping[int, int], own: Iterable[int] = (), ioctl: int = -1, ioctls: Iterable[int] = ()
+) -> None:
     """Answer these system calls with an error number, and not carry them out; 0 pretends that all went well.
 
-    `ioctls` are requests of the system call `ioctl` that are not permitted. Holds for all that we start.
+    `own` calls are permitted with 0 as their first argument; `ioctls` are requests of the call `ioctl` that are not
+    permitted. Holds for all that we start.
     """
     not_permitted = _RETURN_ERRNO | 1
     steps = [
@@ -201,10 +203,14 @@ def filter_calls(architecture: int, answers: Iterable[tuple[int, int]], ioctl: i
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, not_permitted),
     ]
-    for number, error in answers:
+    for number, error in answers.items():
         steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _RETURN_ERRNO | error)]
+    for number in own:
+        steps += [(_EQUAL, 0, 4, number), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, 0)]
+        steps += [(_RETURN, 0, 0, not_permitted), (_RETURN, 0, 0, _RETURN_ALLOW)]
     requests = [step for request in ioctls for step in ((_EQUAL, 0, 1, request), (_RETURN, 0, 0, not_permitted))]
-    steps += [(_EQUAL, 0, len(requests) + 1, ioctl), (_LOAD, 0, 0, _SECOND_ARGUMENT), *requests]
+    if requests:
+        steps += [(_EQUAL, 0, len(requests) + 1, ioctl), (_LOAD, 0, 0, _SECOND_ARGUMENT), *requests]
     steps.append((_RETURN, 0, 0, _RETURN_ALLOW))
     instructions = (_Instruction * len(steps))(*(_Instruction(*step) for step in steps))
     program = _Program(len(steps), instructions)

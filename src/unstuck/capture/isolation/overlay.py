@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import re
@@ -23,11 +24,13 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from unstuck.capture.isolation import kernel
+from unstuck.capture.isolation import devices, filters, kernel
 from unstuck.capture.isolation.errors import FAILED, NotPossible
-from unstuck.capture.isolation.processes import end_alike
+from unstuck.capture.isolation.inputs import put
+from unstuck.capture.isolation.processes import close_folders, end_alike
 from unstuck.interventions import LAYER
 
+SHARED_MEMORY = "/dev/shm"
 HIDDEN = "/dev/.unstuck"
 """Where the process that forks keeps what its trials are built from. Nothing of it is left in a trial."""
 REAL, RUN, MEMORY, SHARED = (f"{HIDDEN}/{name}" for name in ("real", "run", "memory", "shm"))
@@ -36,9 +39,6 @@ MOST_PLACES = 100
 """Overlays of a trial, where mounts below mounts ask for many."""
 FILE_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 14, 15, 23, 24})
 """What root needs for files and for its own processes. Not CAP_SYS_ADMIN, which could undo the mounts."""
-MACHINE_DEVICES = re.compile(r"k?mem|port|kmsg|snapshot|tty\d+|ttyS\d+|vcs.*|loop.*|sg\d+|vhost.*|uinput|autofs")
-"""What an ordinary program has no use for, and root could do harm with. Disks are left out as all block devices are."""
-DEVICE_FOLDERS = ("pts", "mqueue", "hugepages", "net", "dri", "infiniband", "accel")
 
 
 class View(NamedTuple):
@@ -59,12 +59,14 @@ def enter(home: str, run_folder: str, needed: Sequence[str] = (), *, in_memory: 
     places = _places(home, [home, *needed, *_usual_folders()])
     owners = _mapped_ids()
     _leave_user_namespace(owners)
+    # A namespace inside of this one would bring back capabilities, with which root could mount and change cgroups.
+    _write("/proc/sys/user/max_user_namespaces", "0")
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     _cover_devices()
     for folder in (REAL, RUN, MEMORY, SHARED):
         os.makedirs(folder, exist_ok=True)
     kernel.mount("/", REAL, flags=kernel.MS_BIND | kernel.MS_REC)
-    kernel.mount("/dev/shm", SHARED, flags=kernel.MS_BIND)
+    kernel.mount(SHARED_MEMORY, SHARED, flags=kernel.MS_BIND)
     kernel.mount(run_folder, RUN, flags=kernel.MS_BIND)
     kernel.make_read_only("/")
     kernel.make_writable(RUN)
@@ -76,13 +78,16 @@ def run(view: View, folder: str, body: Callable[[str], int]) -> int:
 
     `folder` lies in the folder of the run. `body` is given another path of it, the only real folder it can write.
     """
+    parent = os.getppid()
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC)
     name = os.path.basename(folder)
     _cover(view, name)
-    record = kernel.detached_mount(f"{RUN}/{name}")
+    record = _out_of_the_way(kernel.detached_mount(f"{RUN}/{name}"))
     for hidden in (REAL, RUN, SHARED, MEMORY, MEMORY):  # the last has that of the process that forks below it
         kernel.unmount(hidden)
     kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        return FAILED
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever sends it to the group means the program
     alive, never_written = os.pipe()
     answer, said = os.pipe()
@@ -120,22 +125,23 @@ def _be_program(home: str, record: int, body: Callable[[str], int]) -> NoReturn:
     code = FAILED
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _close_folders(but=record)
+        close_folders(but=record)
         kernel.forbid_new_privileges()
         kernel.keep_capabilities(FILE_CAPABILITIES if os.geteuid() == 0 else ())
+        filters.forbid_keyrings()
         os.chdir(home)  # not the folder below the overlay
         code = body(f"/proc/self/fd/{record}")
     finally:
         os._exit(code)
 
 
-def _close_folders(but: int) -> None:
-    """A folder that was opened before the overlays lay over it is a way around them."""
-    for name in os.listdir("/proc/self/fd"):
-        number = int(name)
-        with contextlib.suppress(OSError):  # the listing itself is closed by now
-            if number > 2 and number != but and stat.S_ISDIR(os.fstat(number).st_mode):
-                os.close(number)
+def _out_of_the_way(descriptor: int) -> int:
+    """The same under a number that a program, which gets the lowest free ones, hardly ever comes to."""
+    with contextlib.suppress(OSError):
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 500)
+        os.close(descriptor)
+        return high
+    return descriptor
 
 
 # -- who: the user namespace -------------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ def _places(home: str, needed: Sequence[str]) -> tuple[str, ...]:
     the kernel does not allow; and those in which what is needed could otherwise not be written."""
     mounts = [_unescaped(line.split()[4]) for line in _lines("/proc/self/mountinfo")]
     owners = _mapped_ids()
-    real = [os.path.realpath(path) for path in needed]
+    real = [path for path in map(_real, needed) if path]
     found: dict[str, None] = {}
     todo = ["/"]
     while todo and len(found) < MOST_PLACES:
@@ -222,7 +228,7 @@ def _places(home: str, needed: Sequence[str]) -> tuple[str, ...]:
         around = next((place for place in found if is_below(path, place)), None)
         if around is not None and (stranger := _last_unknown(around, path, owners)):
             found[stranger] = None
-    if not any(is_below(os.path.realpath(home), place) for place in found):
+    if not any(is_below(os.path.realpath(home), place) for place in (*found, SHARED_MEMORY)):
         raise NotPossible(f"other file systems are mounted below {home}")
     if not owners.know(os.stat(home)):
         raise NotPossible(f"{home} belongs to another user or group")
@@ -247,6 +253,14 @@ def _usual_folders() -> list[str]:
     return [path for path in (*map(os.environ.get, names), "/tmp", "/var/tmp") if path and os.path.isdir(path)]
 
 
+def _real(path: str) -> str:
+    """Where a path leads; nowhere if that may not be asked."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return ""
+
+
 def _leads_to(folder: str, paths: Sequence[str]) -> bool:
     return any(is_below(path, folder) for path in paths)
 
@@ -269,7 +283,8 @@ def _cover(view: View, name: str) -> View:
     can be read only."""
     kernel.mount("tmpfs", MEMORY, "tmpfs", options="mode=700")
     layers = f"{MEMORY if view.in_memory else f'{RUN}/{LAYER}'}/{name}"
-    around_home = max((place for place in view.places if is_below(view.home, place)), key=len)
+    places = (*view.places, SHARED_MEMORY)
+    around_home = max((place for place in places if is_below(view.home, place)), key=len)
     covered = []
     for number, place in enumerate(view.places):
         layer = f"{layers}/{number}"
@@ -283,7 +298,9 @@ def _cover(view: View, name: str) -> View:
             if place == around_home:
                 raise
     os.makedirs(f"{MEMORY}/shm/upper")
-    _lay(SHARED, "/dev/shm", f"{MEMORY}/shm")
+    if around_home == SHARED_MEMORY:
+        _hide(f"{view.home}/.unstuck", SHARED_MEMORY, f"{MEMORY}/shm/upper")
+    _lay(SHARED, SHARED_MEMORY, f"{MEMORY}/shm")
     return view._replace(places=tuple(covered))
 
 
@@ -328,17 +345,21 @@ def _cover_devices() -> None:
     before = f"/proc/self/fd/{opened}"
     try:
         kernel.mount("tmpfs", "/dev", "tmpfs", kernel.MS_NOSUID, "mode=755")
-        os.mkdir("/dev/shm")
-        kernel.mount(f"{before}/shm", "/dev/shm", flags=kernel.MS_BIND)
+        for name in ("shm", "pts"):
+            os.mkdir(f"/dev/{name}")
+        kernel.mount(f"{before}/shm", SHARED_MEMORY, flags=kernel.MS_BIND)
+        # Terminals of its own: with those of the user it could type into their shell.
+        kernel.mount("devpts", "/dev/pts", "devpts", kernel.MS_NOSUID, "newinstance,ptmxmode=0666,mode=0620")
+        os.symlink("pts/ptmx", "/dev/ptmx")
         for name in os.listdir(before):
             path = f"{before}/{name}"
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 os.symlink(os.readlink(path), f"/dev/{name}")
-            elif stat.S_ISDIR(status.st_mode) and (name in DEVICE_FOLDERS or name.startswith("nvidia")):
+            elif devices.is_used(name) and stat.S_ISDIR(status.st_mode):
                 os.mkdir(f"/dev/{name}")
                 kernel.mount(path, f"/dev/{name}", flags=kernel.MS_BIND | kernel.MS_REC)
-            elif stat.S_ISCHR(status.st_mode) and not MACHINE_DEVICES.fullmatch(name):
+            elif devices.is_used(name) and stat.S_ISCHR(status.st_mode):
                 os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY, 0o600))
                 kernel.mount(path, f"/dev/{name}", flags=kernel.MS_BIND)
     finally:
@@ -378,7 +399,7 @@ def let_folders_be_renamed() -> None:
     """Have `os.rename` and `os.replace` move a folder that the program did not make itself. An overlay without
     privileges refuses that with EXDEV, which mv and shutil.move take as a request to copy."""
     for name in ("rename", "replace"):
-        setattr(os, name, _copying(getattr(os, name)))
+        put(os, name, _copying(getattr(os, name)))
 
 
 def _copying(original: Callable[..., None]) -> Callable[..., None]:

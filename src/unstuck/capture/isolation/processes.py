@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable, Collection
 
 from unstuck.capture.isolation import kernel
+from unstuck.capture.isolation.errors import FAILED
 
 ADOPTS = sys.platform == "linux"
 
@@ -22,16 +24,20 @@ def adopt_orphans() -> None:
 
 def run(body: Callable[[], int]) -> int:
     """Call `body` in a process that ends when this one does; its exit code, once nothing that it started is left."""
+    above = os.getppid()
     adopt_orphans()
     if ADOPTS:
         kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != above:
+        return FAILED
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever sends it to the group means the program
     parent = os.getpid()
     program = os.fork()
     if program == 0:
-        code = 70
+        code = FAILED
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            close_folders()
             if ADOPTS:
                 kernel.die_with_parent(signal.SIGKILL)
             if os.getppid() == parent:
@@ -43,13 +49,29 @@ def run(body: Callable[[], int]) -> int:
     return end_alike(status)
 
 
+def close_folders(but: int = -1) -> None:
+    """Close all open folders: one that was opened before is a way around what forbids to write it, and a lock."""
+    if not ADOPTS:
+        return
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        with contextlib.suppress(OSError):  # the listing itself is closed by now
+            if number > 2 and number != but and stat.S_ISDIR(os.fstat(number).st_mode):
+                os.close(number)
+
+
 def end_children(but: Collection[int] = ()) -> None:
     """End all our children, those that they leave to us included."""
-    while left := [pid for pid in _children() if pid not in but]:
+    spared = set(but)
+    while left := [pid for pid in _children() if pid not in spared]:
         for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+            try:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+            except PermissionError:  # it has become another user's
+                spared.add(pid)
+            except (ProcessLookupError, ChildProcessError):
+                continue
 
 
 def end_alike(status: int) -> int:
