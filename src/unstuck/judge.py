@@ -118,7 +118,7 @@ def judge(
     have shown it, is `unconfirmed`.
     """
     able = [rule for rule in (all_rules() if rules is None else rules) if rule.witnesses != (Witness.SURFACE,)]
-    exhausting = (RecursionError, MemoryError) if record is None else ()
+    exhausting = (RecursionError, MemoryError) if record is None and setup is None else ()
     hearing = Hearing(tuple(rule for rule in able if not rule.good_news), exhausting=exhausting)
     praise = Hearing(tuple(rule for rule in able if rule.good_news))
     for script in scripts:

@@ -12,8 +12,8 @@ def installed() -> str:
     import importlib.metadata
 
     try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+        return importlib.metadata.version("torch") or ""  # None where an uninstallation left half of it
+    except Exception:  # whatever is wrong with what is installed, the script is to run
         return ""
 
 

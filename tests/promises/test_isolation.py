@@ -130,7 +130,7 @@ def test_where_the_kernel_cannot_help_the_report_says_what_changed() -> None:
     with a_world({"one": ""}, None) as world:
         (world / "project" / "train.py").write_text(TRAINING)
         for command, sentence in (
-            ([], "None of the 9 files in the working directory changed."),
+            ([], "None of the 9 files compared in the working directory changed."),
             ([f"touch {world}/project/made"], "These files in the working directory changed meanwhile: made."),
         ):
             arguments = ("diagnose", "--budget", "30s", "train.py", *command)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from types import MethodType, ModuleType
 from typing import Any, Protocol
 
@@ -78,7 +79,7 @@ class Patches:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._woven: dict[str, tuple[Weave, _Watcher]] = {}
+        self._woven: dict[str, list[tuple[Weave, _Watcher]]] = {}
         self._observed: dict[int, Any] = {}
         """By their identity, the functions that are observed; what torch offers under two names is one function."""
         self._originals: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
@@ -117,7 +118,7 @@ class Patches:
             function, watcher.receiver = original.__func__, original.__self__
         woven = weave(function, watcher, replacing=prepare is not None)
         if woven is not None:
-            self._woven[name] = woven, watcher
+            self._woven.setdefault(name, []).append((woven, watcher))
             return
         watcher.receiver = None
         watched = _wrapper(original, watcher)
@@ -149,8 +150,8 @@ class Patches:
     def suspend(self, name: str) -> None:
         """Take an observer or a hook away for a while; `resume` brings it back. Without it torch is as fast as ever."""
         if name in self._woven:
-            woven, watcher = self._woven[name]
-            woven.remove(watcher)
+            for woven, watcher in self._woven[name]:
+                woven.remove(watcher)
         elif (hooks := self._hooks(name)) is not None:
             hooks.pop(self._handles[name].id, None)
 
@@ -159,8 +160,8 @@ class Patches:
         if not self.active:
             return
         if name in self._woven:
-            woven, watcher = self._woven[name]
-            woven.add(watcher)
+            for woven, watcher in self._woven[name]:
+                woven.add(watcher)
         elif (hooks := self._hooks(name)) is not None:
             hooks[self._handles[name].id] = self._hooked[name]
 
@@ -173,8 +174,9 @@ class Patches:
         self.active = False
         if self in _living:
             _living.remove(self)
-        for woven, watcher in self._woven.values():
+        for woven, watcher in chain.from_iterable(self._woven.values()):
             woven.remove(watcher)
+            woven.release()
         _buried.extend(self._originals.values())
         _put_back()
         for handle in self._handles.values():

@@ -45,7 +45,7 @@ class Observer(Protocol):
 _weaves: dict[int, Weave] = {}
 """By the identity of the function: watches may be nested, and end in any order."""
 _texts: dict[str, _Text] = {}
-_templates: dict[tuple[CodeType, str, bool], CodeType | None] = {}
+_templates: dict[tuple[CodeType, str, str, bool], CodeType | None] = {}
 
 
 class _Text(NamedTuple):
@@ -78,10 +78,19 @@ class Weave:
     def remove(self, observer: Observer) -> None:
         """Show it no more. A call under way is still shown when it ends."""
         self._observers = tuple(other for other in self._observers if other is not observer)
+        # What somebody else has put there since stays.
+        if not self._observers and self._function.__code__ is self._woven:
+            self._function.__code__ = self._original
+
+    def release(self) -> None:
+        """Keep the function alive no longer, if nobody observes it. Not while it is only suspended: another watch that
+        begins meanwhile is to find this weave."""
         if not self._observers:
             _weaves.pop(id(self._function), None)
-            if self._function.__code__ is self._woven:  # and not what somebody else has put there since
-                self._function.__code__ = self._original
+
+    def fits(self, function: FunctionType) -> bool:
+        """Is this still the function that it was made of, and its code nobody else's?"""
+        return function is self._function and function.__code__ in (self._original, self._woven)
 
     # What follows is called by the woven code.
 
@@ -131,7 +140,7 @@ def weave(function: object, observer: Observer, *, replacing: bool = False, path
     if type(function) is not FunctionType:
         return None
     known = _weaves.get(id(function))
-    if known is None:
+    if known is None or not known.fits(function):
         template = _template(function, replacing, path)
         if template is None:
             return None
@@ -142,10 +151,10 @@ def weave(function: object, observer: Observer, *, replacing: bool = False, path
 
 def _template(function: FunctionType, replacing: bool, path: str) -> CodeType | None:
     code = function.__code__
-    key = (code, _name_of_torch(function), replacing)
+    key = (code, code.co_filename, _name_of_torch(function), replacing)
     if key not in _templates:
         try:
-            _templates[key] = _rewritten(code, key[1], replacing, path or code.co_filename)
+            _templates[key] = _rewritten(code, key[2], replacing, path or code.co_filename)
         except (OSError, SyntaxError, ValueError, RecursionError):
             _templates[key] = None
     return _templates[key]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -39,28 +41,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _dispatch(words)
-        if not sys.stdout.closed:  # a script that was run may have closed it
+        if sys.stdout is not None and not sys.stdout.closed:  # a script that was run may have closed it
             sys.stdout.flush()
     except Stop as stop:
         print(f"unstuck: {stop}", file=sys.stderr)
         return stop.code
     except BrokenPipeError:
-        # The reader has seen enough; without this, Python complains again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_nowhere()  # the reader has seen enough
         return PIPE_CLOSED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _failed(error)
+        _flush_nowhere()
+        print("unstuck: the output cannot be written: no space is left on the disk.", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print("unstuck: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        if os.environ.get("UNSTUCK_RAISE"):
-            raise
-        print(apology(error), file=sys.stderr)
-        return INTERNAL
+        return _failed(error)
     return code
+
+
+def _failed(error: Exception) -> int:
+    """The fault is ours."""
+    if os.environ.get("UNSTUCK_RAISE"):
+        raise error
+    print(apology(error), file=sys.stderr)
+    return INTERNAL
+
+
+def _flush_nowhere() -> None:
+    """Without this, Python complains again when it flushes at exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:
     if words and words[0] in VERBS:
+        if words[0] != "run":  # whose streams are the script's
+            sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
         code: int = importlib.import_module(f"unstuck.cli.{words[0]}").main(words[1:])
         return code
     parser = _parser()

@@ -40,7 +40,7 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
         if interrupts.arrived is not None:
             print("unstuck: interrupted; the report shows what was known by then", file=sys.stderr)
             return interrupts.exit_code
-    crashed = done.result.run is not None and done.result.run.status == "crashed"
+    crashed = bool(done.ended_badly) or (done.result.run is not None and done.result.run.status == "crashed")
     return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
 
 

@@ -82,8 +82,11 @@ class Job:
         )
 
     def _wait(self) -> None:
-        if not self._must_wait or self._peers.wait():
-            return
+        try:
+            if not self._must_wait or self._peers.wait():
+                return
+        except OSError:  # what cannot be seen may still be working
+            pass
         with contextlib.suppress(OSError, ValueError, AttributeError):  # the program may have closed it
             waited = f"other ranks still worked after {PATIENCE / 60:.0f} minutes, so findings do not count"
             print(f"unstuck: {waited}.", file=sys.stderr, flush=True)

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     # The script may change directory, or put something else in place of stderr.
-    home, stream = os.getcwd(), job.stream(sys.stderr)
+    home, stream = os.getcwd(), job.stream(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115
     for name in ("output", "html"):
         if getattr(options, name):
             setattr(options, name, os.path.abspath(getattr(options, name)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,8 +14,9 @@ import msgspec
 from unstuck.cli import common
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
-from unstuck.record import Record, RecordError, read
+from unstuck.record import RECORD_NAME, Record, RecordError, read
 from unstuck.record.runs import RUNS, new_run_folder, run_folders
+from unstuck.record.store import record_file
 
 
 def folder_for(target: str) -> Path:
@@ -31,9 +33,22 @@ def folder_for(target: str) -> Path:
 def record_at(path: Path) -> Record:
     """The record at a path, or a sentence."""
     try:
-        return read(path)
+        return read(_watched_in(path))
     except RecordError as error:
         raise common.Stop(str(error)) from None
+
+
+def _watched_in(path: Path) -> Path:
+    """Where the record is: of a diagnosis, that of its first trial, which was watched."""
+    if path.is_dir() and not os.path.lexists(record_file(path)):
+        trials = sorted(path.glob(f"*/{RECORD_NAME}"))
+        if trials:
+            print(
+                f"unstuck: {path} is a diagnosis; this is the run that it watched. `unstuck diagnose` proves again.",
+                file=sys.stderr,
+            )
+            return trials[0].parent
+    return path
 
 
 def latest_record() -> tuple[Path, Record]:
@@ -41,7 +56,7 @@ def latest_record() -> tuple[Path, Record]:
     folders = runs_by_age()
     for folder in folders:
         try:
-            return folder, read(folder)
+            return folder, read(_watched_in(folder))
         except RecordError as error:
             print(f"unstuck: {error}", file=sys.stderr)
     none = "no run can be read" if folders else "there is no run on record"

@@ -26,7 +26,8 @@ def leave_behind(report: Callable[[], object]) -> None:
     process = os.getpid()
     if not hasattr(os, "pidfd_open") or process == 1 or threading.active_count() > 1:  # the children of 1 die with it
         return
-    sys.stderr.flush()
+    if sys.stderr is not None:
+        sys.stderr.flush()
     between = os.fork()
     if between:
         os.waitpid(between, 0)

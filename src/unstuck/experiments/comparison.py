@@ -24,9 +24,11 @@ class Files:
     def changed(self) -> list[str]:
         """What is new, gone or different now."""
         now = dict(_looks_below(self._folder))
-        full = MOST_FILES in (len(now), len(self._before))  # then some were not looked at, and need not be new
-        paths = self._before.keys() & now.keys() if full else self._before.keys() | now.keys()
-        return sorted(path for path in paths if self._before.get(path) != now.get(path))
+        different = [path for path in self._before.keys() & now.keys() if self._before[path] != now[path]]
+        # Beyond the limit some were not looked at, and need be neither gone nor new.
+        gone = [p for p in self._before.keys() - now.keys() if not os.path.lexists(os.path.join(self._folder, p))]
+        new = [] if len(self._before) == MOST_FILES else now.keys() - self._before.keys()
+        return sorted([*different, *gone, *new])
 
 
 def _looks_below(folder: str) -> Iterator[tuple[str, _Looks]]:

@@ -106,7 +106,7 @@ class _OfScript(Triage):
             return ""
         changed = files.changed()
         if not changed:
-            return f"None of the {files.count:,} files in the working directory changed."
+            return f"None of the {files.count:,} files compared in the working directory changed."
         more = f" and {len(changed) - 3:,} more" if len(changed) > 3 else ""
         return f"These files in the working directory changed meanwhile: {', '.join(changed[:3])}{more}."
 

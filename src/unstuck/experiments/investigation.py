@@ -55,6 +55,8 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...] = ()
     protected: str = ""
     isolation: Isolation | None = None
+    ended_badly: str = ""
+    """`was killed by SIGSEGV`, `exited with code 3`: how the watched run ended, if that was its own failure."""
     """What was done so that the program wrote nothing of the user's."""
     next_command: str = ""
     seconds: float = 0.0

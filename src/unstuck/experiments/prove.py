@@ -37,6 +37,8 @@ LEVEL = 0.25
 """Of a loss below 0, the share of its own size that a difference is measured in at least."""
 ENOUGH = 0.5
 """Of the steps, the share that a run cut off by its deadline must have taken."""
+BEFORE_A_CRASH = 10
+"""Steps that two runs which crash must have taken before it, to be compared."""
 
 
 def prove(context: Context, diagnosis: Diagnosis, steps: int, seeds: int = SEEDS) -> tuple[Proof, Remedied] | None:
@@ -155,11 +157,18 @@ def gain_of(pair: Pair, steps: int, changes_loss: bool = False) -> float | None:
     runs = ((pair.without, pair.without_status, lost), (pair.remedied, pair.remedied_status, lost_too))
     if any(not is_lost and _is_cut_short(curve, status, steps) for curve, status, is_lost in runs):
         return None
-    if lost or lost_too:
+    if (lost or lost_too) and not _both_crash_late(pair):
         return 0.0 if lost and lost_too else LIMIT if lost_too else -LIMIT
     length = min(len(pair.without.losses), len(pair.remedied.losses))
     share = _log_share(pair.without.until(length), pair.remedied.until(length), changes_loss)
     return None if share is None else max(-LIMIT, min(LIMIT, share))
+
+
+def _both_crash_late(pair: Pair) -> bool:
+    """Do both runs crash, for a reason of their own, after enough steps to be compared up to there?"""
+    crash = pair.without_status == pair.remedied_status == "crashed"
+    runs = (pair.without, pair.remedied)
+    return crash and all(not run.is_broken and len(run.losses) >= BEFORE_A_CRASH for run in runs)
 
 
 def _is_lost(curve: Curve, status: str) -> bool:
@@ -196,13 +205,14 @@ def _sentence(proof: Proof, told: Sequence[Pair], changes_loss: bool) -> str:
     seeds = "one seed" if len(told) == 1 else f"{len(told)} seeds"
     without = _loss_of_all([(pair.without, pair.without_status) for pair in told])
     mended = _loss_of_all([(pair.remedied, pair.remedied_status) for pair in told])
-    if without and mended:
+    crash_late = all(map(_both_crash_late, told))
+    if without and mended and not crash_late:
         return f"with and without it the run {mended} ({seeds})."
-    if without:
+    if without and not crash_late:
         steps = min(len(pair.remedied.losses) for pair in told)
         reached = f"runs for {steps} steps, to a loss of {_mean_end(told, after=True):.4g}"
         return f"without it the run {without}; with it, it {reached} ({seeds})."
-    if mended:
+    if mended and not crash_late:
         return f"with it the run {mended} ({seeds})."
     ends = f"{_mean_end(told, after=True):.4g} instead of {_mean_end(told, after=False):.4g}"
     held = ""
@@ -210,7 +220,8 @@ def _sentence(proof: Proof, told: Sequence[Pair], changes_loss: bool) -> str:
         low, high = (100 * bound for bound in proof.interval)
         held = f", {low:+.0f} % to {high:+.0f} % with 95 % confidence" if high < 1000 else ""
     own = " (each counted in its own way)" if changes_loss else ""
-    return f"after {_length(told)} steps the loss is {ends}{own}, over {seeds}{held}."
+    crash = "; the run crashes after that either way" if crash_late else ""
+    return f"after {_length(told)} steps the loss is {ends}{own}, over {seeds}{held}{crash}."
 
 
 def _silence(pairs: Sequence[Pair], steps: int) -> str:

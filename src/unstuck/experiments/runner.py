@@ -25,6 +25,7 @@ from unstuck.experiments.layers import remove_layer, sweep
 from unstuck.interventions import LAYER, TIME_OVER, Intervention, Isolation, Trial
 from unstuck.record import Record, RecordError, read
 from unstuck.record.in_use import hold
+from unstuck.regular import read_regular
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -36,6 +37,7 @@ ENVIRONMENT = {
 STARTUP = 60.0
 """Seconds that torch may take to be imported."""
 POLL = 0.2
+LARGEST_NOTES = 256 * 2**20
 NO_TRIAL = 70
 """Exit code of a trial that we failed to make."""
 GRACE = 1.5
@@ -82,9 +84,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def output(self) -> str:
         """What the program printed."""
         try:
-            return (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+            return read_regular(self.folder / "output.txt", LARGEST_NOTES).decode(errors="replace")
         except OSError:
             return ""
+
+    @property
+    def failure(self) -> str:
+        """How it failed by itself, other than by an exception: `exited with code 3`; empty if it did not."""
+        if not self.exit_code or self.status in ("stopped", "killed", "failed", "interrupted"):
+            return ""
+        if self.exit_code < 0:
+            return f"was killed by {signal.Signals(-self.exit_code).name}"
+        return f"exited with code {self.exit_code}" if self.status == "exited" else ""
 
     def record(self) -> Record:
         """Everything that was recorded. Raises `RecordError`."""
@@ -199,14 +210,22 @@ class Runner:
             start_new_session=True,
         )
         os.close(lock)
-        end_at_once(self._end)
+        end_at_once(self._end_in_a_hurry)
         return self
 
     def __exit__(self, *_: object) -> None:
         with held():  # what was found out is not lost to a Ctrl-C that comes now
             self._end()
             remove_layer(self.folder)
-        forget_to_end(self._end)
+        forget_to_end(self._end_in_a_hurry)
+
+    def _end_in_a_hurry(self) -> None:
+        """For a signal handler, which must not wait: what is left on disk, the next start removes."""
+        assert self._process is not None
+        for trial in self._running.values():
+            if trial.pid:
+                trial.kill()
+        self._process.kill()
 
     def _end(self) -> None:
         """End everything that runs. The process that forks is not waited for where it is busy importing."""
@@ -356,9 +375,9 @@ def _never_begun(variant: Variant, folder: Path) -> Outcome:
 
 def _outcome(trial: _Running) -> Outcome:
     seconds = time.monotonic() - trial.began
-    try:
-        notes = msgspec.json.decode((trial.folder / "notes.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+    try:  # the program can write there too
+        notes = msgspec.json.decode(read_regular(trial.folder / "notes.json", LARGEST_NOTES), type=dict[str, Any])
+    except (OSError, ValueError, RecursionError):
         notes = {}
     try:
         record = read(trial.folder)

@@ -124,6 +124,7 @@ class Triage:
             skipped=tuple(self._skipped),
             protected=self.protected(outcome),
             isolation=self.isolation,
+            ended_badly=outcome.failure,
             next_command=self.next_command(verdict),
             seconds=self._context.seconds,
             budget=self._context.budget,

@@ -201,7 +201,8 @@ def _perform(trial: Trial, folder: str, isolation: Isolation) -> int:
 
 
 def _say(answer: dict[str, object]) -> None:
-    os.write(_answers, msgspec.json.encode(answer) + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # stdin will say that the parent is gone
+        os.write(_answers, msgspec.json.encode(answer) + b"\n")
 
 
 if __name__ == "__main__":

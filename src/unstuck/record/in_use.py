@@ -18,7 +18,12 @@ def lock(descriptor: int) -> None:
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        for _ in range(100):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:  # somebody asks this very moment whether it is locked
+                time.sleep(0.01)
 
 
 def hold(folder: Path) -> int:

@@ -63,6 +63,8 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
         if run.crash is not None:
             where = f" at {run.crash.place}" if run.crash.place else ""
             ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
+        elif done.ended_badly:
+            ended = f" and {done.ended_badly}"
         lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
     if trend is not None and trend.steps:
         lines += wrapped(trend_sentence(trend), prose)
@@ -230,6 +232,7 @@ def document(done: Investigation) -> dict[str, Any]:
         "ended": done.ended,
         "protected": done.protected,
         "isolation": done.isolation,
+        "ended_badly": done.ended_badly,
         "next": done.next_command,
         "seconds": round(done.seconds, 1),
         "budget": done.budget,

@@ -259,10 +259,10 @@ class Stage:
                 linked = entry.name in LINKED or _is_environment(entry.path)
                 return self._link(entry.path, copy) if linked else True
             if entry.is_file(follow_symlinks=False):
+                if entry.stat().st_size > LARGEST_COPY and self._clone(entry.path, copy):
+                    return False
                 if self._is_small(entry):
                     _copy_file(entry.path, copy)
-                    return False
-                if self._clone(entry.path, copy):
                     return False
         except OSError:
             pass
