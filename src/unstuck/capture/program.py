@@ -155,6 +155,9 @@ def _module_spec(name: str) -> ModuleSpec:
     return spec
 
 
+CONSOLE_SCRIPTS = ("unstuck", "unstuck.exe", "unstuck-script.py", "unstuck-script.pyw")
+
+
 def set_stage(program: Program, arguments: list[str]) -> ModuleType:
     """Make `sys` and `__main__` look as they do when python starts the program."""
     sys.orig_argv = _words_of_python(arguments)
@@ -169,7 +172,7 @@ def _words_of_python(arguments: list[str]) -> list[str]:
     words, own = sys.orig_argv, sys.argv
     start = words[: len(words) - len(own) + 1]  # the interpreter, its options, and how it was told to run us
     is_module = start[-2:] == ["-m", "unstuck"]
-    is_ours = is_module or os.path.basename(start[-1]).partition(".")[0] == "unstuck" if start else False
+    is_ours = is_module or os.path.basename(start[-1]) in CONSOLE_SCRIPTS if start else False
     if not is_ours or len(own) < len(arguments) + 2 or words[len(start) :] != own[1:]:
         return words
     target = len(own) - len(arguments) - 1

@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Iterable
 
-from unstuck.source.files import read_regular
+from unstuck.regular import read_regular
+from unstuck.source.files import LARGEST_FILE
 
 CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -202,7 +203,7 @@ def _in_repository(folder: str) -> bool:
 
 def _patterns_in(path: str) -> Patterns | None:
     try:
-        text = read_regular(path).decode("utf-8-sig", "surrogateescape")
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig", "surrogateescape")
     except OSError:
         return None
     return Patterns(text.split("\n"))

@@ -12,8 +12,9 @@ import msgspec
 from unstuck.findings import Severity
 from unstuck.judge import spelled
 from unstuck.linting.patterns import Patterns, relative
+from unstuck.regular import read_regular
 from unstuck.rule import Rule, nearest, rules_named, source_rules
-from unstuck.source.files import read_regular
+from unstuck.source.files import LARGEST_FILE
 
 FAIL_ON = ("error", "warning", "advice", "never")
 
@@ -111,7 +112,7 @@ def read_settings(file: Path) -> Settings:
 
 def _table_in(file: Path, *, required: bool) -> dict[str, Any] | None:
     try:
-        raw = read_regular(file)
+        raw = read_regular(file, LARGEST_FILE)
     except OSError as problem:
         if required:
             raise SettingsError(f"{file} cannot be read ({problem.strerror}); check the path of --config.") from None

@@ -30,7 +30,7 @@ LENGTH = 8
 
 def is_possible() -> bool:
     """Can a process be limited here, and waited for? Not on Windows, where files are judged in our own."""
-    return os.name == "posix"
+    return hasattr(os, "fork")
 
 
 class Task(msgspec.Struct):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -206,13 +207,13 @@ def _empty(top: int) -> None:
     do for any depth.
     """
     mount = _mount_of(top)
-    token, moved = os.urandom(6).hex(), 0
+    token, numbers = os.urandom(6).hex(), itertools.count()
     first_error: OSError | None = None
     stuck: set[str] = set()
     while names := [name for name in os.listdir(top) if name not in stuck]:
         for name in names:
             try:
-                moved = _remove_level(top, name, mount, token, moved)
+                _remove_level(top, name, mount, token, numbers)
             except FileNotFoundError:
                 continue  # another process is at it
             except OSError as error:
@@ -222,11 +223,11 @@ def _empty(top: int) -> None:
         raise first_error
 
 
-def _remove_level(top: int, name: str, mount: bytes, token: str, moved: int) -> int:
-    """Remove a file, or a folder whose own folders are moved up to be removed later; returns how many were moved."""
+def _remove_level(top: int, name: str, mount: bytes, token: str, numbers: Iterator[int]) -> None:
+    """Remove a file, or a folder whose own folders are moved up under new names to be removed later."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=top)
-        return moved
+        return
     folder = _open_emptied(name, top)
     try:
         if _mount_of(folder) != mount:
@@ -234,14 +235,12 @@ def _remove_level(top: int, name: str, mount: bytes, token: str, moved: int) -> 
         for inner in os.listdir(folder):
             if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
                 os.close(_open_emptied(inner, folder))  # only a folder with write permission can be moved
-                moved += 1
-                os.rename(inner, f"{token}-{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                os.rename(inner, f"{token}-{next(numbers)}", src_dir_fd=folder, dst_dir_fd=top)
             else:
                 os.unlink(inner, dir_fd=folder)
     finally:
         os.close(folder)
     os.rmdir(name, dir_fd=top)
-    return moved
 
 
 def _open_emptied(name: str, parent: int) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unstuck.events import Place
+from unstuck.regular import read_regular
 
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"}
 SUFFIXES = (".py", ".ipynb")
@@ -86,19 +85,9 @@ def read_raw(path: Path) -> bytes:
             raise SourceError(f"{path} is not a regular file; name a Python source file.")
         if path.stat().st_size > LARGEST_FILE:
             raise SourceError(f"{path} is larger than {LARGEST_FILE // 2**20} MB; it was skipped.")
-        return read_regular(path)
+        return read_regular(path, LARGEST_FILE)
     except OSError as problem:
         raise SourceError(f"{path} cannot be read ({problem.strerror}); check the file and its permissions.") from None
-
-
-def read_regular(path: str | os.PathLike[str], most: int = LARGEST_FILE) -> bytes:
-    """What a regular file holds. A pipe would wait for ever and a device never end: these, too, are an OSError."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(descriptor, "rb") as file:
-        known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_size > most:
-            raise OSError(errno.EINVAL, "not a regular file" if known.st_size <= most else "too large", str(path))
-        return file.read(most)
 
 
 def decode(raw: bytes, name: str) -> str:
