@@ -149,9 +149,9 @@ def test_the_steps_seen_so_far_are_judged_although_the_script_does_not_listen() 
     command.press()
     code, told, complained = command.end()
     assert (code, complained) == (130, KNOWN)
-    assert "until you interrupted it" in told
+    assert "until it was interrupted" in told
     assert "O04" in told
-    assert "s: you interrupted it." in told
+    assert "s: it was interrupted." in told
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_what_was_found_before_is_reported_when_proofs_and_experiments_are_inter
     assert (got, complained) == (code, KNOWN)
     assert "train.py was watched for" in told
     assert ("O04" in told) == (kind is WIPED)
-    assert "s: you interrupted it." in told
+    assert "s: it was interrupted." in told
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None and not sys.stdout.closed:  # a script that was run may have closed it
             sys.stdout.flush()
     except Stop as stop:
-        print(f"unstuck: {stop}", file=sys.stderr)
+        print(f"unstuck: {_harmless(str(stop))}", file=sys.stderr)
         return stop.code
     except BrokenPipeError:
         _flush_nowhere()  # the reader has seen enough
@@ -71,6 +71,18 @@ def _failed(error: Exception) -> int:
     return INTERNAL
 
 
+def _check_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise Stop("the current directory is gone; change to one that exists.") from None
+
+
+def _harmless(text: str) -> str:
+    """Without characters that a terminal would obey: it may quote what a script printed."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+
+
 def _flush_nowhere() -> None:
     """Without this, Python complains again when it flushes at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -79,7 +91,8 @@ def _flush_nowhere() -> None:
 
 def _dispatch(words: list[str]) -> int:
     if words and words[0] in VERBS:
-        if words[0] != "run":  # whose streams are the script's
+        if words[0] != "run":  # whose streams and directory are the script's
+            _check_directory()
             sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
         code: int = importlib.import_module(f"unstuck.cli.{words[0]}").main(words[1:])
         return code

@@ -51,6 +51,8 @@ class Interrupts:
             for end in [*_to_end]:
                 with contextlib.suppress(Exception):  # the work may have been about to do the same
                     end()
+            with contextlib.suppress(OSError):
+                os.write(2, b"unstuck: interrupted\n")
             os._exit(self.exit_code)
         self.arrived = number
         if not self.depth:

@@ -29,7 +29,7 @@ ENDED = {
     Reason.PROVEN: "the answer is proven, and nothing else was needed",
     Reason.ANSWERED: "an experiment has shown an error, and those after it were skipped",
     Reason.GOING_WELL: "the run is going well",
-    Reason.INTERRUPTED: "you interrupted it",
+    Reason.INTERRUPTED: "it was interrupted",
     Reason.NOTHING_LEFT: "nothing else was left to try",
 }
 """Why an investigation ended before its budget."""
@@ -59,7 +59,7 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
     lines: list[Line] = [[], [(rule, "quiet")]]
     if run is not None:
         script = " ".join([run.script, *run.arguments]) or "The model"
-        ended = {"crashed": " and crashed", "interrupted": " until you interrupted it"}.get(run.status, "")
+        ended = {"crashed": " and crashed", "interrupted": " until it was interrupted"}.get(run.status, "")
         if run.crash is not None:
             where = f" at {run.crash.place}" if run.crash.place else ""
             ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
