@@ -84,6 +84,8 @@ class Command:
         while any(_runs(pid) for pid in self.started) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not [pid for pid in self.started if _runs(pid)]
+        while list(Path(".unstuck").rglob("layer")) and time.monotonic() < deadline:
+            time.sleep(0.05)  # after two Ctrl-C it is removed by somebody who notices
         assert not list(Path(".unstuck").rglob("layer"))
         return self.process.returncode, " ".join(told.split()), complained
 

@@ -220,12 +220,10 @@ class Runner:
         forget_to_end(self._end_in_a_hurry)
 
     def _end_in_a_hurry(self) -> None:
-        """For a signal handler, which must not wait: what is left on disk, the next start removes."""
-        assert self._process is not None
+        """For a signal handler, which must not wait. The process that forks notices that we are gone, and cleans up."""
         for trial in self._running.values():
             if trial.pid:
                 trial.kill()
-        self._process.kill()
 
     def _end(self) -> None:
         """End everything that runs. The process that forks is not waited for where it is busy importing."""
