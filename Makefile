@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-most test-cases attack check-style check-types check-tables tables new-rule compat bench clean
+.PHONY: help setup demo test test-all test-most test-cases attack check-style check-types check-tables tables new-rule compat golden bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ tables: $(READY) ## rewrite the generated tables in README and docs
 new-rule: $(READY) ## write a rule pair: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence
 	@test -n "$(CODE)" || { echo "Say which: make new-rule CODE=O99 NAME=my-rule FAMILY=convergence"; exit 2; }
 	$(BIN)/python -m unstuck.dev new-rule $(CODE) $(NAME) $(FAMILY)
+
+golden: $(READY) ## compare what a refactoring must not change: make golden ONLY="lint help" ACCEPT=1
+	$(BIN)/python -m unstuck.dev golden $(if $(ACCEPT),--accept) $(ONLY)
 
 compat: $(READY) ## try other Pythons and torches; slow, several GB: make compat ONLY="3.12:2.13.0" PYTHONS=/folder/of/pythons
 	PYTHONS="$(PYTHONS)" $(BIN)/python -m unstuck.dev compat $(ONLY)

@@ -12,7 +12,7 @@ import pytest
 from fakes import finds, make_rule
 
 from unstuck import testing
-from unstuck.dev import compat, demo, new_rule, tables
+from unstuck.dev import compat, demo, golden, new_rule, tables
 from unstuck.dev.common import Refusal
 from unstuck.page import HEADINGS, read_page
 
@@ -153,3 +153,21 @@ def test_results_are_counted(tmp_path: Path) -> None:
     assert compat.counted(report) == "no tests ran"
     report.write_text('<testsuites><testsuite tests="9" failures="2" errors="1" skipped="3"/></testsuites>')
     assert compat.counted(report) == "3 tests passed, 3 failed, 3 skipped"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != golden.PYTHON, reason="argparse prints help differently")
+def test_help_and_record_are_as_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    changed = golden.main(Path(__file__).parents[1], ["help", "record"], accept=False)
+    assert not changed, f"{capsys.readouterr().out}If this is meant: make golden ONLY='help record' ACCEPT=1"
+
+
+def test_a_difference_is_shown_until_it_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert golden.main(tmp_path, ["record"], accept=True) == 0
+    names = tmp_path / golden.FOLDER / "record/names.facts.txt"
+    names.write_text(names.read_text().replace("unstuck.watch(", "unstuck.wach("))
+    capsys.readouterr()
+    assert golden.main(tmp_path, ["record"], accept=False) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert {line.partition("(")[0] for line in shown if line[:2] in ("-u", "+u")} == {"-unstuck.wach", "+unstuck.watch"}
+    assert golden.main(tmp_path, ["record"], accept=True) == 0
+    assert golden.main(tmp_path, ["record"], accept=False) == 0

@@ -1,4 +1,4 @@
-"""`python -m unstuck.dev`: write a rule pair, refresh the generated tables, try other torches, show the demo."""
+"""`python -m unstuck.dev`: write a rule pair, refresh tables, compare goldens, try other torches, show the demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import unstuck
-from unstuck.dev import compat, demo, new_rule, tables
+from unstuck.dev import compat, demo, golden, new_rule, tables
 from unstuck.dev.common import Refusal
 
 
@@ -24,6 +24,8 @@ def main() -> int:
             return tables.main(root, check=options.check)
         if options.command == "compat":
             return compat.main(root, options.combinations, options.keep)
+        if options.command == "golden":
+            return golden.main(root, options.parts, accept=options.accept)
         return demo.main(root)
     except Refusal as refusal:
         print(f"unstuck.dev: {refusal}", file=sys.stderr)
@@ -42,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     other = commands.add_parser("compat", help="try other Pythons and torches (large downloads)")
     other.add_argument("combinations", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.13.0; all if none")
     other.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the environments there, to be used again")
+    frozen = commands.add_parser("golden", help="compare findings, documents, help and formats with what is recorded")
+    frozen.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(golden.PARTS)}; all if none")
+    frozen.add_argument("--accept", action="store_true", help="record what is found now")
     commands.add_parser("demo", help="diagnose a training script that does not learn")
     return parser
 
