@@ -137,3 +137,24 @@ def test_an_impossible_output_is_refused_before_the_work(
     ):
         assert cli.main(words) == 2
         assert capsys.readouterr().err == f"unstuck: {sentence}\n"
+
+
+@pytest.mark.parametrize("verb", ["lint", "run", "report"])
+def test_a_name_cannot_command_the_terminal(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([verb, "no\x1b]0;title\x07\x9b2J.py"]) == 2
+    shown = capsys.readouterr()
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown.out + shown.err)
+    assert shown.err.startswith("unstuck: ")
+
+
+def test_a_directory_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["lint", "."]) == 2
+    assert capsys.readouterr().err == "unstuck: the current directory is gone; change to one that exists.\n"

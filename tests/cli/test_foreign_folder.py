@@ -59,7 +59,7 @@ def test_a_link_is_not_followed(unstuck: Unstuck, outside: Path, link: str) -> N
     calm(unstuck("lint", "."))
     refused = [["clean", "--keep", "0"]]
     if link != ".unstuck/cache":
-        refused += [["run", "train.py"], ["diagnose", "train.py"], ["overfit", "train.py"], ["report"]]
+        refused += [["report"]]
     for words in refused:
         done = unstuck(*words)
         assert done.returncode == 2
@@ -68,6 +68,45 @@ def test_a_link_is_not_followed(unstuck: Unstuck, outside: Path, link: str) -> N
             "remove the link.\n"
         )
         assert done.stdout == ""
+
+
+TRAINING = """import torch
+layer = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(5):
+    optimizer.zero_grad()
+    layer(torch.ones(3, 2)).pow(2).mean().backward()
+    optimizer.step()
+print("went on")
+raise SystemExit(5)
+"""
+
+
+@pytest.mark.parametrize("link", [".unstuck", ".unstuck/runs"])
+def test_a_script_runs_and_its_record_goes_elsewhere_where_there_is_a_link(
+    unstuck: Unstuck, outside: Path, link: str, tmp_path: Path
+) -> None:
+    Path(link).parent.mkdir(exist_ok=True)
+    Path(link).symlink_to(outside)
+    Path("train.py").write_text(TRAINING)
+    done = unstuck("run", "train.py")
+    assert (done.returncode, done.stdout) == (5, "went on\n")
+    first = done.stderr.splitlines()[0]
+    assert first.startswith(f"unstuck: the record goes to {tmp_path}/unstuck-")
+    assert first.endswith(
+        f", because {Path(link).absolute()} is a link, and unstuck only writes to a folder of its own; remove the link."
+    )
+    assert (Path(first.split()[5].rstrip(",")) / "events.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_diagnosis_goes_elsewhere_too(unstuck: Unstuck, outside: Path) -> None:
+    Path(".unstuck").symlink_to(outside)
+    Path("train.py").write_text(TRAINING.replace("raise SystemExit(5)", ""))
+    done = unstuck("diagnose", "--budget", "15s", "train.py")
+    assert done.returncode in (0, 1), done.stderr
+    assert done.stderr.count("is a link") == 1
+    assert "was watched for" in done.stdout
 
 
 def test_a_cache_that_is_a_link_to_a_large_folder_is_not_pruned(outside: Path, few_entries: int) -> None:
@@ -111,10 +150,13 @@ def test_a_folder_of_another_user_is_left_alone(unstuck: Unstuck, outside: Path,
     Path(theirs).mkdir(parents=True)
     os.chown(theirs, NOBODY, NOBODY)
     calm(unstuck("lint", "."))
-    verb = "clean" if theirs.endswith("cache") else "run"
-    done = unstuck(verb, *(["train.py"] if verb == "run" else []))
+    of_another = f"{Path(theirs).absolute()} belongs to another user (nobody); remove it"
+    done = unstuck("clean")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"unstuck: {Path(theirs).absolute()} belongs to another user (nobody); remove it")
+    assert done.stderr.startswith(f"unstuck: {of_another}")
+    done = unstuck("run", "train.py")
+    assert done.returncode == 0
+    assert (of_another in done.stderr) == (not theirs.endswith("cache"))
     assert os.listdir(theirs) == []
 
 

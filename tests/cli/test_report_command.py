@@ -59,7 +59,7 @@ def test_a_killed_run_is_reported_as_far_as_it_went(capsys: pytest.CaptureFixtur
         file.write(b'{"event":"gau')
     assert cli.main(["report", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "run.py was killed, left by os._exit() or ran out of disk, after 1 optimizer step." in shown
+    assert "run.py was killed, left by os._exit() or ran out of disk, after at least 1 optimizer step." in shown
     assert "Not checked  compiled model: not watched" in shown
     assert "what came after the last event on record, which has no end" in shown
 

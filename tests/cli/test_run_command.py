@@ -134,6 +134,7 @@ def test_a_script_with_a_syntax_error_fails_as_it_does_under_python(unstuck: obj
     assert "SyntaxError" in done.stderr
     assert "bad.py crashed after 0 optimizer steps" in done.stderr
     assert "no longer what ran" not in done.stderr
+    assert "Not checked" not in done.stderr, "a wall of codes"
 
 
 @pytest.mark.slow

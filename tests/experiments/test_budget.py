@@ -215,11 +215,11 @@ def test_pace_and_start_are_those_of_the_latest_runs() -> None:
     assert (context.step_seconds, context.start_seconds) == pytest.approx((0.3, 2.0))
 
 
-@pytest.mark.parametrize("ended", [reason for reason in Reason if reason is not Reason.BUDGET])
-def test_every_early_end_has_a_reason(ended: Reason) -> None:
+@pytest.mark.parametrize("ended", Reason)
+def test_every_end_has_a_reason(ended: Reason) -> None:
     done = Investigation(result=Result(command="diagnose", verdict=Verdict()), seconds=14.2, budget=300, ended=ended)
     assert f"Took 14 of 300 s{because(done)}." in text_of(done)
-    assert because(done)
+    assert len(because(done)) > 10
 
 
 STUBBORN = """

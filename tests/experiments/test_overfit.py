@@ -128,6 +128,19 @@ for x, y in loader: step(F.cross_entropy(model(x), y))
     assert not list(in_experiment(done))
 
 
+@pytest.mark.slow
+def test_an_infinite_rate_says_nothing_of_the_loop(runner: Runner, folder: Path) -> None:
+    loop = """
+for group in optimizer.param_groups: group["lr"] = float("inf")
+for epoch in range(20):
+    for x, y in loader: step(F.cross_entropy(model(x), y))
+"""
+    done = tried(runner, folder, loop)
+    assert done.verdict == "undecided", done
+    assert done.sentence == "Fed one batch, the loss became NaN or infinite after 1 step."
+    assert not list(in_experiment(done))
+
+
 @pytest.mark.parametrize(
     ("loop", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from unstuck import cli
-from unstuck.linting import budget, engine, worker
+from unstuck.linting import budget, engine, worker, workers
 from unstuck.linting.outcome import Outcome
 from unstuck.linting.settings import Settings
 from unstuck.linting.workers import Reader
@@ -285,3 +286,55 @@ def test_no_process_is_left(small_budget: None) -> None:
     engine.lint(["."], Settings(), jobs=2)
     assert children() <= before
     assert not worker.Worker._alive
+
+
+MISTAKEN = "for x in a:\n    loss = model(x).sum()\n    loss.backward()\n    optimizer.step()\n"
+
+
+def refuse_processes(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """As a system does whose number of processes is limited."""
+    fork, started = os.fork, []
+
+    def limited() -> int:
+        if len(started) >= after:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(1)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+    workers._mention_missing_limits.cache_clear()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_where_no_process_can_be_started_the_answers_are_the_same(
+    jobs: str, after: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(8):
+        Path(f"script{number}.py").write_text(HEAD + f"n = {number}\n" * 200 + MISTAKEN)
+    monkeypatch.setattr(workers, "WORTH_A_WORKER", 1)
+    command = ["lint", ".", "--no-cache", "--format", "concise", "--jobs", jobs]
+    code, usual = cli.main(command), capsys.readouterr()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    refuse_processes(monkeypatch, after)
+    assert cli.main(command) == code
+    shown = capsys.readouterr()
+    assert shown.out == usual.out != ""
+    mention = "unstuck: the system refused to start another process, so files are read in this one, without a limit of"
+    assert shown.err.count(mention) == (after == 0)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_the_files_after_one_that_ended_the_only_process_are_judged(
+    small_budget: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_processes(monkeypatch, 1)
+    result = engine.lint(["a.py", "crash.py", "m.py", "z.py"], Settings())
+    assert [problem.message for problem in result.problems] == [SENTENCES["crash"]]
+    assert result.files == 3
+
+
+def test_a_text_is_judged_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_processes(monkeypatch, 0)
+    result = engine.lint_text("script.py", "def f(:\n", Settings())
+    assert "is not valid Python" in result.problems[0].message

@@ -96,6 +96,12 @@ def test_unsafe_fixes_include_the_safe_ones(capsys: pytest.CaptureFixture[str]) 
     assert Path("train.py").read_bytes() == before
 
 
+def test_where_all_is_fixed_the_summary_is_all_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(HEAD + INLINE)
+    assert lint("--unsafe-fixes", "train.py") == 0
+    assert capsys.readouterr().out == "Fixed 1 finding; none remain.\n"
+
+
 def test_diff_shows_what_patch_can_apply_and_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     text = HEAD + WIPED + IN_FORWARD
     Path("train.py").write_text(text, encoding="utf-8")

@@ -272,3 +272,16 @@ def put(place: Path, kind: str, precious: Path) -> None:
         os.link(precious / "weights.pt", place)
     else:
         place.symlink_to({"link in": "a", "link out": precious, "dangling": "/nonexistent/x"}[kind])
+
+
+def test_a_folder_whose_permissions_cannot_be_changed_does_not_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_folder(".unstuck/layers/locked").chmod(0o500)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(PermissionError):
+        remove_own_tree(".unstuck/layers")
+    assert sorted(os.listdir("/proc/self/fd")) == before

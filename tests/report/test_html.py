@@ -233,7 +233,7 @@ def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
         "The productive band is 0.05 to 0.5",
         "one batch is learned by heart",
         "overfit: needs about 81 s, and 12 of 300 s were left.",
-        "It took 41 of 300 s.",
+        "It took 41 of 300 s: the remaining experiments need more time than was left.",
         "unstuck lint --fix",
         "2 of the 6 examples of x in the first batch are copies of others",
     ):

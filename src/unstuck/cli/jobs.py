@@ -90,6 +90,10 @@ class Job:
         with contextlib.suppress(OSError, ValueError, AttributeError):  # the program may have closed it
             waited = f"other ranks still worked after {PATIENCE / 60:.0f} minutes, so findings do not count"
             print(f"unstuck: {waited}.", file=sys.stderr, flush=True)
+        for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.flush()  # which os._exit does not
         os._exit(common.CLEAN)
 
 

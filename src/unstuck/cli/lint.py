@@ -156,7 +156,10 @@ def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, sett
         code = lint_fixes.show(changes, options.output)
     else:
         result = _result(paths, options, settings) if changes.files else result
-        _publish(result, options)
+        # On a terminal "Nothing found" would contradict the summary below, which says what was fixed.
+        is_all_fixed = changes.files and not (result.verdict.diagnoses or result.errors)
+        if not is_all_fixed or stream is sys.stderr or options.statistics:
+            _publish(result, options)
         code = _exit_code(result, options.fail_on or settings.fail_on)
     _print_problems(changes.problems)
     print(lint_fixes.summary(changes, result, options), file=stream)

@@ -15,16 +15,13 @@ from unstuck.cli import common
 from unstuck.judge import Verdict
 from unstuck.live.outcome import result_of
 from unstuck.record import RECORD_NAME, Record, RecordError, read
-from unstuck.record.runs import RUNS, new_run_folder, run_folders
+from unstuck.record.runs import RUNS, new_run_folder_somewhere, run_folders
 from unstuck.record.store import record_file
 
 
 def folder_for(target: str) -> Path:
-    """A new folder for the record of one run; where that is not beside the script, it is said."""
-    try:
-        folder, moved = new_run_folder(target)
-    except RecordError as refusal:
-        raise common.Stop(str(refusal)) from None
+    """A new folder for the record of one run; where that is not in `.unstuck`, a sentence says so."""
+    folder, moved = new_run_folder_somewhere(target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
     return folder

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from unstuck.experiments.context import Context
 
 METHOD = (
-    "the first batch was run again on the side, in evaluation mode, with the later half of its sequences exchanged, "
-    "and the predictions before it compared"
+    "the first batch was run again on the side, in evaluation mode, with the later half of the second dimension of "
+    "its inputs exchanged, and the predictions before it compared"
 )
 
 
@@ -28,7 +28,7 @@ def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experim
     `undecided`. Measures: `change` (in spreads of the predictions), `length` of the sequences, `module`.
     """
     began = time.monotonic()
-    context.tell("exchanging the later half of the sequences")
+    context.tell("exchanging the later half of the second dimension of the inputs")
     outcome, seen = probed(context, changes)
     verdict, sentence = _answer(outcome, seen)
     leak = seen.from_future if seen is not None else None

@@ -16,7 +16,7 @@ from unstuck.record.runs import run_folders
 
 def sweep() -> None:
     """Remove what trials of earlier runs left that were killed."""
-    for run in run_folders():
+    for run in run_folders(strict=False):
         if os.path.lexists(run / LAYER) and not is_locked(run):
             remove_layer(run)
 

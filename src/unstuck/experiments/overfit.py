@@ -144,6 +144,8 @@ class _Answer:
         reading = self._reading
         if reading.state == "passed":
             return "passed"
+        if reading.end is None and self._works is None:
+            return "undecided"  # what breaks at once at every rate has a rule of its own
         if reading.state not in ("stuck", "broken") and not (reading.state == "falling" and self._never_works()):
             return "undecided"
         too_slow = (self._works or 0.0) > 1 or any(factor > 1 for factor, _ in self._better())
@@ -167,9 +169,7 @@ class _Answer:
 
     def _sentence(self, verdict: str, explained: Sequence[tuple[str, str]]) -> str:
         reading = self._reading
-        fell = (
-            f"fed one batch, the loss went from {_told(reading.start)} to {_told(reading.end)} in {reading.steps} steps"
-        )
+        fell = f"fed one batch, the loss {_course(reading)}"
         floor = reading.levels.floor
         if verdict == "passed":
             reach = "its floor is not known" if floor is None else f"its floor is {_told(floor)}"
@@ -223,12 +223,19 @@ def _where(record: Record) -> str:
     return max(places, key=places.count) if places else ""
 
 
+def _course(reading: Reading) -> str:
+    steps = f"{reading.steps} step{'s' * (reading.steps != 1)}"
+    if reading.end is None:
+        return f"became NaN or infinite after {steps}"
+    return f"went from {_told(reading.start)} to {_told(reading.end)} in {steps}"
+
+
 def _why_far(reading: Reading) -> str:
     levels = reading.levels
     if reading.state == "below":
         return f", below {_told(levels.floor)}, which no such loss can pass: it does not measure what it should"
-    if reading.state == "broken" and reading.end is None:
-        return " and then was no number any more"
+    if reading.end is None:
+        return ""
     if not reading.moved:
         return " and did not move at all"
     if levels.constant and reading.end is not None and reading.end > 0.97 * levels.constant > (levels.floor or 0.0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from unstuck.report.result import Problem
 from unstuck.rule import Rule
 from unstuck.source import Project, SourceError, read_script
 from unstuck.source.files import UNREADABLE, decode, digest_of, read_raw
-from unstuck.source.project import Modules, rare_collection
+from unstuck.source.project import Modules
 
 NOTEBOOK = ".ipynb"
 HEADROOM = 950
@@ -35,13 +35,6 @@ class Outcome(msgspec.Struct, frozen=True):
     def is_lasting(self) -> bool:
         """Would the same files give the same answer tomorrow?"""
         return UNREADABLE not in self.seen.values() and not (self.verdict and self.verdict.failures)
-
-
-def outcomes_of(paths: Iterable[Path], rules: Sequence[Rule], modules: Modules) -> Iterator[Outcome]:
-    """One file at a time, so that a large folder does not have to fit in memory."""
-    with rare_collection():
-        for path in paths:
-            yield outcome_of(path, rules, modules)
 
 
 def outcome_of(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None = None) -> Outcome:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,10 @@ LENGTH = 8
 def is_possible() -> bool:
     """Can a process be limited here, and waited for? Not on Windows, where files are judged in our own."""
     return hasattr(os, "fork")
+
+
+class NoProcess(OSError):
+    """The system starts no more processes."""
 
 
 class Task(msgspec.Struct):
@@ -56,7 +60,7 @@ class Worker:
         self._text: str | None = None
         self._deadline = 0.0
         # A process with threads must not fork: a lock that another thread holds would stay locked in the child.
-        self._process, self._requests, self._answers = _spawned() if threading.active_count() > 1 else _forked()
+        self._process, self._requests, self._answers = _started(_spawn if threading.active_count() > 1 else _fork)
         Worker._alive.add(self)
 
     def give(self, task: Task) -> None:
@@ -135,15 +139,28 @@ def _cause(code: int) -> Beyond:
     return Beyond.MEMORY if code in (OUT_OF_MEMORY, -signal.SIGKILL) else Beyond.CRASH
 
 
-def _forked() -> tuple[int, int, int]:
-    """A copy of this process, which has the rules loaded already: its number, and the ends of its pipes."""
-    requests, to_worker = os.pipe()
-    from_worker, answers = os.pipe()
+def _started(start: Callable[[int, int, int, int], int]) -> tuple[int, int, int]:
+    """A process that serves: its number, and our ends of its pipes."""
+    ends: list[int] = []
+    try:
+        ends += os.pipe()
+        ends += os.pipe()
+        process = start(*ends)
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        raise NoProcess(error.errno, error.strerror) from None
+    requests, to_worker, from_worker, answers = ends
+    os.close(requests)
+    os.close(answers)
+    return process, to_worker, from_worker
+
+
+def _fork(requests: int, to_worker: int, from_worker: int, answers: int) -> int:
+    """A copy of this process, which has the rules loaded already."""
     process = os.fork()
     if process:
-        os.close(requests)
-        os.close(answers)
-        return process, to_worker, from_worker
+        return process
     code = 1
     try:
         # A worker sees that we are gone when its pipe closes, so none may hold an end of another's.
@@ -172,16 +189,14 @@ def _be_quiet() -> None:
     os.close(nothing)
 
 
-def _spawned() -> tuple[int, int, int]:
+def _spawn(requests: int, to_worker: int, from_worker: int, answers: int) -> int:
     """A Python of its own, for where this process cannot be copied."""
-    requests, to_worker = os.pipe()
-    from_worker, answers = os.pipe()
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({requests}, {answers})"
     for end in (requests, answers):
         os.set_inheritable(end, True)
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        process = os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
             [sys.executable, "-c", program],
             os.environ,
@@ -189,9 +204,7 @@ def _spawned() -> tuple[int, int, int]:
             setpgroup=0,
         )
     finally:
-        for end in (nothing, requests, answers):
-            os.close(end)
-    return process, to_worker, from_worker
+        os.close(nothing)
 
 
 def serve(requests: int, answers: int) -> None:
@@ -210,14 +223,14 @@ def serve(requests: int, answers: int) -> None:
             with rare_collection():
                 for name in task.names:
                     _budget_for(name, task.text).enforce()
-                    outcome = _outcome(Path(name), rules, modules, task.text)
+                    outcome = judge_here(Path(name), rules, modules, task.text)
                     _send(answers, msgspec.to_builtins(outcome, builtin_types=(bytes,)))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
 
 
-def _outcome(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None) -> Outcome:
-    """A file that finds a bug of ours does not cost the others."""
+def judge_here(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None = None) -> Outcome:
+    """Judge a file in this process. One that finds a bug of ours does not cost the others."""
     try:
         return outcome_of(path, rules, modules, text)
     except MemoryError:

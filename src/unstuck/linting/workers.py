@@ -1,20 +1,23 @@
 """Files judged in processes of their own, which can be ended. The answers, and their order, are those of one process.
 
 A file may make its reader loop for ever, eat all memory or crash the interpreter. That ends the worker that was at it
-and costs one line in the report; a new worker goes on with the next file.
+and costs one line in the report; a new worker goes on with the next file. Where the system starts no process, files
+are judged in this one, without limits.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from unstuck.linting.outcome import Outcome, outcomes_of
-from unstuck.linting.worker import Task, Worker, is_possible
+from unstuck.linting.outcome import Outcome
+from unstuck.linting.worker import NoProcess, Task, Worker, is_possible, judge_here
 from unstuck.rule import Rule
-from unstuck.source.project import Modules
+from unstuck.source.project import Modules, rare_collection
 
 WORTH_A_WORKER = 300_000
 """Bytes of source for each process: with less, it takes longer to start than the files take to read."""
@@ -29,11 +32,11 @@ def available_cores() -> int:
 def judge_files(paths: Sequence[Path], rules: Sequence[Rule], jobs: int) -> Iterator[Outcome]:
     """An outcome for each file, in order."""
     if not is_possible():
-        return outcomes_of(paths, rules, Modules())
+        return _judged_here(map(str, paths), rules)
     sizes = [size_of(path) for path in paths]
     jobs = max(1, min(jobs, sum(sizes) // WORTH_A_WORKER, len(paths)))
     chunks = _chunks(paths, sizes, jobs * CHUNKS_PER_WORKER if jobs > 1 else 1)
-    return _spread(chunks, [rule.code for rule in rules], jobs)
+    return _spread(chunks, rules, jobs)
 
 
 def size_of(path: Path) -> int:
@@ -58,21 +61,49 @@ def _chunks(paths: Sequence[Path], sizes: Sequence[int], amount: int) -> list[li
     return chunks
 
 
-def _spread(chunks: Sequence[list[str]], codes: list[str], jobs: int) -> Iterator[Outcome]:
+def _judged_here(names: Iterable[str], rules: Sequence[Rule]) -> Iterator[Outcome]:
+    modules = Modules()
+    with rare_collection():
+        for name in names:
+            yield judge_here(Path(name), rules, modules)
+
+
+@functools.cache
+def _mention_missing_limits() -> None:
+    """Once in the life of this process."""
+    print(
+        "unstuck: the system refused to start another process, so files are read in this one, without a limit of time "
+        "and memory for each.",
+        file=sys.stderr,
+    )
+
+
+def _spread(chunks: Sequence[list[str]], rules: Sequence[Rule], jobs: int) -> Iterator[Outcome]:
     """Keep some workers busy; whatever ends this ends them too."""
     answers: list[list[Outcome]] = [[] for _ in chunks]
     waiting = deque(number for number, chunk in enumerate(chunks) if chunk)
     busy: dict[Worker, int] = {}
     idle: list[Worker] = []
+    codes = [rule.code for rule in rules]
     try:
         for number, chunk in enumerate(chunks):
             while len(answers[number]) < len(chunk):
                 while waiting and len(busy) < jobs:
-                    worker = idle.pop() if idle else Worker()
                     given = waiting.popleft()
-                    worker.give(Task(chunks[given][len(answers[given]) :], codes))
+                    left = chunks[given][len(answers[given]) :]
+                    try:
+                        worker = idle.pop() if idle else Worker()
+                    except NoProcess:
+                        if busy:  # the workers that there are do it all
+                            waiting.appendleft(given)
+                            jobs = len(busy)
+                            break
+                        _mention_missing_limits()
+                        answers[given] += _judged_here(left, rules)
+                        continue
+                    worker.give(Task(left, codes))
                     busy[worker] = given
-                for worker in Worker.answering(busy):
+                for worker in Worker.answering(busy) if busy else ():
                     at = busy[worker]
                     answers[at].append(worker.answer())
                     if len(answers[at]) == len(chunks[at]) or worker.has_ended:
@@ -98,11 +129,13 @@ class Reader:
     def judge(self, path: Path, text: str, rules: Sequence[Rule]) -> Outcome:
         """The outcome of a text as if it lay at `path`. With `remembers`, files it imports are read once for all."""
         if not is_possible():
-            from unstuck.linting.outcome import outcome_of
-
-            return outcome_of(path, rules, Modules(), text)
+            return judge_here(path, rules, Modules(), text)
         if self._worker is None or self._worker.has_ended or self._owner != os.getpid():
-            self._worker, self._owner = Worker(), os.getpid()
+            try:
+                self._worker, self._owner = Worker(), os.getpid()
+            except NoProcess:
+                _mention_missing_limits()
+                return judge_here(path, rules, Modules(), text)
         self._worker.give(Task([str(path)], [rule.code for rule in rules], text, self._remembers))
         for _ in Worker.answering([self._worker]):
             return self._worker.answer()

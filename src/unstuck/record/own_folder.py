@@ -250,8 +250,12 @@ def _open_emptied(name: str, parent: int) -> int:
     except PermissionError:
         _unlock(name, parent)
         folder = os.open(name, _OPEN, dir_fd=parent)
-    if os.fstat(folder).st_mode & 0o700 != 0o700:
-        os.fchmod(folder, 0o700)
+    try:
+        if os.fstat(folder).st_mode & 0o700 != 0o700:
+            os.fchmod(folder, 0o700)
+    except OSError:
+        os.close(folder)
+        raise
     return folder
 
 

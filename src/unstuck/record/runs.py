@@ -34,14 +34,20 @@ def new_run_folder_somewhere(target: str) -> tuple[Path, str]:
         return _folder_elsewhere(_name_for(target), str(refusal).rstrip("."))
 
 
-def run_folders() -> list[Path]:
+def run_folders(*, strict: bool = True) -> list[Path]:
     """The folders of all runs that were started in this directory; links among them are not ours."""
-    return [folder for place in places_of_runs() for folder in _folders_in(place)]
+    return [folder for place in places_of_runs(strict=strict) for folder in _folders_in(place)]
 
 
-def places_of_runs() -> list[Path]:
-    """Where the runs that were started in this directory are kept; NotOurs where that is a link or another user's."""
-    here = RUNS if find_own_folder(RUNS) else None
+def places_of_runs(*, strict: bool = True) -> list[Path]:
+    """Where the runs that were started in this directory are kept. Raises NotOurs where that is a link or another
+    user's, or passes over it if not `strict`."""
+    try:
+        here = RUNS if find_own_folder(RUNS) else None
+    except NotOurs:
+        if strict:
+            raise
+        here = None
     elsewhere, temporary = _elsewhere()
     with contextlib.suppress(NotOurs):  # anybody may make a folder of that name
         if find_own_folder(elsewhere, below=temporary):

@@ -29,10 +29,11 @@ ENDED = {
     Reason.PROVEN: "the answer is proven, and nothing else was needed",
     Reason.ANSWERED: "an experiment has shown an error, and those after it were skipped",
     Reason.GOING_WELL: "the run is going well",
+    Reason.BUDGET: "the remaining experiments need more time than was left",
     Reason.INTERRUPTED: "it was interrupted",
     Reason.NOTHING_LEFT: "nothing else was left to try",
 }
-"""Why an investigation ended before its budget."""
+"""Why an investigation ended."""
 NOT_TRIED = {
     Reason.PROVEN: "not needed, the answer is proven",
     Reason.ANSWERED: "skipped, an experiment has already shown an error",
@@ -177,8 +178,8 @@ def time_used(done: Investigation) -> str:
 
 
 def because(done: Investigation) -> str:
-    """Why it ended before its budget did."""
-    return f": {ENDED[done.ended]}" if done.ended in ENDED else ""
+    """Why it ended."""
+    return f": {ENDED[done.ended]}"
 
 
 def skipped_sentences(done: Investigation) -> tuple[str, ...]:

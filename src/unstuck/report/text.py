@@ -97,7 +97,9 @@ def _heading(result: Result, prose: int) -> list[Line]:
 
 def _run_sentence(run: RunSummary) -> str:
     words = shlex.join([run.script, *run.arguments]) if run.script else "The run"
-    after = f"after {count(run.steps, 'optimizer step')}"
+    # A record without an end may have left out the last steps: those are sampled, and written in batches.
+    least = "at least " if run.status == "unfinished" and run.steps else ""
+    after = f"after {least}{count(run.steps, 'optimizer step')}"
     if run.status == "unrecorded":
         return f"{words} ended with exit code {run.exit_code}; its record stops {after}."
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
@@ -255,7 +257,7 @@ def _closing(result: Result, prose: int) -> list[Line]:
     # Of a clean lint the number says enough; a run that does not learn is searched for what else was ruled out.
     if verdict.checked and (verdict.diagnoses or result.command != "lint"):
         lines += hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
-    for sentence in verdict.not_checked:
+    for sentence in verdict.not_checked if verdict.checked else ():  # else the sentence above says it
         lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
     if result.run and result.run.record:
         lines += hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")

@@ -229,7 +229,9 @@ def _places(home: str, needed: Sequence[str]) -> tuple[str, ...]:
         if around is not None and (stranger := _last_unknown(around, path, owners)):
             found[stranger] = None
     if not any(is_below(os.path.realpath(home), place) for place in (*found, SHARED_MEMORY)):
-        raise NotPossible(f"other file systems are mounted below {home}")
+        if any(mount != home and is_below(mount, home) for mount in mounts):
+            raise NotPossible(f"other file systems are mounted below {home}")
+        raise NotPossible(f"no overlay can be laid over {home}")
     if not owners.know(os.stat(home)):
         raise NotPossible(f"{home} belongs to another user or group")
     return tuple(found)
