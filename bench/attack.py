@@ -60,7 +60,7 @@ for step in range(3):
 """
 TRY = """
 from pathlib import Path
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.trials.runner import Program, Runner, Variant
 with Runner(Program("train.py"), Path(".unstuck/runs/20260101-000000-attack").absolute(), jobs=1) as runner:
     for line in sys.stdin:
         Path("seed.txt").write_text(line)

@@ -28,7 +28,7 @@ optimizer.step()
 TRY = """
 import time
 from pathlib import Path
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.trials.runner import Program, Runner, Variant
 with Runner(Program("train.py"), Path(".unstuck/runs/20260101-000000-bench").absolute(), jobs=1) as runner:
     for number, _ in enumerate(sys.stdin):
         began = time.perf_counter()

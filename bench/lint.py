@@ -26,12 +26,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path
 
-from unstuck.linting.cache import open_cache
-from unstuck.linting.outcome import Outcome, outcome_of
-from unstuck.linting.settings import Settings
+from unstuck.lint.cache import open_cache
+from unstuck.lint.outcome import Outcome, outcome_of
+from unstuck.lint.settings import Settings
 from unstuck.source import SourceError, find_files
-from unstuck.source.files import read_text
-from unstuck.source.project import Modules, rare_collection
+from unstuck.source.documents.files import read_text
+from unstuck.source.reader.project import Modules, rare_collection
 
 LEAST_SPEED, MOST_OVER_PARSE = 60.0, 2.8
 """Thousand lines a second, or else times the bare parse: one of the two is kept."""

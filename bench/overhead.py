@@ -37,7 +37,7 @@ from workloads import ALL, Workload, many_tensors  # noqa: E402
 
 import unstuck  # noqa: E402
 from unstuck.capture.clock import BUDGET, DENSE, Clock  # noqa: E402
-from unstuck.capture.scalars import Scalars  # noqa: E402
+from unstuck.capture.measure.scalars import Scalars  # noqa: E402
 
 STEPS = {"mlp": 300, "gpt": 10, "resnet": 10, "lstm": 20}
 Runner = Callable[[Workload, int], float]

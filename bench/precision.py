@@ -18,7 +18,7 @@ from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
 from unstuck.judge import judge, unite
 from unstuck.source import Project, SourceError, find_files, read_script
-from unstuck.source.project import Modules, rare_collection
+from unstuck.source.reader.project import Modules, rare_collection
 
 AROUND = 3
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 import unstuck.surface
-from unstuck.surface.checks import samples_for_method
 from unstuck.surface.field import Field, field_of
 from unstuck.surface.loss import bind
 from unstuck.surface.model import Axis
-from unstuck.surface.regions import points_of
+from unstuck.surface.shape.checks import samples_for_method
+from unstuck.surface.shape.regions import points_of
 
 BUDGETS = {"80 x 80": 3.0, "512 x 512": 3000.0}
 FASTER_THAN_LOOP, FASTER_THAN_RIVAL = 250.0, 2.0

@@ -10,8 +10,8 @@ from fakes import FakeScript, finds, make_finding, make_record, make_rule
 from unstuck.events import Gauges, LossCall, NonFinite, Note, OptimizerStep, Place, Setup
 from unstuck.findings import Evidence, Severity, Verify, Witness
 from unstuck.judge import judge, script_of, unite
+from unstuck.record.trend import Trend
 from unstuck.rule import Rule
-from unstuck.trend import Trend
 
 
 def source_rule(*findings: object, code: str = "O12", **more: object) -> Rule:

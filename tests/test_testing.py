@@ -156,7 +156,7 @@ def test_a_setup_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(setup)
         yield from ()
 
-    from unstuck import preflight
+    from unstuck.check import objects as preflight
 
     def fake_check(**objects: object) -> preflight.Report:
         return preflight.Report(preflight.judge(setup=Setup(losses=(LossCall(),)), rules=[rule]))

@@ -10,15 +10,13 @@ from unstuck._version import __version__
 if TYPE_CHECKING:
     from unstuck import gradients, helpers
     from unstuck.capture import RunStopped
-    from unstuck.experiments.diagnose_objects import diagnose
+    from unstuck.check.objects import assert_trains, check
+    from unstuck.diagnose.objects import diagnose
     from unstuck.experiments.notebook import baseline, causality, independence, lr_range, overfit, seeds
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
-    from unstuck.live.watching import watch
-    from unstuck.preflight import assert_trains, check
-    from unstuck.surface import SurfaceModule
-
-    surface: SurfaceModule
+    from unstuck.surface.scan import surface
+    from unstuck.watch.program import watch
 
 __all__ = [
     "Diagnosis",
@@ -49,18 +47,15 @@ _HOMES = {
     "GradientManager": "unstuck.gradients",
     "RunStopped": "unstuck.capture",
     "Severity": "unstuck.findings",
-    "assert_trains": "unstuck.preflight",
-    "check": "unstuck.preflight",
-    "diagnose": "unstuck.experiments.diagnose_objects",
-    "watch": "unstuck.live.watching",
+    "assert_trains": "unstuck.check.objects",
 } | dict.fromkeys(
     ("baseline", "causality", "independence", "lr_range", "overfit", "seeds"), "unstuck.experiments.notebook"
 )
-_MODULES = ("gradients", "helpers", "surface")
+_PACKAGES = ("check", "diagnose", "gradients", "helpers", "surface", "watch")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _PACKAGES:
         return importlib.import_module(f"unstuck.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'unstuck' has no attribute {name!r}")

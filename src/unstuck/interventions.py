@@ -1,4 +1,4 @@
-"""The closed vocabulary of controlled changes to a run. Plain data: `capture/interventions` carries them out."""
+"""The closed vocabulary of controlled changes to a run. Plain data: `capture/trial/interventions` carries them out."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from unstuck import goals
 from unstuck.events import (
     Activations,
     Backward,
@@ -40,9 +39,10 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
+from unstuck.record import goals
+from unstuck.record.trend import Trend, trend_of
 from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.rule import Rule, all_rules
-from unstuck.trend import Trend, trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -19,7 +19,7 @@ from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
@@ -155,7 +155,8 @@ def source_rules() -> tuple[Rule, ...]:
 def _modules() -> list[pkgutil.ModuleInfo]:
     package = importlib.import_module("unstuck.rules")
     found = pkgutil.walk_packages(package.__path__, "unstuck.rules.")
-    return [info for info in found if not info.name.rpartition(".")[2].startswith("_")]
+    names = ((info, info.name.split(".")[2:]) for info in found)
+    return [info for info, (family, *rest) in names if family != "shared" and not (rest and rest[-1].startswith("_"))]
 
 
 def _mentions_source(info: pkgutil.ModuleInfo) -> bool:

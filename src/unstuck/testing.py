@@ -138,7 +138,7 @@ def check_source(rule: Rule, example: Example) -> None:
 
 def check_setup(rule: Rule, example: Example) -> None:
     """`unstuck.check` on the objects of the example finds the rule, or nothing."""
-    from unstuck.preflight import check
+    from unstuck.check.objects import check
 
     where = _where(rule, example, "check")
     verdict = check(**_given_by(rule, example, "objects", where)).verdict

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy as loss_of
 from torch.nn.utils import clip_grad_norm_
 
 import unstuck
-from unstuck.capture.patches import living
+from unstuck.capture.torch_hooks.patches import living
 from unstuck.events import Clip, Gauges, LossCall, TensorGauges
 from unstuck.record import RecordError, read
 
@@ -42,7 +42,7 @@ def untouched() -> list[object]:
     return [id(function.__code__) for function in functions]
 
 
-def codes(watch: unstuck.live.watching.Watching) -> list[str]:
+def codes(watch: unstuck.watch.program.Watching) -> list[str]:
     return [diagnosis.lead.code for diagnosis in watch.findings]
 
 
@@ -158,7 +158,7 @@ def test_a_cell_that_is_run_again_ends_the_watch_of_the_last_time() -> None:
     assert living() == 2
     w.stop()
     del w
-    unstuck.live.watching._end_all()
+    unstuck.watch.program._end_all()
     assert untouched() == before
 
 

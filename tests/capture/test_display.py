@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, prune
 
 from unstuck.events import BatchShown, FiltersShown, Predicted
 from unstuck.record import Record
-from unstuck.report.seen import tables_of
+from unstuck.report.preview.seen import tables_of
 
 Recorded = Callable[[Callable[[], object]], Record]
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unstuck.capture.graph import made_by
-from unstuck.capture.losses import NAMES, gradient_kept
+from unstuck.capture.detect.graph import made_by
+from unstuck.capture.observers.losses import NAMES, gradient_kept
 from unstuck.events import LossCall
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))

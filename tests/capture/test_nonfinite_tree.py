@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from unstuck.capture import attach
-from unstuck.capture.scalars import Scalars
+from unstuck.capture.measure.scalars import Scalars
+from unstuck.capture.torch_hooks import attach
 from unstuck.events import NonFinite
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
@@ -234,14 +234,14 @@ def broken_late(recorded):
 
 
 def test_between_sampled_windows_a_gradient(recorded, monkeypatch):
-    monkeypatch.setattr("unstuck.capture.steps.GLANCE_BUDGET", 1.0)
+    monkeypatch.setattr("unstuck.capture.observers.steps.GLANCE_BUDGET", 1.0)
     event = broken_late(recorded)
     assert (event.what, event.name, event.step) == ("gradient", "first.bias", 55)
     assert event.suspects == ("SqrtBackward0",)
 
 
 def test_between_sampled_windows_gradients_of_fast_steps_may_be_missed(recorded, monkeypatch):
-    monkeypatch.setattr("unstuck.capture.steps.GLANCE_BUDGET", 1e-12)
+    monkeypatch.setattr("unstuck.capture.observers.steps.GLANCE_BUDGET", 1e-12)
     event = broken_late(recorded)
     assert (event.what, event.step, event.gradients_unseen) == ("parameter", 55, True)
     assert {event.name, *event.also} == {"first.weight", "first.bias"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from unstuck.setup import probe
+from unstuck.check.probe import probe
 
 
 class Net(nn.Module):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from torch import nn
 
-from unstuck.capture.vocabulary import words_for
+from unstuck.capture.preview.vocabulary import words_for
 
 
 class Held:

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from unstuck.capture import watching
-from unstuck.capture.importing import after_import
-from unstuck.capture.weaving import weave
+from unstuck.capture.launch.importing import after_import
+from unstuck.capture.torch_hooks.weaving import weave
 from unstuck.events import SchedulerStep, ZeroGrad
 from unstuck.record import read
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from unstuck import cli
-from unstuck.cli.rules import table
+from unstuck.cli.verbs.rules import table
 from unstuck.report.help import shortened
 from unstuck.rule import all_rules, find_rule
 

@@ -60,7 +60,7 @@ def test_an_unknown_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_bug_of_ours_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("UNSTUCK_RAISE")
-    monkeypatch.setattr("unstuck.cli.rules.all_rules", lambda: 1 / 0)
+    monkeypatch.setattr("unstuck.cli.verbs.rules.all_rules", lambda: 1 / 0)
     assert cli.main(["rules"]) == 70
     shown = capsys.readouterr().err
     assert shown.startswith(f"unstuck: this is a bug in unstuck {__version__} (ZeroDivisionError: division by zero)")
@@ -69,7 +69,7 @@ def test_a_bug_of_ours_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_a_bug_of_ours_is_raised_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unstuck.cli.rules.all_rules", lambda: 1 / 0)
+    monkeypatch.setattr("unstuck.cli.verbs.rules.all_rules", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["rules"])
 
@@ -78,7 +78,7 @@ def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unstuck.cli.rules.all_rules", interrupted)
+    monkeypatch.setattr("unstuck.cli.verbs.rules.all_rules", interrupted)
     assert cli.main(["rules"]) == 130
     assert capsys.readouterr().err == "unstuck: interrupted\n"
 

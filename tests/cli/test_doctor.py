@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unstuck import cli
-from unstuck.capture import weaving
 from unstuck.capture.guard import Guard
+from unstuck.capture.torch_hooks import weaving
 from unstuck.doctor import checks, overhead
 from unstuck.record.runs import run_folders
 

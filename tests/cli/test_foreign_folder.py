@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstuck import cli
-from unstuck.linting import cache
+from unstuck.lint import cache
 
 Unstuck = Callable[..., "subprocess.CompletedProcess[str]"]
 NOBODY = 65534

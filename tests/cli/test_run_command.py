@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unstuck import cli
-from unstuck.cli.run import split_arguments
+from unstuck.cli.verbs.run import split_arguments
 from unstuck.record.runs import new_run_folder
 
 
@@ -184,7 +184,7 @@ def test_ctrl_c_that_the_caller_ignores_stays_ignored() -> None:
     """As in a background job: a Ctrl-C on its terminal is meant for the program in the foreground."""
     import signal
 
-    from unstuck.capture.interrupts import Interrupts
+    from unstuck.capture.launch.interrupts import Interrupts
 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

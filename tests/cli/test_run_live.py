@@ -17,10 +17,10 @@ from unstuck import cli
 from unstuck.events import Gauges, OptimizerStep, RunStarted
 from unstuck.findings import Diagnosis, Severity, Witness, merge
 from unstuck.judge import Verdict
-from unstuck.live import monitor
-from unstuck.live.announce import taken_back
 from unstuck.record import Writer, read
 from unstuck.record.runs import new_run_folder, run_folders
+from unstuck.watch import monitor
+from unstuck.watch.announce import taken_back
 
 SLOW = """\
 import sys, time, torch

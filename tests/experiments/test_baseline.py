@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from unstuck.experiments.baseline import baseline, compare
-from unstuck.experiments.context import Context
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Program, Runner
 from unstuck.findings import Severity
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment
 from unstuck.rules.recipe.ignores_input import in_experiment
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Program, Runner
 
 HEAD = """
 import torch

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.fakes import make_record
-from unstuck.experiments.context import Context, NoTime
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.investigation import Investigation, Reason, Skipped
+from unstuck.diagnose.longer import longer_experiment, longer_proof
+from unstuck.diagnose.tasks import Task, work
+from unstuck.diagnose.triage import ORDER, Triage
 from unstuck.experiments.judging import answered
-from unstuck.experiments.longer import longer_experiment, longer_proof
 from unstuck.experiments.overfit import overfit
-from unstuck.experiments.result import Experiment, Pair, Proof
-from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
-from unstuck.experiments.tasks import Task, work
-from unstuck.experiments.triage import ORDER, Triage
+from unstuck.findings.curve import Curve
+from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.results import Experiment, Pair, Proof
 from unstuck.interventions import TIME_OVER, FreezeBatch, StopAfter
 from unstuck.judge import Verdict
 from unstuck.record import Record
 from unstuck.report.investigation import because, render, skipped_sentences
 from unstuck.report.result import Result
 from unstuck.report.terminal import plain
+from unstuck.trials.context import Context, NoTime
+from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant
 
 
 class Clock:

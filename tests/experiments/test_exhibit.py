@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unstuck.capture import probing
-from unstuck.capture.exhibit import Exhibit
-from unstuck.capture.interventions.lab import Lab
-from unstuck.exhibits import FILE, Table, read_table
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.capture.preview import probing
+from unstuck.capture.preview.exhibit import Exhibit
+from unstuck.capture.trial.interventions.lab import Lab
+from unstuck.events.preview import FILE, Table, read_table
 from unstuck.interventions import Seed, StopAfter
+from unstuck.trials.runner import Program, Runner, Variant
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.experiments.context import Context
-from unstuck.experiments.runner import Outcome, Program, Runner, Variant
 from unstuck.interventions import FreezeBatch, NoDropout
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Outcome, Program, Runner, Variant
 
 STEPS = 8
 HEAD = """

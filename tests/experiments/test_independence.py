@@ -10,11 +10,11 @@ from torch import nn
 
 import unstuck
 from unstuck.experiments.causality import causality
-from unstuck.experiments.context import Context
 from unstuck.experiments.independence import independence
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Program, Runner
+from unstuck.findings.results import Experiment
 from unstuck.rule import find_rule
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Program, Runner
 
 MIXING = """
 import torch

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import lr_scheduler
 
-from unstuck.capture.interventions import intervene
+from unstuck.capture.trial.interventions import intervene
 from unstuck.interventions import (
     AddParameters,
     ClearGradients,

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
-from unstuck.experiments.objects import ObjectContext
-from unstuck.experiments.runner import Variant
 from unstuck.interventions import (
     AddParameters,
     ChangeInputs,
@@ -31,6 +29,8 @@ from unstuck.interventions import (
     SweepRate,
 )
 from unstuck.judge import judge
+from unstuck.trials.objects import ObjectContext
+from unstuck.trials.runner import Variant
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,19 +11,19 @@ import torch
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from unstuck.capture.divergence import Divergence
-from unstuck.capture.interventions import intervene
-from unstuck.experiments.context import Context
-from unstuck.experiments.curve import Curve
+from unstuck.capture.detect.divergence import Divergence
+from unstuck.capture.trial.interventions import intervene
 from unstuck.experiments.lr import lr, remedy_factor
-from unstuck.experiments.objects import ObjectContext
-from unstuck.experiments.range_test import best_rate, grid, sweep_of
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Outcome, Program, Runner, Variant
+from unstuck.experiments.shared.range_test import best_rate, grid, sweep_of
 from unstuck.findings import Severity, Witness
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment
 from unstuck.interventions import NoSchedule, SetRate, SweepRate
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.wiring import lr_too_high
+from unstuck.trials.context import Context
+from unstuck.trials.objects import ObjectContext
+from unstuck.trials.runner import Outcome, Program, Runner, Variant
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

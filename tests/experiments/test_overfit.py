@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.experiments.context import Context
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.floors import Levels, levels_of
-from unstuck.experiments.one_batch import read
 from unstuck.experiments.overfit import overfit
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Program, Runner
+from unstuck.experiments.shared.floors import Levels, levels_of
+from unstuck.experiments.shared.one_batch import read
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment
 from unstuck.rules.convergence.cannot_overfit_one_batch import in_experiment
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Program, Runner
 
 HEAD = """
 import torch

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.plots import HEIGHT, plot
-from unstuck.experiments.result import NamedCurve
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import NamedCurve
+from unstuck.report.plots import HEIGHT, plot
 from unstuck.report.terminal import plain
 
 

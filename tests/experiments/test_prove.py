@@ -8,11 +8,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.prove import decide, gain_of, judged
-from unstuck.experiments.remedies import Remedied, remedies_of
-from unstuck.experiments.result import Pair, Proof
+from unstuck.diagnose.prove import decide, gain_of, judged
+from unstuck.diagnose.remedies import Remedied, remedies_of
 from unstuck.findings import Finding, Severity, Subject, Witness, merge
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Pair, Proof
 from unstuck.interventions import ClearGradients, GiveLoss
 from unstuck.rule import find_rule
 from unstuck.rules.convergence.nll_needs_log_probs import NEGATED, NO_FLOOR

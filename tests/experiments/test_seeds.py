@@ -10,11 +10,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
-from unstuck.experiments.context import Context
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Program, Runner
 from unstuck.experiments.seeds import seeds
+from unstuck.findings.results import Experiment
 from unstuck.rule import find_rule
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Program, Runner
 
 SCRIPT = """
 import random, time

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.capture import trackers
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.capture.trial import trackers
 from unstuck.interventions import StopAfter
+from unstuck.trials.runner import Program, Runner, Variant
 
 TRAINING = """
 import torch

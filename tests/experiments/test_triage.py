@@ -12,20 +12,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from unstuck.experiments.context import Context
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.diagnose import seconds_of
-from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.result import Matter, Proof, matters
-from unstuck.experiments.runner import Outcome, Program, Progress, Runner, Variant
-from unstuck.experiments.triage import Triage
-from unstuck.facts import Place
+from unstuck.diagnose.script import seconds_of
+from unstuck.diagnose.triage import Triage
+from unstuck.events import Place
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness, merge, rank
+from unstuck.findings.curve import Curve
+from unstuck.findings.investigation import Investigation
+from unstuck.findings.results import Matter, Proof, matters
 from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
 from unstuck.judge import Verdict
+from unstuck.record.trend import Trend
 from unstuck.report.result import Result
 from unstuck.rule import find_rule
-from unstuck.trend import Trend
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant
 
 
 class Runs:

@@ -18,7 +18,7 @@ from torch import nn
 from trainings import bits
 
 from unstuck.capture import Session
-from unstuck.capture.story import Story
+from unstuck.capture.launch.story import Story
 from unstuck.cli import main
 from unstuck.events import Note, TensorGauges
 from unstuck.record import Writer, read

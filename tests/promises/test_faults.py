@@ -43,7 +43,10 @@ FAULTS: tuple[Callable[[], Exception], ...] = (
 )
 
 OURS = os.path.dirname(unstuck.__file__) + os.sep
-SAFE = tuple(os.path.join(OURS, "capture", name) for name in ("patches.py", "weaving.py", "guard.py"))
+SAFE = tuple(
+    os.path.join(OURS, "capture", *names)
+    for names in (("torch_hooks", "patches.py"), ("torch_hooks", "weaving.py"), ("guard.py",))
+)
 """What catches the faults."""
 UNGUARDED = {"__exit__", "__del__", "note", "generate"}
 """What runs outside and only leaves a block, forgets an object, or hands on parameters to who iterates over them."""
@@ -170,7 +173,7 @@ def test_many_faults(tmp_path: Path, start: int):
 
 
 def test_a_part_that_always_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from unstuck.capture.patches import Patches
+    from unstuck.capture.torch_hooks.patches import Patches
 
     observer = Patches._observer
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch import nn
 
 from unstuck.capture import Session
-from unstuck.capture.story import Story
+from unstuck.capture.launch.story import Story
 from unstuck.cli import main
 from unstuck.events import Event, RunStarted
 from unstuck.record import RECORD_NAME, RecordError, Writer, read

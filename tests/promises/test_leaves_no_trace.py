@@ -17,9 +17,10 @@ from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler, optimizer as optimizers
 
 import unstuck
-from unstuck.capture import attach, watching
-from unstuck.capture.losses import NAMES
-from unstuck.capture.steps import Steps
+from unstuck.capture import watching
+from unstuck.capture.observers.losses import NAMES
+from unstuck.capture.observers.steps import Steps
+from unstuck.capture.torch_hooks import attach
 from unstuck.record import read
 
 
@@ -245,7 +246,7 @@ def test_models_and_optimizers_are_not_kept_alive(tmp_path: Path):
 
 
 def test_the_observers_named_here_exist():
-    assert Steps.__module__ == "unstuck.capture.steps"
+    assert Steps.__module__ == "unstuck.capture.observers.steps"
     for module, kind, method in OBSERVERS:
         assert callable(getattr(getattr(sys.modules[f"unstuck.{module}"], kind), method))
     assert set(NAMES) <= set(vars(F))

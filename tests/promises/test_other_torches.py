@@ -17,7 +17,7 @@ from unstuck import torches
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "unstuck"
-INTERNALS = PACKAGE / "capture" / "internals.py"
+INTERNALS = PACKAGE / "capture" / "torch_hooks" / "internals.py"
 LACKING = """\
 import importlib.util, os, sys
 
@@ -48,7 +48,7 @@ class Finder:
                     taken.append((owner, last, getattr(owner, last)))
                     delattr(owner, last)
             if "GIVEN_BACK" in os.environ:
-                import unstuck.capture.attach
+                import unstuck.capture.torch_hooks.attach
                 for owner, last, value in taken:
                     setattr(owner, last, value)
 
@@ -198,7 +198,7 @@ def test_the_oldest_is_the_one_that_is_required() -> None:
 def test_private_names_stand_in_one_place() -> None:
     """What torch may drop at any time is asked for where it may be missing."""
     private = re.compile(r"\btorch\.(\w+\.)*_[a-z]")
-    folders = [PACKAGE / name for name in ("capture", "setup", "experiments", "live")]
+    folders = [PACKAGE / name for name in ("capture", "check", "experiments", "trials", "diagnose", "watch")]
     guilty = [
         f"{file.name}: {ast.unparse(node)}"
         for folder in folders

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.capture.isolation.outputs import Outputs
-from unstuck.capture.isolation.stage import Stage
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.capture.trial.isolation.outputs import Outputs
+from unstuck.capture.trial.isolation.stage import Stage
 from unstuck.interventions import StopAfter
+from unstuck.trials.runner import Program, Runner, Variant
 
 IMPORTS = "import os, shutil, stat, subprocess, sys, tempfile\nfrom pathlib import Path\n"
 MANY = 60
@@ -257,7 +257,7 @@ def test_everything_that_is_read_is_there(world: Path, code: str) -> None:
 
 def test_a_folder_with_too_many_files_is_walked_as_ever(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is linked, which neither a walk nor a resolved path may show."""
-    monkeypatch.setattr("unstuck.capture.isolation.stage.ENTRIES", MANY)
+    monkeypatch.setattr("unstuck.capture.trial.isolation.stage.ENTRIES", MANY)
     folder = world / "project" / "many"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "x").write_bytes(b"x")

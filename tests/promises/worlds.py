@@ -30,7 +30,7 @@ OVERLAY, LANDLOCK, COPIES = "overlay", "landlock", "copies"
 ENTER = """
 import json, os, sys
 refused = json.loads(os.environ.pop("UNSTUCK_TEST_REFUSED"))
-from unstuck.capture.isolation import filters, kernel, overlay
+from unstuck.capture.trial.isolation import filters, kernel, overlay
 if refused:
     # As in a container: nobody in here can make a user namespace, since a switch of this one says so.
     overlay._leave_user_namespace(overlay._mapped_ids())
@@ -45,7 +45,7 @@ if "landlock" in refused:
 
 TRY = """
 from pathlib import Path
-from unstuck.experiments.runner import Program, Runner, Variant
+from unstuck.trials.runner import Program, Runner, Variant
 from unstuck.interventions import StopAfter
 target, *arguments = sys.argv[2:]
 with Runner(Program(target, tuple(arguments)), Path(".unstuck/runs/20260101-000000-test").absolute(), jobs=1) as runner:
@@ -59,7 +59,7 @@ COMMAND = "from unstuck.__main__ import main; sys.argv[0] = 'unstuck'; sys.exit(
 
 def can_have(isolation: str) -> bool:
     """Does the kernel of this machine offer it?"""
-    code = "from unstuck.capture.isolation import isolate\nimport sys\nprint(isolate(*sys.argv[1:4], []).kind)"
+    code = "from unstuck.capture.trial.isolation import isolate\nimport sys\nprint(isolate(*sys.argv[1:4], []).kind)"
     with tempfile.TemporaryDirectory() as folder:
         os.makedirs(f"{folder}/run/layer")
         command = [sys.executable, "-c", code, folder, f"{folder}/run", f"{folder}/none.py"]

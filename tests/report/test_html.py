@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes import SCRIPT, detailed_finding, make_finding
 from unstuck.events import Place
-from unstuck.exhibits import (
+from unstuck.events.preview import (
     FILE,
     Drawn,
     Dynamics,
@@ -27,15 +27,15 @@ from unstuck.exhibits import (
     TargetShown,
     TensorShown,
 )
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.investigation import Investigation, Reason, Skipped
-from unstuck.experiments.result import Experiment, Matter, NamedCurve, Pair, Proof
 from unstuck.findings import Edit, Finding, Fix, Severity, merge
+from unstuck.findings.curve import Curve
+from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.results import Experiment, Matter, NamedCurve, Pair, Proof
 from unstuck.judge import Verdict
+from unstuck.record.trend import Trend
 from unstuck.report.html import page
-from unstuck.report.received import exhibit_sentences
+from unstuck.report.preview.received import exhibit_sentences
 from unstuck.report.result import Result, RunSummary
-from unstuck.trend import Trend
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 

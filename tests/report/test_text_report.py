@@ -13,9 +13,9 @@ from fakes import SCRIPT, detailed_finding, make_finding
 from unstuck.events import Crash, Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Finding, Severity, Witness
 from unstuck.judge import Verdict
+from unstuck.record.trend import Trend
 from unstuck.report import terminal, text
 from unstuck.report.result import Problem, Result, RunSummary
-from unstuck.trend import Trend
 
 
 @pytest.fixture(autouse=True)

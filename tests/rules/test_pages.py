@@ -53,7 +53,7 @@ def test_run(rule: Rule, example: Example) -> None:
     try:
         testing.check_run(rule, example)
     except AssertionError:
-        from unstuck.capture.internals import has_shapes
+        from unstuck.capture.torch_hooks.internals import has_shapes
 
         if has_shapes or rule.code not in SEEN_BY_SHAPES:
             raise

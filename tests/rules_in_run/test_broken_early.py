@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, Optimizer
 from tests.rules_in_run.pace_runs import Recorded
 from unstuck.judge import judge
 from unstuck.record import Record
-from unstuck.report.received import unreached
+from unstuck.report.preview.received import unreached
 
 
 def codes(record: Record) -> list[str]:

@@ -12,7 +12,7 @@ from torch import nn
 from tests.rules_in_run.pace_runs import Recorded
 from unstuck.judge import judge
 from unstuck.record import Record
-from unstuck.source.project import parse
+from unstuck.source.reader.project import parse
 
 
 def codes(record: Record) -> list[str]:

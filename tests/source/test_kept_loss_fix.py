@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.linting.engine import lint
-from unstuck.linting.fixes import SAFE, fix_all, write
-from unstuck.linting.settings import Settings
+from unstuck.lint.engine import lint
+from unstuck.lint.fixes import SAFE, fix_all, write
+from unstuck.lint.settings import Settings
 
 SCRIPT = """
 import numpy as np

@@ -9,8 +9,8 @@ import torch
 from fakes import make_record
 
 from unstuck.events import InputFact, LossCall, LossInputs, TensorFact
-from unstuck.surface.around import around, margin_loss
 from unstuck.surface.loss import SurfaceError
+from unstuck.surface.weights.around import around, margin_loss
 
 
 def call(low: float | None, high: float | None, loss: str = "mse_loss", trains: bool = True) -> LossCall:

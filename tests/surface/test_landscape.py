@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import unstuck
 from unstuck.surface.loss import SurfaceError
 from unstuck.surface.model import Surface
-from unstuck.surface.sharpness import lanczos, top_eigenvalues
+from unstuck.surface.weights.sharpness import lanczos, top_eigenvalues
 
 BATCH = torch.randn(16, 6, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 
@@ -66,7 +66,7 @@ def test_exact_gradients_agree_with_differences() -> None:
 
 
 def test_directions_are_as_long_as_the_models_filters_and_leave_biases_alone() -> None:
-    from unstuck.surface.weights import _random
+    from unstuck.surface.weights.landscape import _random
 
     start = {name: weight.detach() for name, weight in network().named_parameters()}
     (way,) = _random(start, 1, seed=0)
@@ -169,7 +169,7 @@ def test_the_plane_is_what_running_the_model_at_every_point_gives(name: str, exa
 
 def _one_by_one(model: nn.Module, loss_fn: Any, batch: Any, ends: Any, seen: Surface) -> np.ndarray:
     """The same plane by the plainest way there is: a copy of the model, its weights set, for every point."""
-    from unstuck.surface.weights import _random
+    from unstuck.surface.weights.landscape import _random
 
     start = {name: weight.detach() for name, weight in model.named_parameters()}
     ways = [{key: end[key] - start[key] for key in start} for end in ends] or _random(start, 2, seed=0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from unstuck.capture.describe import group_facts, heeds_mode, module_fact, number, state_dtypes
+from unstuck.capture.measure.describe import group_facts, heeds_mode, module_fact, number, state_dtypes
 from unstuck.events import ModelSeen, OptimizerSeen, ParameterFact, Place
 
 _WRAPPERS = {

@@ -16,7 +16,7 @@ warning raised below a wrapper still points at the user's line."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_WEAVING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "weaving.py")
+_WEAVING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_hooks", "weaving.py")
 _USER, _LIBRARY, _MACHINERY, _WOVEN = range(4)
 _CACHE_LIMIT = 4096
 

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from unstuck.capture.guard import Guard
-from unstuck.capture.importing import after_import
-from unstuck.capture.named import NamedLoss, when_imported
+from unstuck.capture.launch.importing import after_import
+from unstuck.capture.observers.named import NamedLoss, when_imported
 from unstuck.capture.places import Places
 from unstuck.events import Event, Note
 from unstuck.record import Writer
@@ -20,8 +20,8 @@ from unstuck.record import Writer
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from unstuck.capture.attach import Attachment
     from unstuck.capture.clock import Clock
+    from unstuck.capture.torch_hooks.attach import Attachment
 
 
 class TorchMissing(Exception):
@@ -136,9 +136,9 @@ class Session:
             self._attachment.remove()
 
     def _attach(self) -> None:
-        from unstuck.capture.attach import Attachment
         from unstuck.capture.clock import Clock
-        from unstuck.capture.internals import left_out
+        from unstuck.capture.torch_hooks.attach import Attachment
+        from unstuck.capture.torch_hooks.internals import left_out
         from unstuck.capture.watch import Watch
 
         for sentence in left_out():
@@ -180,7 +180,7 @@ def told_to(
     watched: str = "run",
 ) -> Iterator[Session]:
     """Tell `sink` what the `with` block trains, from the beginning of the run to its end."""
-    from unstuck.capture.story import Story
+    from unstuck.capture.launch.story import Story
 
     session = Session(sink, every=every)
     story = Story(sink, session)

@@ -6,22 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from unstuck.capture.carried import Carried
 from unstuck.capture.clock import Clock
+from unstuck.capture.detect.carried import Carried
 from unstuck.capture.guard import Guard
+from unstuck.capture.measure.order import Order
+from unstuck.capture.measure.scalars import Scalars, Slot, filled, slots_of
+from unstuck.capture.measure.timings import Timings
 from unstuck.capture.objects import Model, Objects
-from unstuck.capture.order import Order
 from unstuck.capture.places import Places
-from unstuck.capture.scalars import Scalars, Slot, filled, slots_of
-from unstuck.capture.timings import Timings
 from unstuck.events import Event, Note
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from unstuck.capture.batches import Batches
-    from unstuck.capture.evaluations import Evaluations
+    from unstuck.capture.observers.batches import Batches
+    from unstuck.capture.observers.evaluations import Evaluations
 
 
 class Watch:

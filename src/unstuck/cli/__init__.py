@@ -94,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
         if words[0] != "run":  # whose streams and directory are the script's
             _check_directory()
             sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-        code: int = importlib.import_module(f"unstuck.cli.{words[0]}").main(words[1:])
+        code: int = importlib.import_module(f"unstuck.cli.verbs.{words[0]}").main(words[1:])
         return code
     parser = _parser()
     if not words:

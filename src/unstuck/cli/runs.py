@@ -13,10 +13,10 @@ import msgspec
 
 from unstuck.cli import common
 from unstuck.judge import Verdict
-from unstuck.live.outcome import result_of
 from unstuck.record import RECORD_NAME, Record, RecordError, read
 from unstuck.record.runs import RUNS, new_run_folder_somewhere, run_folders
 from unstuck.record.store import record_file
+from unstuck.watch.outcome import result_of
 
 
 def folder_for(target: str) -> Path:
@@ -106,7 +106,7 @@ def report_on(
         result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, has_pictures=False))
     common.publish(result, options, stream)
     if options.html:
-        from unstuck.experiments.investigation import Investigation
+        from unstuck.findings.investigation import Investigation
         from unstuck.report.html import page
 
         common.write_whole(Path(options.html), page(Investigation(result=result, folder=path)))

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from unstuck.cli import common
-from unstuck.cli.run import Split, split_arguments
 from unstuck.cli.runs import folder_for
+from unstuck.cli.verbs.run import Split, split_arguments
 from unstuck.record.in_use import hold
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
-    from unstuck.experiments.result import Experiment
-    from unstuck.experiments.runner import Program, Variant
+    from unstuck.findings.results import Experiment
+    from unstuck.trials.context import Context
+    from unstuck.trials.runner import Program, Variant
 
 WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
 IN_TRIALS = """The script runs as it is, for a few hundred steps each time, kept apart from your files: what it writes
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser, budget: str = "5m") -> None:
 
 
 def _seconds(text: str) -> float:
-    from unstuck.experiments.diagnose import seconds_of
+    from unstuck.diagnose.script import seconds_of
 
     try:
         return seconds_of(text)
@@ -92,7 +92,7 @@ def no_run(error: Exception, split: Split) -> str:
 
 def program(split: Split) -> Program:
     """What is to be tried."""
-    from unstuck.experiments.runner import Program
+    from unstuck.trials.runner import Program
 
     assert split.target is not None
     return Program(split.target, tuple(split.theirs), split.as_module)
@@ -113,7 +113,7 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
     add_options(parser, "2m")
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
-    from unstuck.experiments.interrupts import Interrupts
+    from unstuck.trials.interrupts import Interrupts
 
     with Interrupts() as interrupts:
         try:
@@ -127,11 +127,11 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
 def _made(
     verb: str, function: Callable[[Context], Experiment], split: Split, options: argparse.Namespace
 ) -> Experiment:
-    from unstuck.experiments.context import Context
-    from unstuck.experiments.diagnose import NoRun, has_trained, prepare
-    from unstuck.experiments.interrupts import hold
+    from unstuck.diagnose.script import NoRun, has_trained, prepare
     from unstuck.experiments.judging import SEVERAL_RUNS, answered
-    from unstuck.experiments.runner import Interrupted, Runner
+    from unstuck.trials.context import Context
+    from unstuck.trials.interrupts import hold
+    from unstuck.trials.runner import Interrupted, Runner
 
     with (
         Progress(sys.stderr, options.budget, quiet=options.quiet) as progress,
@@ -154,7 +154,7 @@ def _made(
 
 def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
     """What is known when somebody has had enough: how far the runs had come."""
-    from unstuck.experiments.runner import Interrupted
+    from unstuck.trials.runner import Interrupted
 
     curves = [outcome.curve for outcome in end.outcomes] if isinstance(end, Interrupted) else []
     taken = sum(len(curve.losses) for curve in curves)

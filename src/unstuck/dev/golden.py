@@ -353,7 +353,11 @@ def _undescribed(schema: Any) -> Any:
 
 
 def _rooms() -> list[str]:
-    return [name for name in unstuck.__all__ if inspect.ismodule(getattr(unstuck, name))]
+    return [
+        name
+        for name in unstuck.__all__
+        if inspect.ismodule(room := getattr(unstuck, name)) and hasattr(room, "__all__")
+    ]
 
 
 def _public(home: str, module: Any, name: str) -> Iterator[str]:

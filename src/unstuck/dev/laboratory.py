@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
-    from unstuck.experiments.runner import Runner
+    from unstuck.findings.results import Experiment
+    from unstuck.trials.runner import Runner
 
 SECONDS = 60.0
 """What an experiment on an example may take."""
@@ -21,8 +21,8 @@ SECONDS = 60.0
 
 def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
     """Make the experiment of this name on a script, given as its text."""
-    from unstuck.experiments.context import Context
-    from unstuck.experiments.runner import Program
+    from unstuck.trials.context import Context
+    from unstuck.trials.runner import Program
 
     runner, home = _laboratory()
     (home / script).write_text(code, encoding="utf-8")
@@ -36,7 +36,7 @@ def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
 @functools.cache
 def _laboratory() -> tuple[Runner, Path]:
     """The one of this process, and the folder in which its scripts lie."""
-    from unstuck.experiments.runner import Program, Runner
+    from unstuck.trials.runner import Program, Runner
 
     folder = Path(tempfile.mkdtemp())
     home = folder / "home"

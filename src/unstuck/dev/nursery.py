@@ -71,7 +71,8 @@ def _import_what_runs_need() -> None:
     from unstuck.rule import all_rules
 
     all_rules()
-    for name in ("capture.attach", "cli.run", "live.monitor", "live.outcome", "report.text", "source"):
+    names = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "watch.outcome", "report.text", "source")
+    for name in names:
         importlib.import_module(f"unstuck.{name}")
 
 

@@ -17,7 +17,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from unstuck.capture import watching
-from unstuck.capture.forwards import Forwards
+from unstuck.capture.observers.forwards import Forwards
 from unstuck.doctor.overhead import ratios
 from unstuck.doctor.workloads import MODELS, Model, differences, outcome, perceptron
 from unstuck.events import Gauges
@@ -146,7 +146,7 @@ def _record() -> tuple[bool, str]:
 
 def _isolation() -> tuple[bool, str]:
     """The strongest way that works, in the folder where it would be used."""
-    from unstuck.experiments.runner import Program, Runner
+    from unstuck.trials.runner import Program, Runner
 
     folder, _ = new_run_folder("doctor")
     try:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from unstuck.experiments.context import NoTime
 from unstuck.experiments.overfit import overfit
-from unstuck.experiments.result import Experiment, Measure, NamedCurve
-from unstuck.experiments.runner import Outcome, Variant
+from unstuck.findings.results import Experiment, Measure, NamedCurve
 from unstuck.interventions import ChangeInputs, Intervention, Seed
+from unstuck.trials.context import NoTime
+from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
-    from unstuck.experiments.curve import Curve
+    from unstuck.findings.curve import Curve
+    from unstuck.trials.context import Context
 
 STEPS = 300
 ENOUGH = 150

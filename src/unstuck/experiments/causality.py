@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from unstuck.events import Trial
 from unstuck.experiments.independence import probed, why_nothing
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Outcome
-from unstuck.facts import Trial
+from unstuck.findings.results import Experiment
 from unstuck.interventions import Intervention
+from unstuck.trials.runner import Outcome
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
+    from unstuck.trials.context import Context
 
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, with the later half of the second dimension of "

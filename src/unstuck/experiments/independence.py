@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.experiments.result import Experiment
-from unstuck.experiments.runner import Outcome, Variant
-from unstuck.facts import Trial
+from unstuck.events import Trial
+from unstuck.findings.results import Experiment
 from unstuck.interventions import Intervention, ProbeModel
+from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
+    from unstuck.trials.context import Context
 
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, so that BatchNorm does not count, with the second "

@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from unstuck.experiments.result import Experiment
 from unstuck.findings import Finding
+from unstuck.findings.results import Experiment
 from unstuck.rule import all_rules
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
+    from unstuck.trials.context import Context
 
 GOOD = frozenset({"passed", "learns", "inside", "independent", "causal", "reproducible"})
 """Verdicts that rule something out."""
@@ -29,7 +29,7 @@ def experiment_named(name: str) -> Callable[..., Experiment]:
 
 def answered(name: str, function: Callable[[Context], Experiment], context: Context) -> Experiment:
     """Make one experiment; if the budget is too short for its shortest form, that is its answer."""
-    from unstuck.experiments.context import NoTime
+    from unstuck.trials.context import NoTime
 
     try:
         return function(context)

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import msgspec
 
 from unstuck.events import Gauges, OptimizerSeen, StateLoaded
-from unstuck.experiments.context import Context, NoTime
-from unstuck.experiments.curve import Curve
-from unstuck.experiments.range_test import Sweep, best_rate, grid, middle, result_of, sweep_of
-from unstuck.experiments.result import Experiment, Measure, NamedCurve
-from unstuck.experiments.runner import Outcome, Variant
+from unstuck.experiments.shared.range_test import Sweep, best_rate, grid, middle, result_of, sweep_of
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment, Measure, NamedCurve
 from unstuck.interventions import Intervention, Seed, SweepRate
 from unstuck.record import RecordError
+from unstuck.trials.context import Context, NoTime
+from unstuck.trials.runner import Outcome, Variant
 
 LOWEST, HIGHEST = 1e-6, 100.0
 """The rates of a sweep, widened where the script's own lies outside."""

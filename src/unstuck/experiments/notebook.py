@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstuck.experiments.judging import SEVERAL_RUNS, answered, experiment_named, findings_in
-from unstuck.experiments.result import Experiment, NamedCurve
+from unstuck.findings.results import Experiment, NamedCurve
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,7 +72,7 @@ def _answered(
     loader: Iterable[Any],
     seconds: float,
 ) -> Answer:
-    from unstuck.experiments.objects import ObjectContext
+    from unstuck.trials.objects import ObjectContext
 
     context = ObjectContext(model, loss_fn, optimizer, loader, seconds)
     if name in SEVERAL_RUNS:

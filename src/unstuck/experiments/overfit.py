@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.experiments.floors import Levels, expected_start, levels_of
-from unstuck.experiments.one_batch import FAR, Reading, read
-from unstuck.experiments.result import Experiment, Measure, NamedCurve
-from unstuck.experiments.runner import Outcome, Variant
+from unstuck.experiments.shared.floors import Levels, expected_start, levels_of
+from unstuck.experiments.shared.one_batch import FAR, Reading, read
+from unstuck.findings.results import Experiment, Measure, NamedCurve
 from unstuck.interventions import FreezeBatch, Intervention, NoDropout, NoWeightDecay, SetRate
+from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
     from unstuck.record import Record
+    from unstuck.trials.context import Context
 
 STEPS = 250
 STILL = 30

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.experiments.result import Experiment, Measure, NamedCurve
-from unstuck.experiments.runner import Outcome, Variant
+from unstuck.findings.results import Experiment, Measure, NamedCurve
 from unstuck.interventions import Intervention, OwnSeeds, Seed
+from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
-    from unstuck.experiments.context import Context
-    from unstuck.facts import Place
+    from unstuck.events import Place
     from unstuck.record import Record
+    from unstuck.trials.context import Context
 
 STEPS = 100
 FEWEST = 2

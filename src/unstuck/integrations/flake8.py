@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from unstuck._version import __version__
 from unstuck.integrations.here import seen_in
-from unstuck.linting.engine import lint_text
-from unstuck.linting.settings import Settings, SettingsError, settings_for
-from unstuck.linting.workers import Reader
+from unstuck.lint.engine import lint_text
+from unstuck.lint.settings import Settings, SettingsError, settings_for
+from unstuck.lint.workers import Reader
 
 CODE = re.compile(r"([A-Z])(\d{1,3})")
 FOREIGN = "UNX000"

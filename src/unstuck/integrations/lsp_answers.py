@@ -12,11 +12,11 @@ from pygls.workspace import PositionCodec
 from unstuck.events import Place
 from unstuck.findings import Edit, Severity
 from unstuck.integrations.here import Seen
-from unstuck.linting.ignoring import comment_edit
+from unstuck.lint.ignoring import comment_edit
 from unstuck.report.help import markdown_of
 from unstuck.report.result import Problem
 from unstuck.rule import find_rule
-from unstuck.source.comments import line_ends
+from unstuck.source.documents.comments import line_ends
 
 SOURCE = "unstuck"
 SEVERITIES = {

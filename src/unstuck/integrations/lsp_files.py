@@ -11,7 +11,7 @@ from pygls.uris import to_fs_path
 from pygls.workspace import TextDocument, Workspace
 
 from unstuck.source import SourceError
-from unstuck.source.files import read_text
+from unstuck.source.documents.files import read_text
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from unstuck.preflight import Report
+    from unstuck.check.objects import Report
 
 SEVERITIES = ("error", "warning", "advice")
 
@@ -26,8 +26,8 @@ def unstuck_check() -> Callable[..., Report]:
         __tracebackhide__ = True
         if fail_on not in (*SEVERITIES, "never"):
             raise ValueError(f"fail_on must be one of {', '.join(SEVERITIES)} and never, not {fail_on!r}.")
+        from unstuck.check.objects import check as look_at
         from unstuck.findings import Severity
-        from unstuck.preflight import check as look_at
 
         report = look_at(model, loss_fn, optimizer, batch)
         if fail_on != "never" and report.verdict.reaches(Severity(fail_on)):

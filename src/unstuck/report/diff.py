@@ -13,7 +13,7 @@ def unified_diff(edits: Sequence[Edit]) -> str:
     import difflib
 
     from unstuck.source import SourceError
-    from unstuck.source.document import open_document
+    from unstuck.source.documents.document import open_document
 
     lines: list[str] = []
     for path in dict.fromkeys(edit.path for edit in edits):

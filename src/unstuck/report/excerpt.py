@@ -41,7 +41,7 @@ def _read(path: str) -> list[str]:
 
 def _read_cell(path: str, cell: int) -> list[str]:
     from unstuck.source import SourceError
-    from unstuck.source.document import open_document
+    from unstuck.source.documents.document import open_document
 
     try:
         read_regular(path, LARGEST_SCRIPT)  # a record may name anything

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from unstuck._version import __version__
-from unstuck.experiments.result import Experiment
 from unstuck.findings import FORMAT_VERSION, Diagnosis
+from unstuck.findings.results import Experiment
 from unstuck.judge import Verdict
 from unstuck.report import json, text
 from unstuck.report.result import Result
@@ -19,7 +19,7 @@ from unstuck.report.text import PROSE, number, wrapped
 
 def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE) -> list[Line]:
     """The whole report, for a terminal `width` columns wide."""
-    from unstuck.experiments.plots import plot
+    from unstuck.report.plots import plot
 
     width = max(width, 40)
     prose = min(width, PROSE)

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from unstuck.experiments.investigation import Investigation, Reason, Skipped
 from unstuck.experiments.judging import GOOD, time_needed
-from unstuck.experiments.result import Experiment, Proof
 from unstuck.findings import Diagnosis, Severity
+from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
-from unstuck.report.received import exhibit_sentences
+from unstuck.report.preview.received import exhibit_sentences
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
 
@@ -102,8 +102,8 @@ def proof_sentence(proof: Proof) -> str:
 
 
 def _curves(proof: Proof, width: int) -> list[Line]:
-    from unstuck.experiments.plots import plot
-    from unstuck.experiments.result import NamedCurve
+    from unstuck.findings.results import NamedCurve
+    from unstuck.report.plots import plot
 
     if not proof.pairs:
         return []

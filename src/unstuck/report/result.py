@@ -8,7 +8,7 @@ import msgspec
 
 from unstuck.events import BatchShown, Crash, OptimizerStep, Place
 from unstuck.judge import Verdict
-from unstuck.report.received import unreached
+from unstuck.report.preview.received import unreached
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
-from unstuck.goals import MOVING
 from unstuck.judge import Verdict
+from unstuck.record.goals import MOVING
+from unstuck.record.trend import Trend
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.result import Result, RunSummary
 from unstuck.report.terminal import Line
-from unstuck.trend import Trend
 
 PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""

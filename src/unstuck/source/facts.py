@@ -7,7 +7,7 @@ import ast
 import msgspec
 
 from unstuck.events import Place
-from unstuck.source.scope import SourceFile
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import Block, Happened, Loop
 from unstuck.source.values import Group, Instance, Value
 

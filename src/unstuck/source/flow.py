@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from unstuck.source import knowledge
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Choice, Const, Group, Param, Parameters, Tensor, Value
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from unstuck.events import Backward
 from unstuck.lazy import pattern
-from unstuck.source import knowledge
-from unstuck.source.base import Frame
-from unstuck.source.comments import IGNORE
+from unstuck.source.documents.comments import IGNORE
+from unstuck.source.documents.files import SourceError, read_text
 from unstuck.source.facts import Facts
-from unstuck.source.files import SourceError, read_text
-from unstuck.source.project import Project, define, parse
-from unstuck.source.scope import Scope, SourceFile
-from unstuck.source.statements import Statements
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.base import Frame
+from unstuck.source.reader.project import Project, define, parse
+from unstuck.source.reader.scope import Scope, SourceFile
+from unstuck.source.reader.statements import Statements
 from unstuck.source.trace import Happened, Loop, events_in, loops_in
 from unstuck.source.values import Instance, Tensor, UserClass, UserFunction
 

@@ -16,7 +16,7 @@ import msgspec
 from unstuck.events import Place
 
 if TYPE_CHECKING:
-    from unstuck.source.scope import Scope
+    from unstuck.source.reader.scope import Scope
 
 MANY_OPTIONS = 6
 MOST_ITEMS = 10_000

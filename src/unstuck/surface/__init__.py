@@ -6,36 +6,27 @@ The package is itself the function: calling it draws a loss.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from unstuck.callable_package import make_callable
 
 if TYPE_CHECKING:
     from unstuck.surface.compare import difference
     from unstuck.surface.loss import SurfaceError
     from unstuck.surface.model import Axis, Surface
-    from unstuck.surface.weights import landscape
+    from unstuck.surface.weights.landscape import landscape
 
 __all__ = ["Axis", "Surface", "SurfaceError", "difference", "landscape"]
 
+CALLS = "unstuck.surface.scan:surface"
 # Loaded at first use: what only shows a surface needs no torch.
 _HOMES = {
     "Axis": "unstuck.surface.model",
     "Surface": "unstuck.surface.model",
     "SurfaceError": "unstuck.surface.loss",
     "difference": "unstuck.surface.compare",
-    "landscape": "unstuck.surface.weights",
+    "landscape": "unstuck.surface.weights.landscape",
 }
-
-
-class SurfaceModule(ModuleType):
-    """The type of this package: a module that can be called."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Surface:
-        """See `unstuck.surface.scan.surface`."""
-        from unstuck.surface.scan import surface
-
-        return surface(*arguments, **options)
 
 
 def __getattr__(name: str) -> Any:
@@ -48,4 +39,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-sys.modules[__name__].__class__ = SurfaceModule
+make_callable(__name__)

@@ -11,17 +11,17 @@ import torch
 
 from unstuck.judge import judge_surface
 from unstuck.surface.axes import AxisSpec, axes_of
-from unstuck.surface.checks import disagreements, notes_on, samples_for_method
 from unstuck.surface.field import Field, field_of
-from unstuck.surface.flow import descents, terrain_of
-from unstuck.surface.kinks import kinks_of
 from unstuck.surface.loss import Loss, SurfaceError, bind, signature_of
 from unstuck.surface.model import Array, Axis, Point, Region, Surface
-from unstuck.surface.product import factors_of, log_space
-from unstuck.surface.regions import Desired, broken_regions, dead_regions, desired_region, lone_points, points_of
-from unstuck.surface.stationary import stationary_points
-from unstuck.surface.table import flow_table
-from unstuck.surface.trace import explain
+from unstuck.surface.shape.checks import disagreements, notes_on, samples_for_method
+from unstuck.surface.shape.flow import descents, terrain_of
+from unstuck.surface.shape.kinks import kinks_of
+from unstuck.surface.shape.product import factors_of, log_space
+from unstuck.surface.shape.regions import Desired, broken_regions, dead_regions, desired_region, lone_points, points_of
+from unstuck.surface.shape.stationary import stationary_points
+from unstuck.surface.shape.table import flow_table
+from unstuck.surface.shape.trace import explain
 
 POINTS = {1: 400, 2: 80}
 MOST_SLOW_POINTS = 6_400

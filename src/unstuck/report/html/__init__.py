@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from unstuck.exhibits import read_table
-from unstuck.experiments.investigation import Investigation
+from unstuck.events.preview import read_table
 from unstuck.findings import Diagnosis, Severity
+from unstuck.findings.investigation import Investigation
 from unstuck.record import Record, RecordError, read
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.diagnoses import diagnosis_parts, heading_of, proof_parts
@@ -16,7 +16,7 @@ from unstuck.report.html.experiments import experiment_parts
 from unstuck.report.html.markup import Html, join, tag
 from unstuck.report.html.table import on_the_table
 from unstuck.report.investigation import answer, because, skipped_sentences, time_used
-from unstuck.report.seen import tables_of
+from unstuck.report.preview.seen import tables_of
 from unstuck.report.text import count, trend_sentence
 
 __all__ = ["page"]
@@ -124,7 +124,7 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
 
 def _watched(done: Investigation) -> Html | None:
     """The loss of the run as it is."""
-    from unstuck.experiments.curve import curves_of
+    from unstuck.findings.curve import curves_of
 
     record = _record(done)
     curves = {} if record is None else {name: curve for name, curve in curves_of(record).items() if curve.losses}

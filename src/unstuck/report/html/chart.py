@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from unstuck.experiments.curve import Curve, smoothed
+from unstuck.findings.curve import Curve, smoothed
 from unstuck.report.html.markup import Html, tag
 
 WIDTH, HEIGHT = 380, 230

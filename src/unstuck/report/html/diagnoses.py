@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unstuck.experiments.investigation import Investigation
-from unstuck.experiments.result import Proof
 from unstuck.findings import Confidence, Diagnosis, Evidence
+from unstuck.findings.investigation import Investigation
+from unstuck.findings.results import Proof
 from unstuck.report.diff import unified_diff
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.html.chart import chart, of_curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from unstuck.experiments.result import Experiment, Measure
+from unstuck.findings.results import Experiment, Measure
 from unstuck.report.html.chart import Mark, chart, of_curve
 from unstuck.report.html.markup import Html, tag
 from unstuck.report.text import number

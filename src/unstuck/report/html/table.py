@@ -5,10 +5,10 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Sequence
 
-from unstuck.exhibits import Drawn, Dynamics, Filters, FirstLayer, Snapshot, Table, TargetShown, TensorShown
-from unstuck.report.exhibited import class_word, prediction_sentences, table_sentences, target_sentence
+from unstuck.events.preview import Drawn, Dynamics, Filters, FirstLayer, Snapshot, Table, TargetShown, TensorShown
 from unstuck.report.html import png
 from unstuck.report.html.markup import Html, tag
+from unstuck.report.preview.exhibited import class_word, prediction_sentences, table_sentences, target_sentence
 
 MOST_BARS = 30
 MOST_ROWS = 8

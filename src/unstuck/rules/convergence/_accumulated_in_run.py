@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen
-from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.dynamics import median, quantile
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
+from unstuck.rules.shared.dynamics import median, quantile
 
 if TYPE_CHECKING:
     from unstuck.record import Record

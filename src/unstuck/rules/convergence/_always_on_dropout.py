@@ -10,10 +10,10 @@ import msgspec
 
 from unstuck.events import ModeChange, Place
 from unstuck.lazy import pattern
-from unstuck.source import knowledge
-from unstuck.source.base import dotted
-from unstuck.source.edit import Editor, Edits
-from unstuck.source.expressions import find_method
+from unstuck.source.edits.edit import Editor, Edits
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.base import dotted
+from unstuck.source.reader.expressions import find_method
 from unstuck.source.trace import events_in
 
 if TYPE_CHECKING:

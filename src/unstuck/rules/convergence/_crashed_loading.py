@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Crash
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
-from unstuck.rules.crashes import count, crash_of, shaped, word
+from unstuck.rules.shared.crashes import count, crash_of, shaped, word
 
 if TYPE_CHECKING:
     from unstuck.record import Record

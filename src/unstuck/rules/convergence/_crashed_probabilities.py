@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, InputFact
 from unstuck.findings import Finding, Subject, Witness
-from unstuck.rules.crashes import Explanation, called, crash_of, evidence_of, given
+from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_of, given
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, InputFact
 from unstuck.findings import Evidence, Finding, Subject, Witness
-from unstuck.rules.crashes import Explanation, called, count, crash_of, evidence_of, given, shaped
+from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_of, given, shaped
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Forward, ModelSeen, OptimizerStep, Place, StateLoaded
-from unstuck.gauges import LayersRan
-from unstuck.rules.dynamics import TensorSeries, tensors
+from unstuck.events.measurements import LayersRan
+from unstuck.rules.shared.dynamics import TensorSeries, tensors
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -11,8 +11,8 @@ import msgspec
 
 from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, OptimizerStep, Place
 from unstuck.lazy import pattern
-from unstuck.rules import modes, order
-from unstuck.source import knowledge
+from unstuck.rules.shared import modes, order
+from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
     Branch,
     Happened,

@@ -17,7 +17,7 @@ from unstuck.events import (
     OptimizerStep,
     Place,
 )
-from unstuck.rules.modes import says_evaluation
+from unstuck.rules.shared.modes import says_evaluation
 
 if TYPE_CHECKING:
     from unstuck.record import Record

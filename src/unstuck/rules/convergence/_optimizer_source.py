@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, OptimizerStep, Place
-from unstuck.rules.order import modules_behind, owners
-from unstuck.source import knowledge
+from unstuck.rules.shared.order import modules_behind, owners
 from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
+from unstuck.source.reader import knowledge
 from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Group, Instance, Parameters, Value, members, root
 

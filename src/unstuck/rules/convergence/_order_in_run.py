@@ -17,9 +17,9 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import Evidence
-from unstuck.rules import order
-from unstuck.rules.trouble import Trouble
-from unstuck.trend import trend_of
+from unstuck.record.trend import trend_of
+from unstuck.rules.shared import order
+from unstuck.rules.shared.trouble import Trouble
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Event, OptimizerStep, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.findings import Evidence, Severity
 from unstuck.lazy import pattern
-from unstuck.rules import dynamics
-from unstuck.rules.accumulation import micro_windows, step_windows, usual
-from unstuck.rules.crashes import crash_of
-from unstuck.rules.feeding import trained_on
-from unstuck.rules.rates import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
-from unstuck.rules.trouble import Trouble
-from unstuck.trend import trend_of
+from unstuck.record.trend import trend_of
+from unstuck.rules.shared import dynamics
+from unstuck.rules.shared.accumulation import micro_windows, step_windows, usual
+from unstuck.rules.shared.crashes import crash_of
+from unstuck.rules.shared.feeding import trained_on
+from unstuck.rules.shared.rates import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
+from unstuck.rules.shared.trouble import Trouble
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -12,7 +12,7 @@ import msgspec
 from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.lazy import pattern
 from unstuck.source.facts import SchedulerMade
-from unstuck.source.knowledge import is_scheduler
+from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.trace import Located, Loop, located
 from unstuck.source.values import Const, Instance, Value, alternatives
 

@@ -11,12 +11,12 @@ from unstuck.events import Backward, Clip, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.accumulation import close
 from unstuck.rules.convergence import _accumulated_in_run as measured
-from unstuck.rules.windows import MICRO_STEPS, Window, windows
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.rules.shared.accumulation import close
+from unstuck.rules.shared.windows import MICRO_STEPS, Window, windows
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
-from unstuck.source.knowledge import LOSS_FUNCTIONS, SAME_VALUES
+from unstuck.source.reader.knowledge import LOSS_FUNCTIONS, SAME_VALUES
 from unstuck.source.trace import Happened
 from unstuck.source.values import Choice, Const, Instance, Method, Tensor, Value, alternatives
 

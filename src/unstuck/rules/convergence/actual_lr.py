@@ -12,8 +12,8 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _rates_in_run as rates_in_run
-from unstuck.source.edit import Editor, fix_with
-from unstuck.source.scope import SourceFile
+from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Instance, Value, alternatives
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import objects
+from unstuck.rules.shared import objects
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

@@ -12,8 +12,8 @@ from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_targets
 from unstuck.rules.convergence._odd_targets import odd_targets
-from unstuck.rules.shapes import shape_of
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.rules.shared.shapes import shape_of
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import argument, behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import objects
-from unstuck.source import knowledge
-from unstuck.source.edit import Editor, fix_with
+from unstuck.rules.shared import objects
+from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import OptimizerMade
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Instance, Parameters, Value
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.edits.syntax import imported_names, last_name, parent_of, uses
 from unstuck.source.flow import producers
-from unstuck.source.syntax import imported_names, last_name, parent_of, uses
 from unstuck.source.values import Tensor, Value
 
 if TYPE_CHECKING:

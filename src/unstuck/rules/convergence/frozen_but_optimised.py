@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, FrozenMoved, OptimizerSeen, OptimizerStep, Setup, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import modes, objects
-from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.rules.shared import modes, objects
+from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Happened, events_in
 from unstuck.source.values import Const, Instance, Parameters, Value, alternatives, members
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Crash, GroupFact, OptimizerSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.crashes import OUT_OF_MEMORY, crash_of
+from unstuck.rules.shared.crashes import OUT_OF_MEMORY, crash_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record

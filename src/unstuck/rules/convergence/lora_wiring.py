@@ -9,11 +9,11 @@ from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, objects
+from unstuck.rules.shared import dynamics, objects
 
 if TYPE_CHECKING:
     from unstuck.record import Record
-    from unstuck.rules.dynamics import TensorSeries
+    from unstuck.rules.shared.dynamics import TensorSeries
 
 rule = Rule(
     code="O21",

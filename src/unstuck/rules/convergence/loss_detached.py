@@ -23,8 +23,8 @@ from unstuck.events import (
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import objects
 from unstuck.rules.convergence._cut_in_run import cut_beginning
+from unstuck.rules.shared import objects
 from unstuck.source.flow import History, first_cut, papers_over, producers
 from unstuck.source.values import Tensor, Value, members
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, OptimizerStep, StateLoaded, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, range_test
 from unstuck.rules.gradients import clip_always_on, vanishing_gradients
+from unstuck.rules.shared import dynamics, range_test
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
 

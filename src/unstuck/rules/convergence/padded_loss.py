@@ -12,10 +12,10 @@ from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls, order
-from unstuck.source import knowledge
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.rules.shared import loss_calls, order
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
+from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Instance, Tensor, Value
 

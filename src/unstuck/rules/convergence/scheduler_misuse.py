@@ -12,13 +12,13 @@ from unstuck.events import OptimizerStep, Place, SchedulerSeen, SchedulerStep
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
 from unstuck.rules.convergence import _schedule_in_run as schedule_in_run, _schedule_length as schedules
-from unstuck.rules.rates import NOTHING
-from unstuck.rules.windows import windows
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.rules.shared import order
+from unstuck.rules.shared.rates import NOTHING
+from unstuck.rules.shared.windows import windows
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
-from unstuck.source.scope import SourceFile
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
 from unstuck.source.values import Instance, alternatives
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls, predictions
 from unstuck.rules.convergence import _crashed_probabilities
 from unstuck.rules.convergence._rare_positives import rare_positives
-from unstuck.source.edit import Editor, both, fix_with
+from unstuck.rules.shared import loss_calls, predictions
+from unstuck.source.edits.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor
 

@@ -10,9 +10,9 @@ from unstuck.events import Place, StateLoaded
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_loading
-from unstuck.source import knowledge
-from unstuck.source.base import dotted
-from unstuck.source.edit import Editor, fix_with
+from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.base import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:

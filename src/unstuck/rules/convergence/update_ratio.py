@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.gradients import vanishing_gradients
+from unstuck.rules.shared import dynamics, harm
 from unstuck.rules.wiring import lr_too_high
 
 if TYPE_CHECKING:

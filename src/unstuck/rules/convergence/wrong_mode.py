@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import Forward, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import objects
 from unstuck.rules.convergence import _always_on_dropout as dropout, _mode_in_loops as loops, _mode_in_run as runs
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.rules.shared import objects
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

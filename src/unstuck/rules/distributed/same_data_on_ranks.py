@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
-from unstuck.rules.modes import says_evaluation
+from unstuck.rules.shared import order
+from unstuck.rules.shared.modes import says_evaluation
 from unstuck.source.trace import Loop, loops_in
 from unstuck.source.values import Const, Instance, Value
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, ScalerUpdate, StepSkipped, Unscale
 from unstuck.findings import Evidence
-from unstuck.rules.accumulation import STEADY, StepWindow, close, step_windows
-from unstuck.rules.crashes import crash_of
-from unstuck.rules.trouble import Trouble
-from unstuck.source.knowledge import LARGEST_LIMIT
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, step_windows
+from unstuck.rules.shared.crashes import crash_of
+from unstuck.rules.shared.trouble import Trouble
+from unstuck.source.reader.knowledge import LARGEST_LIMIT
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from unstuck.rules import predictions
-from unstuck.source import syntax
-from unstuck.source.edit import Editor, Edits
+from unstuck.rules.shared import predictions
+from unstuck.source.edits import syntax
+from unstuck.source.edits.edit import Editor, Edits
 
 if TYPE_CHECKING:
     from unstuck.events import Place

@@ -6,8 +6,8 @@ import ast
 
 import msgspec
 
-from unstuck.source import knowledge
 from unstuck.source.flow import producers
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Tensor, Value, alternatives
 
 RESHAPES = knowledge.SAME_VALUES - {"getitem"}

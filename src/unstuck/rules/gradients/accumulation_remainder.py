@@ -12,8 +12,8 @@ from unstuck.events import Backward, OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
-from unstuck.rules.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
+from unstuck.rules.shared.windows import Window, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
 
 if TYPE_CHECKING:

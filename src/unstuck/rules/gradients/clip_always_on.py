@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics
-from unstuck.source.knowledge import LARGEST_LIMIT
+from unstuck.rules.shared import dynamics
+from unstuck.source.reader.knowledge import LARGEST_LIMIT
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import Clip, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.dynamics import known, median
-from unstuck.source.base import dotted
+from unstuck.rules.shared.dynamics import known, median
 from unstuck.source.facts import Called
+from unstuck.source.reader.base import dotted
 from unstuck.source.values import Const
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import order
-from unstuck.source.edit import Editor, Edits, fix_with
-from unstuck.source.knowledge import LARGEST_LIMIT
+from unstuck.rules.shared import order
+from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.reader.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Path
 
 if TYPE_CHECKING:

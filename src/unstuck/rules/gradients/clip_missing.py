@@ -11,9 +11,9 @@ from unstuck.events import Backward, Clip, LossCall, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, order
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
-from unstuck.source import knowledge
+from unstuck.rules.shared import dynamics, order
+from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened, Loop, events_in, reads_all
 
 if TYPE_CHECKING:

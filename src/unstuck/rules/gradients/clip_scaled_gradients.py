@@ -13,12 +13,12 @@ from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, U
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
 from unstuck.rules.gradients import _scaled_in_run as scaled_in_run
-from unstuck.rules.windows import windows
-from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.rules.shared import order
+from unstuck.rules.shared.windows import windows
+from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
-from unstuck.source.knowledge import is_scaler
+from unstuck.source.reader.knowledge import is_scaler
 from unstuck.source.trace import Happened, Hidden, Path, events_in, located, paths
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 

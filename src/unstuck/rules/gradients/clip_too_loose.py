@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm
 from unstuck.rules.gradients.clip_always_on import clips_by_place
+from unstuck.rules.shared import dynamics, harm
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

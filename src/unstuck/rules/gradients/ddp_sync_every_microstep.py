@@ -11,9 +11,9 @@ from unstuck.events import Backward, GradientsReduced
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
-from unstuck.rules.accumulation import STEADY, micro_windows, usual
-from unstuck.rules.windows import windows
+from unstuck.rules.shared import order
+from unstuck.rules.shared.accumulation import STEADY, micro_windows, usual
+from unstuck.rules.shared.windows import windows
 from unstuck.source.values import Instance, root
 
 if TYPE_CHECKING:

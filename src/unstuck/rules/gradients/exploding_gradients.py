@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm
+from unstuck.rules.shared import dynamics, harm
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

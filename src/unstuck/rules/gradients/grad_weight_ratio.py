@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm
+from unstuck.rules.shared import dynamics, harm
 from unstuck.rules.wiring import lr_too_high
 
 if TYPE_CHECKING:

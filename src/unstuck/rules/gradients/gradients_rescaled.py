@@ -11,9 +11,9 @@ from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.windows import Window, windows
-from unstuck.source.scope import SourceFile
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
+from unstuck.rules.shared.windows import Window, windows
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import condition_key
 
 if TYPE_CHECKING:

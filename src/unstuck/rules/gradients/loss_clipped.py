@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, OperationFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.source import knowledge
 from unstuck.source.flow import argument, behind, producers
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:

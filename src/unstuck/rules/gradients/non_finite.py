@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Gauges, NonFinite
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.crashes import crash_of, evidence_of, given
+from unstuck.rules.shared.crashes import crash_of, evidence_of, given
 
 if TYPE_CHECKING:
     from unstuck.record import Record

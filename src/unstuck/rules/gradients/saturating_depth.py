@@ -12,10 +12,10 @@ from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import objects
-from unstuck.source.base import dotted
-from unstuck.source.knowledge import is_module_class
-from unstuck.source.scope import SourceFile
+from unstuck.rules.shared import objects
+from unstuck.source.reader.base import dotted
+from unstuck.source.reader.knowledge import is_module_class
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import UserClass
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from unstuck.rules.gradients._unsafe_forms import (
     operand,
     unsafe,
 )
-from unstuck.source import knowledge
-from unstuck.source.edit import fix_with
+from unstuck.source.edits.edit import fix_with
 from unstuck.source.flow import behind
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Instance, Symbol, Tensor, Value, members
 
 if TYPE_CHECKING:

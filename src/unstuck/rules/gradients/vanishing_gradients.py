@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Activations, ModelSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import order
-from unstuck.rules.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.windows import Window, windows
-from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.rules.shared import order
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
+from unstuck.rules.shared.windows import Window, windows
+from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
 if TYPE_CHECKING:

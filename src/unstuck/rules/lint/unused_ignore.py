@@ -8,7 +8,7 @@ from unstuck.events import Place
 from unstuck.findings import Confidence, Edit, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule, all_rules, nearest, rules_named
 from unstuck.source import Script
-from unstuck.source.comments import IgnoreComment, ignore_comments
+from unstuck.source.documents.comments import IgnoreComment, ignore_comments
 
 rule = Rule("U01", "unused-ignore", "an ignore comment on a line where there is nothing to ignore", Severity.ADVICE)
 

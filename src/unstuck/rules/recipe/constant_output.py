@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall, TensorFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, loss_calls
-from unstuck.trend import trend_of
+from unstuck.rules.shared import dynamics, loss_calls
 
 if TYPE_CHECKING:
     from unstuck.record import Record

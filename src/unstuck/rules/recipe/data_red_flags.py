@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics
-from unstuck.rules.dynamics import median
-from unstuck.rules.feeding import trained_on, training_losses
-from unstuck.rules.harm import harm
 from unstuck.rules.recipe import _label_flags as labels, init_loss
+from unstuck.rules.shared import dynamics
+from unstuck.rules.shared.dynamics import median
+from unstuck.rules.shared.feeding import trained_on, training_losses
+from unstuck.rules.shared.harm import harm
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

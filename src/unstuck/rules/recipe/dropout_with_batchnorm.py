@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unstuck.events import ModelSeen, ModuleFact, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import objects
+from unstuck.rules.shared import objects
 
 rule = Rule(
     code="R10",

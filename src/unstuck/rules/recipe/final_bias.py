@@ -11,7 +11,7 @@ import msgspec
 from unstuck.events import LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, loss_calls
 
 if TYPE_CHECKING:
     from unstuck.record import Record

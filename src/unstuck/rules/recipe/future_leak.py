@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Setup
-from unstuck.facts import Leak, Place, Trial
+from unstuck.events import Leak, Place, Setup, Trial
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="R05",

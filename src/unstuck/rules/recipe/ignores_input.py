@@ -9,7 +9,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, W
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="R03",

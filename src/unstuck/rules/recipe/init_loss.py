@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, loss_calls
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -12,7 +12,7 @@ from unstuck.rule import Rule
 from unstuck.source.trace import Loop, events_in, loops_in, reads_all
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
     from unstuck.record import Record
     from unstuck.source import Script
 

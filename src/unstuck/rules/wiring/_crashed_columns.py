@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Subject, Witness
-from unstuck.rules.crashes import called, crash_of, evidence_of, given, shaped
+from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 
 if TYPE_CHECKING:
     from unstuck.record import Record

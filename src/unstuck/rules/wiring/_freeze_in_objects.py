@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from unstuck.events import ModelSeen, ModuleFact, Setup
-from unstuck.rules import objects
+from unstuck.rules.shared import objects
 
 SWITCHES = "requ"
 SIDES = {

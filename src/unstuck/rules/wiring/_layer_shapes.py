@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from unstuck.events import Crash
-from unstuck.rules.crashes import Explanation, count, given, layer, sentence, shaped, word
+from unstuck.rules.shared.crashes import Explanation, count, given, layer, sentence, shaped, word
 
 Sides = tuple[int, ...]
 _NORM = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstuck.events import Crash, InputFact
 from unstuck.findings import Evidence
-from unstuck.rules.crashes import Explanation, count, given, in_words, layer, sentence, shaped
+from unstuck.rules.shared.crashes import Explanation, count, given, in_words, layer, sentence, shaped
 
 SEVERAL = "A model may return several things at once; a loss, a layer or an operation of torch works on one tensor."
 NOTHING = "A function without `return` gives None, also a forward() that computes everything and does not return it."

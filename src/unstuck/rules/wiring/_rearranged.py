@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from unstuck.events import Crash, InputFact
 from unstuck.lazy import pattern
-from unstuck.rules.crashes import Explanation, shaped
+from unstuck.rules.shared.crashes import Explanation, shaped
 
 _ASKED = pattern(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _LARGER = pattern(r"expected index \[([\d, ]+)\] to be no larger than self \[([\d, ]+)\] apart from dimension (\d+)")

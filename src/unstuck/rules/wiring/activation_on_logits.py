@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls, predictions
-from unstuck.source.edit import Editor, fix_with
+from unstuck.rules.shared import loss_calls, predictions
+from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls
-from unstuck.rules.shapes import Shape, shape_of
+from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared.shapes import Shape, shape_of
 from unstuck.rules.wiring import _crashed_columns
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor, Value, alternatives

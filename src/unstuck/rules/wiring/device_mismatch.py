@@ -9,7 +9,7 @@ from unstuck.events import Crash
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import crash_of, layer, sentence
+from unstuck.rules.shared.crashes import crash_of, layer, sentence
 
 if TYPE_CHECKING:
     from unstuck.record import Record

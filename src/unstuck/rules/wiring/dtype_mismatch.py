@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Crash, LossCall
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
+from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
 from unstuck.rules.wiring._no_tensor import evidence_of_parts, no_tensor
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Evaluated, Forward, ModeChange, Place
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import modes
-from unstuck.source import knowledge
-from unstuck.source.base import dotted
-from unstuck.source.edit import Editor, fix_with
+from unstuck.rules.shared import modes
+from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.base import dotted
 from unstuck.source.trace import Happened, Located, Loop, events_in, located
 from unstuck.source.values import Const, Instance, Value, alternatives, root
 

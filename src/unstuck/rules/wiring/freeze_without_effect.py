@@ -13,11 +13,11 @@ from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules import order
+from unstuck.rules.shared import order
 from unstuck.rules.wiring import _freeze_in_objects as live
-from unstuck.source import knowledge
-from unstuck.source.edit import Editor, Edits, fix_with
-from unstuck.source.scope import SourceFile
+from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from unstuck.events import Backward, Gauges, GraphsKept, Place
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.source import knowledge
-from unstuck.source.base import dotted
-from unstuck.source.edit import Editor, fix_with
+from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.base import dotted
 from unstuck.source.trace import Happened, Loop, events_in
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 

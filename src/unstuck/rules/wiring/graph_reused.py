@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Crash, Event, Forward, LossCall
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules.crashes import crash_of, word
+from unstuck.rules.shared.crashes import crash_of, word
 
 if TYPE_CHECKING:
     from unstuck.record import Record

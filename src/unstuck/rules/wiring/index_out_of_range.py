@@ -9,7 +9,7 @@ from unstuck.events import Crash
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
+from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -9,7 +9,7 @@ from unstuck.events import Crash
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import crash_of, in_words, shaped, word
+from unstuck.rules.shared.crashes import crash_of, in_words, shaped, word
 
 if TYPE_CHECKING:
     from unstuck.record import Record

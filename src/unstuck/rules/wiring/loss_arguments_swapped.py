@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls, predictions
-from unstuck.source import knowledge
-from unstuck.source.edit import Editor, Edits, both, fix_with
+from unstuck.rules.shared import loss_calls, predictions
+from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
+from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
 

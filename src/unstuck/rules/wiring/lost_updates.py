@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Gauges, OptimizerSeen, Setup, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, objects
+from unstuck.rules.shared import dynamics, objects
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import dynamics, harm, range_test
+from unstuck.rules.shared import dynamics, harm, range_test
 
 if TYPE_CHECKING:
-    from unstuck.experiments.result import Experiment
+    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
 

@@ -9,7 +9,7 @@ from unstuck.events import Crash, Forward
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import OUT_OF_MEMORY, Explanation, crash_of, shaped
+from unstuck.rules.shared.crashes import OUT_OF_MEMORY, Explanation, crash_of, shaped
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -11,9 +11,9 @@ import msgspec
 from unstuck.events import Backward, LossCall, TermFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls
-from unstuck.source import knowledge
+from unstuck.rules.shared import loss_calls
 from unstuck.source.flow import behind, producers
+from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Tensor, Value
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from unstuck.events import LoaderSeen, Place, Seeded
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.modes import says_evaluation
-from unstuck.source.base import dotted
-from unstuck.source.scope import SourceFile
+from unstuck.rules.shared.modes import says_evaluation
+from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, UserFunction
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from unstuck.events import Crash, InputFact
 from unstuck.findings import Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.crashes import Explanation, called, crash_of, evidence_at, given, shaped
+from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, shaped
 from unstuck.rules.wiring._layer_shapes import LAYERS
 from unstuck.rules.wiring._rearranged import REARRANGED
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import AxisGuessed, Forward, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import loss_calls, predictions
-from unstuck.source.edit import Editor, fix_with
+from unstuck.rules.shared import loss_calls, predictions
+from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import Called
 from unstuck.source.flow import argument, behind, producers
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives

@@ -10,10 +10,10 @@ from unstuck.events import LoaderSeen, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+from unstuck.rules.shared.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 from unstuck.source import flow
-from unstuck.source.base import dotted
-from unstuck.source.edit import Editor, Edits, fix_with
+from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.reader.base import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
 
 if TYPE_CHECKING:

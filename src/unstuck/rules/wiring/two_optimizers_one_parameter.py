@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Backward, OptimizerSeen, OptimizerStep, ParameterFact, Setup, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
 from unstuck.rule import Rule
-from unstuck.rules import objects
+from unstuck.rules.shared import objects
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -1,0 +1,1 @@
+"""Starts a program as python would: same `__main__`, arguments, tracebacks and exit code."""

@@ -1,0 +1,1 @@
+"""Numbers read from tensors: gauges, samples, histograms, timings."""

@@ -1,0 +1,263 @@
+"""Watches stretches in which a model is evaluated: how it does on data that it does not learn from.
+
+A stretch begins when a known model is switched to evaluation or called without gradients, and ends with the next
+backward. It is looked at whatever the window, up to a few calls.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unstuck.capture.detect.kept import Token
+from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
+from unstuck.capture.observers.batches import has_weights, looked_at
+from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.watch import Watch
+from unstuck.events import Evaluated, Place, TensorFact
+
+MOST_CALLS = 16
+_DENSE = 30
+"""So many stretches are all looked at; then at most one in so many steps outside of sampled windows."""
+_PAUSE = 20
+_MOST_WAITING = 256
+_LARGEST_SCORES = 2**22
+_BINARY_LOSSES = {"binary_cross_entropy": 0.5, "binary_cross_entropy_with_logits": 0.0}
+"""By the score from which on the answer is yes."""
+_KEY = "unstuck.output"
+
+
+class _Stretch:
+    def __init__(self) -> None:
+        self.model = ""
+        self.place: Place | None = None
+        self.training = False
+        self.grad_enabled = False
+        self.forwards = 0
+        self.input: TensorFact | None = None
+        self.loss = ""
+        self.loss_place: Place | None = None
+        self.values: list[Tensor] = []
+        self.right: list[Tensor] = []
+        self.labels = 0
+        self.classes = 0
+
+
+class _Dropped:
+    """Outputs of one line whose graphs went unused, since gradients were last asked for."""
+
+    def __init__(self, model: str, training: bool) -> None:
+        self.model = model
+        self.training = training
+        self.count = 0
+
+
+class Evaluations:
+    """Collects what one stretch shows, and tells it when training goes on."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._stretch: _Stretch | None = None
+        self._told = self._begun = 0
+        self._last_step = -_PAUSE
+        self._uses = 0
+        """How often gradients were asked for."""
+        self._dropped: dict[Place, _Dropped] = {}
+        self._waiting: set[weakref.ref[Token]] = set()
+
+    def switched(self, module: nn.Module) -> None:
+        """`eval()` was called on a module."""
+        watch = self._watch
+        if self._stretch is None and watch.is_listening() and watch.objects.is_called(module) and self._is_time():
+            self._begin()
+
+    def expected(self) -> None:
+        """A loader begins a pass that nobody has trained on yet."""
+        if self._stretch is None and self._watch.clock.steps > 0 and self._is_time():
+            self._begin()
+
+    def _is_time(self) -> bool:
+        clock = self._watch.clock
+        return clock.sampled or self._begun < _DENSE or clock.steps - self._last_step >= _PAUSE
+
+    def _begin(self) -> _Stretch:
+        self._stretch = _Stretch()
+        self._begun += 1
+        self._last_step = self._watch.clock.steps
+        if not self._watch.clock.sampled:
+            self._attend(True)
+        return self._stretch
+
+    def _attend(self, on: bool) -> None:
+        """Have the hooks around modules in a window that is not sampled, or no longer."""
+        watch = self._watch
+        if watch.attentive is not on:
+            watch.attentive = on
+            if not watch.clock.sampled:
+                watch.when_sampling_changes(on)
+
+    def forward(self, module: nn.Module, label: str, place: Place | None, arguments: Any, output: Any) -> None:
+        """A model was called."""
+        recording = torch.is_grad_enabled()
+        if not has_weights(module) or not may_measure():
+            return
+        if recording:
+            self._follow(module, label, place, arguments, output)
+        if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
+            self.training_goes_on()
+        stretch = self._stretch
+        if stretch is None:
+            if recording:
+                return
+            stretch = self._begin()
+        stretch.forwards += 1
+        if stretch.forwards == 1:
+            stretch.model, stretch.place, stretch.training = label, place, module.training
+            stretch.grad_enabled = recording
+            stretch.input = _input(arguments)
+            if self._watch.batches is not None and not (recording and module.training):
+                self._watch.batches.evaluated(module, label, arguments, output)
+        if stretch.forwards >= 4 * MOST_CALLS:
+            self._attend(False)
+
+    def _is_training_again(self, stretch: _Stretch, module: nn.Module) -> bool:
+        return stretch.forwards > 0 and (not stretch.grad_enabled or (module.training and not stretch.training))
+
+    def loss(self, name: str, source: Tensor, target: Tensor, result: Tensor) -> None:
+        """A loss of torch was computed."""
+        stretch = self._stretch
+        if stretch is None or not stretch.forwards or len(stretch.values) >= MOST_CALLS or not may_measure():
+            return
+        if (result.requires_grad and stretch.training) or not is_plain(result) or result.numel() != 1:
+            return
+        if stretch.loss not in ("", name):
+            return
+        if not stretch.loss:
+            stretch.loss, stretch.loss_place = name, self._watch.places.here()
+        with reading():
+            stretch.values.append(result.detach().float().reshape(()))
+            right = _right(name, source, target)
+            if right is not None:
+                hits, labels, stretch.classes = right
+                stretch.right.append(hits)
+                stretch.labels += labels
+        if len(stretch.values) >= MOST_CALLS:
+            self._attend(False)
+
+    def backward(self) -> None:
+        """A backward begins."""
+        self.gradients_asked()
+        if self._stretch is not None:
+            self.training_goes_on()
+
+    def gradients_asked(self) -> None:
+        """A backward or `autograd.grad` begins: what was dropped before was not needed, and training goes on."""
+        self._uses += 1
+        if self._dropped:
+            self._tell_dropped()
+
+    def training_goes_on(self) -> None:
+        """A backward begins, or the run ends."""
+        stretch, self._stretch = self._stretch, None
+        if stretch is not None:
+            self._attend(False)
+            self._tell(stretch)
+            if self._watch.batches is not None:
+                self._watch.batches.settle()
+
+    def finish(self) -> None:
+        """The run ended."""
+        self.training_goes_on()
+        self._tell_dropped()
+
+    def _tell(self, stretch: _Stretch) -> None:
+        if not stretch.values:
+            return
+        self._told += 1
+        watch = self._watch
+        with reading():
+            value = watch.scalars.later(torch.stack(stretch.values).mean())
+            right = torch.stack(stretch.right).sum() / stretch.labels if stretch.labels else None
+            accuracy = watch.scalars.later(right) if right is not None else None
+        watch.tell(
+            Evaluated(
+                step=watch.clock.steps,
+                place=stretch.loss_place,
+                model=stretch.model,
+                training_mode=stretch.training,
+                grad_enabled=stretch.grad_enabled,
+                forwards=stretch.forwards,
+                loss=stretch.loss,
+                value=value,
+                accuracy=accuracy,
+                input=stretch.input,
+                examples=stretch.labels,
+                classes=stretch.classes,
+            )
+        )
+
+    def _follow(self, module: nn.Module, label: str, place: Place | None, arguments: Any, output: Any) -> None:
+        """Learn of it when the graph behind an output goes before anybody asked for gradients."""
+        tensor = next((tensor for tensor in tensors_in(output) if tensor.grad_fn is not None), None)
+        size = next((len(given) for given in tensors_in(arguments, depth=3) if given.dim() > 1), 2)
+        if tensor is None or place is None or size < 2 or len(self._waiting) >= _MOST_WAITING:
+            return
+        token, uses, training = Token(), self._uses, module.training
+        node: Any = tensor.grad_fn
+        node.metadata[_KEY] = token
+
+        def gone(reference: weakref.ref[Token]) -> None:
+            self._waiting.discard(reference)
+            if uses == self._uses:
+                self._dropped.setdefault(place, _Dropped(label, training)).count += 1
+
+        self._waiting.add(weakref.ref(token, gone))
+
+    def _tell_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, {}
+        for place, found in dropped.items():
+            if found.count > 1 and self._told < 4 * _DENSE:
+                self._told += 1
+                self._watch.tell(
+                    Evaluated(
+                        step=self._watch.clock.steps,
+                        place=place,
+                        model=found.model,
+                        training_mode=found.training,
+                        grad_enabled=True,
+                        forwards=found.count,
+                        unused=found.count,
+                    )
+                )
+
+
+def _input(arguments: Any) -> TensorFact | None:
+    tensor = next(iter(tensors_in(arguments, depth=3)), None)
+    if tensor is None or tensor.numel() == 0:
+        return None
+    fact = looked_at([("input", tensor)]).inputs[0]
+    return TensorFact(
+        shape=tuple(tensor.shape),
+        dtype=fact.dtype,
+        low=fact.low,
+        high=fact.high,
+        mean=fact.mean,
+        spread=fact.spread,
+    )
+
+
+def _right(name: str, source: Tensor, target: Tensor) -> tuple[Tensor, int, int] | None:
+    """How many answers are right, of how many, and among how many classes; None where there are no classes."""
+    if source.numel() > _LARGEST_SCORES:
+        return None
+    if name in CLASS_LOSSES and source.dim() > 0 and target.dtype is torch.int64 and target.dim() == source.dim() - 1:
+        axis = 0 if source.dim() == 1 else 1
+        hits = (source.argmax(axis) == target).sum()
+        return hits, target.numel(), source.shape[axis]
+    if name in _BINARY_LOSSES and source.shape == target.shape:
+        hits = ((source > _BINARY_LOSSES[name]) == (target > 0.5)).sum()
+        return hits, target.numel(), 2
+    return None

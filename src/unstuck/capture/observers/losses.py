@@ -1,0 +1,184 @@
+"""Watches calls of torch's loss functions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unstuck.capture.detect import graph
+from unstuck.capture.detect.nonfinite import Inspector
+from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
+from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.watch import Watch
+from unstuck.events import LossCall, Place, TensorFact
+
+NAMES = (
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "gaussian_nll_loss",
+)
+_BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
+_FULL_READS = 5
+_THEN_EVERY = 100
+"""On a device, where reading means waiting for it."""
+_OFTEN = 10
+
+
+class Losses:
+    """Records loss calls: what came in, what came out, and what a softmax in front costs in gradient."""
+
+    def __init__(self, watch: Watch, inspector: Inspector) -> None:
+        self._watch = watch
+        self._inspector = inspector
+        self._calls: dict[Place | None, int] = {}
+        self._inside = False
+
+    def observer(self, name: str) -> tuple[Any, Any]:
+        """The pair to put around one of the functions."""
+        return (lambda args, kwargs: self._before(name, args, kwargs)), self._after
+
+    def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        if self._inside or not self._watch.is_listening():
+            return None
+        self._inspector.loss_name = name
+        if not self._watch.clock.sampled and not self._watch.attentive:
+            return None
+        self._inside = True
+        return name, args, kwargs
+
+    def _after(self, call: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
+        self._inside = False
+        if error is None:
+            self._record(call[0], call[1], call[2], result)
+
+    def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        watch = self._watch
+        given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
+        source, target = given.get("input"), given.get("target")
+        if not isinstance(source, Tensor) or not isinstance(target, Tensor) or not isinstance(result, Tensor):
+            return
+        if watch.evaluations is not None:
+            watch.evaluations.loss(name, source, target, result)
+        if watch.batches is not None:
+            watch.batches.compared(name, source, target)
+        if not watch.clock.sampled:
+            return
+        place = watch.places.here()
+        count = self._calls[place] = self._calls.get(place, 0) + 1
+        often = _OFTEN if watch.scalars.is_immediate(result) else _THEN_EVERY
+        closely = count <= _FULL_READS or count % often == 0
+        axis = _axis(name, source)
+        node = graph.origin(source)
+        ignored = int(given.get("ignore_index", -100)) if name in CLASS_LOSSES else None
+        predicted = fact(
+            source,
+            made_by="" if node is None else str(node.name()),
+            axis=graph.softmax_axis(node),
+            ranged=closely,
+            class_axis=axis,
+        )
+        wanted = fact(
+            target, ranged=closely, class_axis=axis if target.shape == source.shape else None, ignored=ignored
+        )
+        readable = is_plain(result) and result.numel() == 1 and may_measure()
+        watch.emit(
+            LossCall(
+                step=watch.clock.steps,
+                place=place,
+                loss=name,
+                input=predicted,
+                target=wanted,
+                output_requires_grad=result.requires_grad,
+                value=watch.scalars.later(result) if readable else None,
+                gradient_kept=_kept(name, predicted.made_by, source, target, ignored) if closely else None,
+                reduction=_reduction(given),
+                ignored=_share_left_out(target, wanted) if ignored is not None else None,
+                weighted=given.get("weight") is not None or given.get("pos_weight") is not None,
+                grad_enabled=torch.is_grad_enabled(),
+                variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
+            )
+        )
+
+
+def _axis(name: str, source: Tensor) -> int | None:
+    """Where the classes are, if the loss or the shape says so."""
+    if source.dim() == 0:
+        return None
+    if name in CLASS_LOSSES:
+        return class_axis(source)
+    return -1 if source.dim() == 2 and source.shape[1] > 1 else None
+
+
+def _reduction(given: dict[str, Any]) -> str:
+    """As torch understands it, also in the words of old."""
+    if given.get("reduce") is False:
+        return "none"
+    return "sum" if given.get("size_average") is False else str(given.get("reduction", "mean"))
+
+
+def _share_left_out(target: Tensor, labels: TensorFact) -> float | None:
+    if labels.classes is None or target.numel() == 0:
+        return None
+    return 1 - labels.classes.total / target.numel()
+
+
+def _kept(name: str, made_by: str, source: Tensor, target: Tensor, ignored: int | None) -> float | None:
+    """The share of the gradient that a softmax or sigmoid before the loss lets through, where that is a mistake."""
+    if name == "cross_entropy" and made_by.startswith("SoftmaxBackward"):
+        return gradient_kept(source, target, -100 if ignored is None else ignored)
+    if name in _BINARY_LOSSES and made_by == "SigmoidBackward0":
+        return sigmoid_gradient_kept(source, target, again=name.endswith("logits"))
+    return None
+
+
+def class_axis(source: Tensor) -> int:
+    """Where torch's classification losses expect the classes."""
+    return 0 if source.dim() == 1 else 1
+
+
+def gradient_kept(probabilities: Tensor, target: Tensor, ignored: int = -100) -> float | None:
+    """The share of the gradient's norm that an extra softmax before cross entropy lets through."""
+    if target.is_floating_point() or not is_plain(probabilities) or not may_measure():
+        return None
+    with reading():
+        p = probabilities.detach().double().movedim(class_axis(probabilities), -1)
+        p = p.reshape(-1, p.shape[-1])
+        labels = target.detach().reshape(-1).to(p.device)
+        counted = labels != ignored
+        p, labels = p[counted], labels[counted].long()
+        if labels.numel() == 0:
+            return None
+        one_hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
+        right = p - one_hot
+        outer = torch.softmax(p, 1) - one_hot
+        through = p * (outer - (p * outer).sum(1, keepdim=True))
+        whole = float(right.norm())
+        return float(through.norm()) / whole if whole > 0 else None
+
+
+def sigmoid_gradient_kept(probabilities: Tensor, target: Tensor, *, again: bool) -> float | None:
+    """The share of the gradient's norm that gets through a sigmoid before binary cross-entropy.
+
+    `again`: the loss applies another one. Else what is lost is that of probabilities of exactly 0 and 1.
+    """
+    if not is_plain(probabilities) or not is_plain(target) or not may_measure() or probabilities.shape != target.shape:
+        return None
+    with reading():
+        p, wanted = probabilities.detach().double(), target.detach().double()
+        right = p - wanted
+        slope = p * (1 - p)
+        through = (torch.sigmoid(p) - wanted) * slope if again else right * (slope > 0)
+        whole = float(right.norm())
+        return float(through.norm()) / whole if whole > 0 else None

@@ -1,0 +1,370 @@
+"""Watches what moves the weights: optimizers and their steps."""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from unstuck.capture.detect.carried import Used, used
+from unstuck.capture.detect.frozen import FrozenParameters
+from unstuck.capture.detect.nonfinite import Inspector
+from unstuck.capture.detect.untrained import Untrained
+from unstuck.capture.measure.tensor_gauges import Started, TensorMeter
+from unstuck.capture.measure.tensors import is_plain, may_measure, norms, reading
+from unstuck.capture.objects import parameters_of
+from unstuck.capture.observers.backwards import Backwards
+from unstuck.capture.watch import Watch
+from unstuck.events import OptimizerStep, Place, StepSkipped
+
+_SMALL = 4096
+_LATELY = 200
+GLANCE_SECONDS = 60e-6
+"""What a look at one gradient takes, in the middle of a training that has filled the caches with other things and then
+has to fill them again."""
+GLANCE_BUDGET = 0.005
+"""The share of a plain window that it may take; where it takes more, only some of them are looked at."""
+_OPTIMIZER_FILE = sys.modules[Optimizer.__module__].__file__
+
+
+class _Facts(NamedTuple):
+    """The gradients an optimizer is about to use."""
+
+    held: int
+    with_grad: int
+    norm: Any = None
+    used: Used | None = None
+
+
+_NOTHING = _Facts(0, 0)
+
+
+class _Running:
+    """An optimizer inside its `step()`."""
+
+    def __init__(self, optimizer: Optimizer, frame: int, place: Place | None, backwards: int) -> None:
+        self.optimizer = id(optimizer)
+        self.frame = frame
+        self.place = place
+        self.backwards = backwards
+        self.facts: _Facts | None = None
+        self.started: Started | None = None
+        self.began = 0.0
+
+    def is_outside(self, frame: FrameType | None) -> bool:
+        """Is it still on the stack, around the step that `frame` belongs to?"""
+        while frame is not None:
+            frame = _frame_of_step(frame.f_back)
+            if id(frame) == self.frame:
+                return True
+        return False
+
+
+class Steps:
+    """Follows optimizers: their construction, their steps and the steps a scaler leaves out."""
+
+    def __init__(self, watch: Watch, inspector: Inspector, backwards: Backwards) -> None:
+        self._watch = watch
+        self._inspector = inspector
+        self._backwards = backwards
+        self._untrained = Untrained(watch)
+        self._meter = TensorMeter(watch)
+        self._measure_before = watch.guard.protect("the gauges", self._meter.before)
+        self._measure_after = watch.guard.protect("the gauges", self._meter.after)
+        self._measure_next = watch.guard.protect("the gauges", self._meter.follow)
+        frozen = FrozenParameters(watch)
+        self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
+        self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
+        watch.flush = watch.guard.protect("what was measured", self.flush)
+        self._running: list[_Running] = []
+        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._turns: dict[int, int] = {}
+        """When each optimizer stepped last, counted in windows."""
+        self._glance = (0, 0, 0)
+        """Identity of an optimizer, and where in it the parameter is that `_looks_broken` looks at."""
+        self._pause = 1
+        self._unseen = 0
+        """Steps whose gradients are looked at are so many apart between sampled windows, and so many were not."""
+        self._surprising = False
+        """Has a step been more than a plain one: with a closure, through a scaler, around another step?"""
+        self.resting = False
+        """Is `before` not called for a while?"""
+        self.wake: Callable[[], None] = lambda: None
+        """Have `before` called again."""
+        self.in_scaler = False
+        self.scaler_stepped = False
+        self.skips = 0
+        """Steps that a scaler has left out."""
+
+    def flush(self) -> None:
+        """Tell what was measured and has not been told."""
+        self._backwards.activations.flush()
+        self._meter.flush()
+
+    def finish(self) -> None:
+        """The run ended: tell what is left, and let go of the program's tensors."""
+        self._watch.flush()
+        self._meter.forget()
+        self._running.clear()
+
+    @property
+    def may_rest(self) -> bool:
+        """Can the steps between sampled windows be followed by `after` alone?"""
+        clock = self._watch.clock
+        plain = not clock.sampled and not self._surprising and len(self._turns) == 1
+        return plain and (not clock.measured or self._meter.may_follow)
+
+    def rest(self) -> None:
+        """From now on `before` is not called."""
+        self.resting = True
+
+    def pace(self) -> None:
+        """Decide how often a gradient is looked at between sampled windows."""
+        allowed = GLANCE_BUDGET * self._watch.clock.typical_seconds
+        self._pause = max(1, round(GLANCE_SECONDS / allowed)) if allowed > 0 else 1
+        self._meter.pace()
+        if not self._watch.clock.measured:
+            self._meter.forget()
+
+    def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Global step pre-hook."""
+        watch = self._watch
+        if not watch.is_training_thread():
+            return
+        own = _frame_of_step(sys._getframe())
+        if self._running:
+            # torch calls no post-hook for a step that raised: only those still on the stack are running.
+            self._running = [running for running in self._running if running.is_outside(own)]
+        place = watch.places.here() if watch.clock.sampled else None
+        running = _Running(optimizer, id(own), place, self._backwards.count)
+        self._running.append(running)
+        if len(self._running) > 1:
+            self._surprising = True
+            return
+        self._meet(optimizer)
+        if watch.clock.is_survey:
+            self._untrained.check()
+        if _closure(args, kwargs) is None:
+            running.facts = self._read_gradients(optimizer, place)
+        else:
+            self._surprising = True
+        if watch.clock.sampled:
+            self._frozen_before(optimizer)
+        if watch.clock.measured:
+            running.started = self._measure_before(optimizer)
+        running.began = perf_counter()
+
+    def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Global step post-hook."""
+        watch = self._watch
+        if self.resting and not self._running:
+            self._rested(optimizer, args, kwargs)
+            return
+        if not self._running or self._running[-1].optimizer != id(optimizer):
+            return
+        running = self._running.pop()
+        if self._running:
+            return
+        self.scaler_stepped = True
+        place = running.place
+        if _found_inf(optimizer):
+            self.skipped(optimizer)
+            return
+        watch.timings.step += perf_counter() - running.began
+        facts = running.facts or self._read_gradients(optimizer, place)
+        kept = running.started is not None and self._measure_after(optimizer, running.started, facts.used)
+        in_closure = self._backwards.count > running.backwards
+        self._taken(optimizer, facts, kept, place, in_closure)
+
+    def _taken(
+        self,
+        optimizer: Optimizer,
+        facts: _Facts,
+        kept: bool | None,
+        place: Place | None = None,
+        in_closure: bool = False,
+    ) -> None:
+        """A step is done, and with it its window. The meter has `kept` what it has measured, or not."""
+        watch, clock = self._watch, self._watch.clock
+        sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
+        if told and not kept:
+            watch.flush()  # so that steps are told in their order
+            facts = self._measure_gradients(optimizer, place) if facts is _NOTHING else facts
+        if sampled:
+            self._tell(optimizer, facts, place, in_closure)
+            watch.carried.stepped(optimizer, facts.used)
+            self._inspector.gradients_unseen = False
+            self._inspector.stepped(list(parameters_of(optimizer)), place)
+        clock.step_taken()
+        keep = partial(self._meter.keep, now=sampled) if kept else None
+        self._backwards.end_window(told, optimizer, facts.norm, step, in_closure, keep)
+        if sampled:
+            self._frozen_after(optimizer)
+
+    def _rested(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step was taken, and `before` had not been called."""
+        watch = self._watch
+        if not watch.is_training_thread():
+            return
+        if id(optimizer) not in self._turns or len(args) > 1 or kwargs:
+            self._surprising = True
+            self._meet(optimizer)
+            self.wake()
+        self._glance_at_gradients(optimizer)
+        measured = watch.clock.measured
+        if measured and not self._measure_next(optimizer):
+            self.wake()
+            self._taken(optimizer, _NOTHING, kept=False)
+            return
+        step = watch.clock.steps
+        watch.clock.step_taken()
+        self._backwards.end_rest(step, optimizer, self._meter.keep if measured else None)
+
+    def _meet(self, optimizer: Optimizer) -> None:
+        """An optimizer steps, perhaps for the first time."""
+        watch = self._watch
+        if optimizer not in self._stepped:
+            watch.announce_models()
+            watch.announce_optimizer(optimizer)
+            self._stepped.add(optimizer)
+            self._inspector.first_step(list(parameters_of(optimizer)))
+        self._count_turns(optimizer)
+
+    def enter_scaler(self) -> None:
+        """`scaler.step()` begins."""
+        self.in_scaler, self.scaler_stepped = True, False
+        self._surprising = True
+        if self.resting:
+            self.wake()
+
+    def _count_turns(self, optimizer: Optimizer) -> None:
+        """Optimizers take turns if they have stepped lately; one of a phase that is over does not count."""
+        clock = self._watch.clock
+        self._turns[id(optimizer)] = clock.windows
+        if len(self._turns) > 1:
+            self._turns = {key: window for key, window in self._turns.items() if clock.windows - window <= _LATELY}
+        clock.take_turns(len(self._turns))
+
+    def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
+        watch = self._watch
+        watch.emit(
+            OptimizerStep(
+                step=watch.clock.steps,
+                place=place,
+                optimizer=watch.objects.optimizer(optimizer),
+                parameters=facts.held,
+                with_grad=facts.with_grad,
+                grad_norm=facts.norm,
+                inside_closure=in_closure,
+                through_scaler=self.in_scaler,
+            )
+        )
+
+    def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
+        """`Optimizer.__init__` or `add_param_group` returned."""
+        if error is None:
+            self._watch.announce_optimizer(optimizer)
+
+    def skipped(self, optimizer: Optimizer) -> None:
+        """A scaler left this step out."""
+        self.skips += 1
+        watch = self._watch
+        label = watch.objects.optimizer(optimizer)
+        sampled = watch.clock.sampled
+        watch.emit(StepSkipped(step=watch.clock.steps, place=watch.places.here(), optimizer=label))
+        watch.clock.step_skipped()
+        self._backwards.end_window(sampled)
+
+    def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
+        if self._watch.clock.sampled or getattr(optimizer, "grad_scale", None) is not None:
+            return self._measure_gradients(optimizer, place)
+        self._glance_at_gradients(optimizer)
+        return _NOTHING
+
+    def _measure_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
+        held = with_grad = 0
+        owners: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for parameter in parameters_of(optimizer):
+            held += parameter.requires_grad
+            gradient = parameter.grad
+            if gradient is not None:
+                with_grad += 1
+                if is_plain(gradient):
+                    owners.append(parameter)
+                    gradients.append(gradient)
+        each = norms(gradients) if may_measure() and not _found_inf(optimizer) else None
+        if each is None:
+            return _Facts(held, with_grad)
+        with reading():
+            scale = getattr(optimizer, "grad_scale", None)
+            if isinstance(scale, Tensor):
+                each = each / scale.to(each.device)
+            total = torch.linalg.vector_norm(each)
+        number = self._watch.scalars.later(total)
+        self._inspector.gradients_seen(owners, gradients, each, number, place)
+        return _Facts(held, with_grad, number, used(owners, gradients, each))
+
+    def _glance_at_gradients(self, optimizer: Optimizer) -> None:
+        self._unseen = (self._unseen + 1) % self._pause
+        self._inspector.gradients_unseen = self._unseen != 0
+        if self._unseen == 0 and self._looks_broken(optimizer):
+            self._measure_gradients(optimizer, None)
+
+    def _looks_broken(self, optimizer: Optimizer) -> bool:
+        """A glance between sampled windows: NaN flows down to the first layer, so one gradient tells."""
+        gradient = self._gradient_to_glance_at(optimizer)
+        if gradient is None or not self._watch.scalars.is_immediate(gradient) or not may_measure():
+            return False  # on a device the loss of the next step tells
+        # A gradient has no history, so no graph is built; `reading()` would take as long as the norm itself.
+        return not math.isfinite(torch.linalg.vector_norm(gradient).item())
+
+    def _gradient_to_glance_at(self, optimizer: Optimizer) -> Tensor | None:
+        """The first small one; always the same, once it is found."""
+        key, group, place = self._glance
+        if key == id(optimizer):
+            try:
+                gradient: Tensor | None = optimizer.param_groups[group]["params"][place].grad
+            except IndexError:
+                gradient = None
+            if gradient is not None and is_plain(gradient):
+                return gradient
+        found: Tensor | None = None
+        for group, held in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(held["params"]):
+                gradient = parameter.grad
+                if gradient is None or not is_plain(gradient) or (found is not None and gradient.numel() > _SMALL):
+                    continue
+                found, self._glance = gradient, (id(optimizer), group, place)
+                if gradient.numel() <= _SMALL:
+                    return gradient
+        return found
+
+
+def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a step was given to evaluate the loss again; `args` begins with the optimizer."""
+    return args[1] if len(args) > 1 else kwargs.get("closure") if kwargs else None
+
+
+def _frame_of_step(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of torch around a running `step()`, at or above this one."""
+    while frame is not None:
+        if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == _OPTIMIZER_FILE:
+            break
+        frame = frame.f_back
+    return frame
+
+
+def _found_inf(optimizer: Optimizer) -> bool:
+    """A fused optimizer under a scaler steps always, and does nothing where the scaler found infinity."""
+    found = getattr(optimizer, "found_inf", None)
+    return isinstance(found, Tensor) and found.device.type == "cpu" and bool(found)

@@ -1,0 +1,1 @@
+"""The only code that changes torch: patches, hooks and private names, all undone at the end."""

@@ -1,0 +1,1 @@
+"""One run of a program under interventions, in a process that cannot write to the user's files."""

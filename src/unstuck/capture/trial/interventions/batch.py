@@ -1,0 +1,209 @@
+"""Freezes the batch under a loop: whatever the loop draws, it gets what it drew in its first steps.
+
+Three ways at once, since loops differ: a DataLoader hands out its first batch, random generators are set back after
+every step, and data that the script makes into tensors or slices itself are those of the same line one step ago.
+What still reaches the model and the losses is replaced there. How much of it had to be is noted.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from unstuck.capture.observers.losses import NAMES as LOSSES
+from unstuck.capture.places import Places
+from unstuck.capture.trial.interventions.goals import Goal, equal_rows, goal, value_of
+from unstuck.capture.trial.interventions.lab import Arguments, Lab, copied, is_data, map_tensors
+
+UNKNOWN_LENGTH = 50
+"""Batches in a pass over a loader that does not know its length."""
+MODEL_STEP = 1
+"""After so many steps begins the one whose data are kept: the first may hold what happens only once."""
+SOURCES = ("tensor", "as_tensor", "from_numpy", "stack", "index_select")
+
+
+class FrozenBatch:
+    """The data of one step, again and again."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._places = Places()
+        self._firsts: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
+        self._turns: Counter[Any] = Counter()
+        self._state: tuple[Any, ...] | None = None
+        self._calls = self._replaced = 0
+        self._rows: Tensor | None = None
+        self._goals: list[Goal] = []
+        self._values: list[float | None] = []
+        lab.wrap(DataLoader, "__iter__", self._replay)
+        for name in SOURCES:
+            lab.wrap(torch, name, self._again)
+        lab.wrap(Tensor, "__getitem__", self._again)
+        lab.wrap(Tensor, "index_select", self._again)
+        lab.change_calls(self._same_call)
+        lab.change_losses(self._same_loss_module)
+        for name in LOSSES:
+            lab.wrap(F, name, functools.partial(self._same_loss, name))
+        lab.when_step_ends.append(self._step_ended)
+        self._note()
+
+    def _replay(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def replay(loader: DataLoader[Any]) -> Iterator[Any]:
+            key = (id(loader.dataset), loader.batch_size)
+            if key not in self._firsts:
+                for batch in original(loader):
+                    self._firsts[key] = (loader.dataset, copied(batch))  # the data set is held, so its id stays its own
+                    break
+                else:
+                    return
+            self._lab.notes["loader"] = True
+            before = -1
+            while before < self._lab.steps:  # a pass in which steps were taken goes on until the run is ended
+                before = self._lab.steps
+                for _ in range(_length(loader)):
+                    yield copied(self._firsts[key][1])
+
+        return replay
+
+    def _again(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def again(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            frame = sys._getframe(1)
+            if not is_data(result) or not torch.is_grad_enabled() or not self._places.is_users(frame.f_code):
+                return result
+            return self._of_first_step((frame.f_code, frame.f_lasti), result, lambda kept: kept.clone())
+
+        return again
+
+    def _of_first_step(self, site: tuple[Any, ...], value: Any, copy: Callable[[Any], Any]) -> Any:
+        """What the same site, as often reached in its step, held in the step that is kept."""
+        if self._lab.steps < MODEL_STEP:
+            return value
+        key = (*site, self._turns[site])
+        self._turns[site] += 1
+        if self._lab.steps == MODEL_STEP:
+            self._kept[key] = copy(value)
+            return value
+        kept = self._kept.get(key)
+        return copy(kept) if kept is not None and _alike(kept, value) else value
+
+    def _same_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        if not torch.is_grad_enabled():
+            return args, kwargs
+        first_args, first_kwargs = self._held(("call", id(module)), (args, kwargs))
+        if self._lab.steps == MODEL_STEP:
+            data: list[Tensor] = []
+            map_tensors((first_args, first_kwargs), lambda tensor: data.append(tensor) if is_data(tensor) else None)
+            self._rows = equal_rows(data)
+        return tuple(first_args), dict(first_kwargs)
+
+    def _same_loss_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """A loss of the script's own is often a module; it is given what a model computed."""
+        learned: list[Tensor] = []
+        map_tensors((args, kwargs), lambda tensor: None if is_data(tensor) else learned.append(tensor))
+        if not learned or not torch.is_grad_enabled():
+            return args, kwargs
+        first_args, first_kwargs = self._held(("loss", type(module)), (args, kwargs))
+        return tuple(first_args), dict(first_kwargs)
+
+    def _same_loss(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(*args: Any, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return original(*args, **kwargs)
+            args, kwargs = self._held(("loss", name, *self._site()), (args, kwargs))
+            result = original(*args, **kwargs)
+            self._tell(name, args, kwargs, result)
+            return result
+
+        return loss
+
+    def _tell(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """What the losses of this step are, and in the step that is kept also what they can be."""
+        if self._lab.steps == MODEL_STEP:
+            told = goal(name, args, kwargs, result, self._rows)
+            if told is not None:
+                self._goals.append(told)
+        if isinstance(result, Tensor) and result.requires_grad:
+            self._values.append(value_of(result))
+
+    def _site(self) -> tuple[Any, ...]:
+        """The user's line that led here; between it and us lie torch and those who watch the run."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and not self._places.is_users(frame.f_code):
+            frame = frame.f_back
+        return () if frame is None else (frame.f_code, frame.f_lasti)
+
+    def _held(self, site: tuple[Any, ...], given: Any) -> Any:
+        """The arguments, with the data among them replaced by those of the kept step."""
+        data: list[Tensor] = []
+        map_tensors(given, lambda tensor: data.append(tensor) if is_data(tensor) else None)
+        kept = self._of_first_step(site, data, lambda tensors: [tensor.detach().clone() for tensor in tensors])
+        if kept is data or self._lab.steps <= MODEL_STEP:
+            return given
+        self._calls += 1
+        same = len(kept) == len(data) and all(_equal(one, other) for one, other in zip(kept, data, strict=True))
+        self._replaced += not same
+        rest = iter(kept)
+        self._note()
+        return map_tensors(given, lambda tensor: next(rest) if is_data(tensor) else tensor)
+
+    def _note(self) -> None:
+        self._lab.notes["frozen"] = {"calls": self._calls, "replaced": self._replaced}
+
+    def _step_ended(self) -> None:
+        self._turns.clear()
+        self._lab.notes["goals"] = {
+            "kept_step": MODEL_STEP,
+            "kept": self._goals,
+            "last_step": self._lab.steps - 1,
+            "last": self._values,
+        }
+        self._values = []
+        if self._lab.steps == MODEL_STEP:
+            self._state = _random_state()
+        elif self._state is not None:
+            _set_random_state(self._state)
+
+
+def _length(loader: DataLoader[Any]) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return UNKNOWN_LENGTH
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(_alike(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one.dtype == other.dtype and one.device == other.device and one.dim() == other.dim())
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(torch.equal(one, other))
+
+
+def _random_state() -> tuple[Any, ...]:
+    numpy = sys.modules.get("numpy")
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    return random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None, cuda
+
+
+def _set_random_state(state: tuple[Any, ...]) -> None:
+    python, own, numpys, cuda = state
+    random.setstate(python)
+    torch.set_rng_state(own)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)
+    if cuda is not None:
+        torch.cuda.set_rng_state_all(cuda)

@@ -1,0 +1,114 @@
+"""Does the output of one example depend on another? Asked by changing half of the batch and looking at the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unstuck.capture.torch_hooks.internals import BatchNorm
+from unstuck.check.inputs import tensors_in, with_tensors
+from unstuck.check.passes import Passes, Seen, change
+from unstuck.events import Leak
+from unstuck.lazy import pattern
+
+ON_PURPOSE = pattern(
+    r"(?i)mini_?batch|batch_?(std|mix|attention|former)|std_?dev|moe|expert|router|graph|gcn|gat(conv|layer|net)"
+    r"|gnn|sage|intersample|contrast|clip|siamese|prototyp|memory_?bank|queue|set_?transformer|in_?context|episod"
+)
+"""Classes that look at the whole batch by design."""
+FEWEST = 2
+
+
+def can_be_asked(model: nn.Module, inputs: Any, axis: int) -> bool:
+    """Is there one row for each example in every input, and nothing in the model that is about pairs of them?"""
+    tensors = [tensor for tensor in tensors_in(inputs) if tensor.dim()]
+    sizes = {tensor.shape[axis] if tensor.dim() > axis else 0 for tensor in tensors}
+    if len(sizes) != 1 or min(sizes) < FEWEST:
+        return False
+    size = sizes.pop()
+    pairs = (size, size)
+    if any(tuple(tensor.shape[:2]) == pairs and tensor.dim() == 2 for tensor in (*tensors, *model.buffers())):
+        return False
+    return not any(_looks_at_the_batch(module) for module in model.modules())
+
+
+def _looks_at_the_batch(module: nn.Module) -> bool:
+    by_batch = isinstance(module, BatchNorm) and (module.training or module.running_mean is None)
+    return by_batch or ON_PURPOSE.search(type(module).__name__) is not None
+
+
+def mixing(passes: Passes, inputs: Any, seen: Seen, axis: int) -> Leak | None:
+    """The dependence of examples on one another along the axis they lie on, if there is any."""
+    size = next(tensor for tensor in tensors_in(inputs) if tensor.dim()).shape[axis]
+    # A recurrent layer that runs along the batch lets examples depend on earlier ones only.
+    halves = (slice(0, size // 2), slice(size - size // 2, size))
+    return next((leak for kept in halves if (leak := _into(kept, passes, inputs, seen, axis, size))), None)
+
+
+def _into(kept: slice, passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> Leak | None:
+    """What the examples that are kept take from the others."""
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, kept))
+    leak = _leak(seen, passes.run(changed), axis, size, kept)
+    if leak is None or not passes.repeats(inputs, seen) or not _is_the_batch_axis(passes, inputs, seen, axis, size):
+        return None
+    return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, kept), leak)
+
+
+def _leak(before: Seen, after: Seen, axis: int, size: int, kept: slice) -> Leak | None:
+    for one, other in zip(before.outputs, after.outputs, strict=False):
+        if one.dim() >= 2 and one.shape[0] == one.shape[1] == size:
+            continue  # scores of pairs of examples
+        parts = [_part(tensor, axis, size, kept) for tensor in (one, other)]
+        if parts[0] is not None and parts[1] is not None and (much := change([parts[0]], [parts[1]])) > 0:
+            return Leak(axis, size, tuple(one.shape), much)
+    return None
+
+
+def _part(tensor: Tensor, axis: int, size: int, kept: slice) -> Tensor | None:
+    fits = tensor.dim() > axis and tensor.shape[axis] == size
+    return tensor.narrow(axis, kept.start, kept.stop - kept.start) if fits else None
+
+
+def _others_changed(tensor: Tensor, axis: int, kept: slice) -> Tensor:
+    """The examples that are kept once more, so that all are such as the model expects."""
+    if tensor.dim() <= axis:
+        return tensor
+    size, count = tensor.shape[axis], kept.stop - kept.start
+    order = torch.arange(size, device=tensor.device)
+    others = (order < kept.start) | (order >= kept.stop)
+    order[others] = kept.start + torch.arange(size - count, device=tensor.device) % count
+    return tensor.index_select(axis, order)
+
+
+def _is_the_batch_axis(passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> bool:
+    """Sequences may come with time first; then what looks like examples are moments, and these may depend."""
+    tensors = [tensor for tensor in tensors_in(inputs) if tensor.dim()]
+    if axis == 1 or tensors[0].dim() < 2 or tensors[0].dim() > 3 or _one_target_each(passes.target, size):
+        return True
+    length = tensors[0].shape[1]
+    if length < FEWEST or any(tensor.dim() < 2 or tensor.shape[1] != length for tensor in tensors):
+        return True
+    kept = slice(0, length // 2)
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, 1, kept))
+    if _leak(seen, passes.run(changed), 1, length, kept) or not _keeps_axis(seen, length):
+        return True
+    # Each column is on its own. A model that knows positions by column takes the rows for examples, and mixes them.
+    return _moves_along(passes, inputs, seen, 0) and not _moves_along(passes, inputs, seen, 1)
+
+
+def _one_target_each(target: Any, size: int) -> bool:
+    shapes = [tuple(tensor.shape) for tensor in tensors_in(target)]
+    return len(shapes) == 1 and shapes[0] in ((size,), (size, 1))
+
+
+def _keeps_axis(seen: Seen, length: int) -> bool:
+    return any(output.dim() > 1 and output.shape[1] == length for output in seen.outputs)
+
+
+def _moves_along(passes: Passes, inputs: Any, seen: Seen, axis: int) -> bool:
+    """Do the outputs change places just as the inputs do?"""
+    turned = passes.run(with_tensors(inputs, lambda tensor: tensor.flip(axis) if tensor.dim() > axis else tensor))
+    flipped = [output.flip(axis) for output in seen.outputs if output.dim() > axis]
+    return change(flipped, [output for output in turned.outputs if output.dim() > axis]) == 0

@@ -1,0 +1,145 @@
+"""`unstuck check train.py:objects`: look at a model, its loss, optimizer and one batch before training."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unstuck.cli import common
+
+if TYPE_CHECKING:
+    from unstuck.judge import Verdict
+
+ARGUMENTS = ("model", "loss_fn", "optimizer", "batch")
+DESCRIPTION = """Look at live objects before training, and say what would keep them from learning.
+
+OBJECTS is FILE.py:FUNCTION or MODULE:FUNCTION. The function is called without arguments and returns the model, the
+loss function, the optimizer and one batch: as a dict with the keys model, loss_fn, optimizer and batch, as a tuple in
+this order, or as an object with these attributes. All but the model may be left out. Loading it runs that file, as
+importing it would. With a loss and a batch one step and a few passes are tried on the side."""
+EPILOG = (
+    common.EXIT_CODES
+    + """
+examples:
+  unstuck check train.py:objects
+  unstuck check mypackage.training:build --fail-on warning
+  unstuck check train.py:objects --format json --output check.json
+"""
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Call the function, check what it returns, and print what was found."""
+    options = _parser().parse_args(list(arguments))
+    common.check_output(options.output)
+    if importlib.util.find_spec("torch") is None:
+        needed = "check needs PyTorch, which is not installed here: pip install torch"
+        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    # What the user's file prints must not end up inside our report.
+    with contextlib.redirect_stdout(sys.stderr):
+        verdict = _checked(options.objects, _objects(options.objects))
+    from unstuck.report.result import Result
+
+    common.publish(Result(command="check", verdict=verdict), options, sys.stdout)
+    return common.exit_code(verdict, options.fail_on)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.verb_parser("check", DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("objects", metavar="OBJECTS", help="FILE.py:FUNCTION or MODULE:FUNCTION")
+    common.add_report_options(parser)
+    return parser
+
+
+def _objects(target: str) -> dict[str, Any]:
+    from unstuck.surface.load import load
+    from unstuck.surface.loss import SurfaceError
+
+    where, colon, name = target.rpartition(":")
+    if not colon or not where or not name.isidentifier():
+        raise common.Stop(f"{target!r} names no function; write file.py:function, such as train.py:objects.")
+    with _importable_from_here():
+        try:
+            function = load(target)
+        except SurfaceError as error:
+            raise common.Stop(str(error)) from None
+        if not callable(function):
+            raise common.Stop(f"{target} is no function; name one that returns the objects.")
+        try:
+            return _arguments(function(), target)
+        except (Exception, SystemExit) as error:
+            _pass_on(error)
+            raise common.Stop(f"{target} raises when it is called{_line(error)}: {_said(error)}") from None
+
+
+@contextlib.contextmanager
+def _importable_from_here() -> Iterator[None]:
+    """As `python -m` would, modules beside where we are can be imported; also what the function imports when called."""
+    added = os.getcwd()
+    sys.path.insert(0, added)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(added)
+
+
+def _arguments(given: Any, target: str) -> dict[str, Any]:
+    """What `unstuck.check` takes, out of whatever the function returned."""
+    if isinstance(given, Mapping):
+        unknown = [str(key) for key in given if key not in ARGUMENTS]
+        if unknown:
+            raise common.Stop(f"{target} returns {unknown[0]!r}, which is none of {', '.join(ARGUMENTS)}.")
+        found = dict(given)
+    elif isinstance(given, tuple | list) and not hasattr(given, "_fields"):
+        if len(given) > len(ARGUMENTS):
+            raise common.Stop(f"{target} returns {len(given)} things; the order is {', '.join(ARGUMENTS)}.")
+        found = dict(zip(ARGUMENTS, given, strict=False))
+    else:
+        found = {name: getattr(given, name) for name in ARGUMENTS if hasattr(given, name)}
+    if found.get("model") is None:
+        raise common.Stop(
+            f"{target} returns no model; return a dict with the keys {', '.join(ARGUMENTS)}, of which only model must "
+            "be there."
+        )
+    return found
+
+
+def _checked(target: str, objects: dict[str, Any]) -> Verdict:
+    from unstuck.check.objects import check
+    from unstuck.check.probe import WHO_CALLED
+
+    try:
+        return check(**objects).verdict
+    except (Exception, SystemExit) as error:
+        _pass_on(error)
+        if WHO_CALLED in getattr(error, "__notes__", ()):
+            raise common.Stop(f"what {target} returns does not run{_line(error)}: {_said(error)}") from None
+        if isinstance(error, TypeError | ValueError):
+            raise common.Stop(f"{target} cannot be checked: {error}") from None
+        raise
+
+
+def _pass_on(error: BaseException) -> None:
+    if isinstance(error, common.Stop) or os.environ.get("UNSTUCK_RAISE"):
+        raise error
+
+
+def _line(error: BaseException) -> str:
+    """The innermost line of the user's own that led to it."""
+    from unstuck.capture.places import Places
+
+    places = Places().of_traceback(error.__traceback__)
+    return f" at {Path(places[-1].path)}:{places[-1].line}" if places else ""
+
+
+def _said(error: BaseException) -> str:
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,199 @@
+"""`unstuck lint PATHS`: find mistakes in scripts without running them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from unstuck.cli import common
+from unstuck.judge import Verdict
+from unstuck.lint.engine import lint, lint_text
+from unstuck.lint.settings import Settings, SettingsError, settings_for
+from unstuck.lint.workers import available_cores
+from unstuck.report.result import Problem, Result
+from unstuck.source import SourceError
+from unstuck.source.documents.files import decode
+
+EPILOG = (
+    common.EXIT_CODES
+    + """
+A file that cannot be parsed is reported and the others are still looked at; the exit code is then
+1 if something was found in the others, else 2 (70 if one of our own rules broke down).
+--fix, --unsafe-fixes and --diff: a fix is applied only if the file then parses and no longer raises
+the finding. With --diff the exit code is 1 if anything would change. --unsafe-fixes includes --fix.
+A line is left alone when it ends in `# unstuck: ignore[O12]`.
+RULES are codes, names or beginnings of codes, with commas between: O12,clip-misplaced,G.
+The nearest pyproject.toml with a [tool.unstuck] table may set select, ignore, per-file-ignores,
+severity, paths, exclude and fail-on; its patterns are written as in .gitignore.
+"""
+)
+PATH_HELP = "a script, a folder to search, or - for stdin (default: paths of the settings, or else .)"
+STDIN = "-"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Lint the given paths and print what was found."""
+    options = _parser().parse_args(arguments)
+    common.check_output(options.output)
+    try:
+        _check_together(options)
+        settings = _settings(options)
+        paths = options.paths or list(settings.paths) or ["."]
+        result = _result(paths, options, settings)
+        if options.fix or options.unsafe_fixes or options.diff:
+            return _fix(result, paths, options, settings)
+        if options.add_ignores:
+            return _add_ignores(result, paths, options, settings)
+    except (SettingsError, SourceError) as error:
+        raise common.Stop(str(error)) from None
+    _publish(result, options)
+    return _exit_code(result, options.fail_on or settings.fail_on)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=PATH_HELP)
+    parser.add_argument("--select", metavar="RULES", help="only these rules, whatever the settings say")
+    parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
+    common.add_report_options(parser)
+    parser.set_defaults(fail_on=None)
+    parser.add_argument("--statistics", action="store_true", help="how often each rule speaks, instead of a report")
+    parser.add_argument("--add-ignores", action="store_true", help="add an ignore comment to every line found")
+    parser.add_argument("--fix", action="store_true", help="apply the fixes that change nothing but the mistake")
+    parser.add_argument("--unsafe-fixes", action="store_true", help="apply also the fixes to be looked at first")
+    parser.add_argument("--diff", action="store_true", help="print what the fixes would change, and change nothing")
+    parser.add_argument("--stdin-filename", metavar="FILE", help="where the text from stdin would lie")
+    parser.add_argument("--config", metavar="FILE", help="read [tool.unstuck] from this file")
+    parser.add_argument("--isolated", action="store_true", help="read no settings from files")
+    parser.add_argument("--no-gitignore", action="store_true", help="lint also what .gitignore leaves out")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the answers of earlier runs")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="processes to use (default: one per core)")
+    return parser
+
+
+def _positive(word: str) -> int:
+    if not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive whole number")
+    return int(word)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return settings_for(
+        [options.stdin_filename or "." if path == STDIN else path for path in options.paths],
+        config=options.config,
+        isolated=options.isolated,
+        select=options.select,
+        ignore=options.ignore,
+    )
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    if options.config and options.isolated:
+        raise SettingsError("--config and --isolated contradict each other; leave one out.")
+    if options.stdin_filename and STDIN not in options.paths:
+        raise SettingsError("--stdin-filename goes with - as the path; add it, or leave the name out.")
+    if STDIN in options.paths and len(options.paths) > 1:
+        raise SettingsError("stdin (-) is linted alone; leave out the other paths, or name files only.")
+    _check_changes(options)
+    if options.statistics and options.format not in ("text", "json"):
+        raise SettingsError("--statistics is written as text or json; choose one of them with --format.")
+
+
+def _check_changes(options: argparse.Namespace) -> None:
+    """Refuse to change what cannot be changed, or in two ways at once."""
+    given = {
+        "--add-ignores": options.add_ignores,
+        "--diff": options.diff,
+        "--unsafe-fixes": options.unsafe_fixes,
+        "--fix": options.fix,
+    }
+    changing = [option for option, is_given in given.items() if is_given]
+    if changing and STDIN in options.paths:
+        verb = "show changes of" if options.diff else "rewrite"
+        raise SettingsError(f"{changing[0]} cannot {verb} stdin; name a file.")
+    if options.add_ignores and len(changing) > 1:
+        raise SettingsError(f"{changing[-1]} and --add-ignores are two answers to one finding; choose one of them.")
+    if options.diff and (options.statistics or options.format != "text"):
+        other = "--statistics" if options.statistics else f"--format {options.format}"
+        raise SettingsError(f"--diff writes a diff and nothing else; leave out {other}, or --diff.")
+
+
+def _result(paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> Result:
+    if STDIN in paths:
+        name = options.stdin_filename or "<stdin>"
+        return lint_text(name, decode(sys.stdin.buffer.read(), name), settings)
+    return lint(
+        paths,
+        settings,
+        jobs=options.jobs or available_cores(),
+        cache=not options.no_cache,
+        gitignore=not options.no_gitignore,
+    )
+
+
+def _publish(result: Result, options: argparse.Namespace) -> None:
+    if options.statistics:
+        from unstuck.lint import statistics
+
+        text = statistics.render(result, options.format)
+        common.write_whole(Path(options.output), text) if options.output else sys.stdout.write(text)
+    else:
+        common.publish(result, options, sys.stdout)
+    if options.statistics or options.format != "text" or options.output:
+        _print_problems(result.errors)
+
+
+def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> int:
+    """Apply or show the fixes; what is left is reported as ever."""
+    from unstuck.cli import lint_fixes
+
+    changes = lint_fixes.make(result, options, settings)
+    stream = sys.stderr if options.diff or options.format != "text" or options.output else sys.stdout
+    if options.diff:
+        code = lint_fixes.show(changes, options.output)
+    else:
+        result = _result(paths, options, settings) if changes.files else result
+        # On a terminal "Nothing found" would contradict the summary below, which says what was fixed.
+        is_all_fixed = changes.files and not (result.verdict.diagnoses or result.errors)
+        if not is_all_fixed or stream is sys.stderr or options.statistics:
+            _publish(result, options)
+        code = _exit_code(result, options.fail_on or settings.fail_on)
+    _print_problems(changes.problems)
+    print(lint_fixes.summary(changes, result, options), file=stream)
+    return code or (common.BAD_INPUT if changes.problems else common.CLEAN)
+
+
+def _add_ignores(result: Result, paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> int:
+    from unstuck.lint.ignoring import add_ignores
+
+    added = add_ignores(result.verdict.diagnoses)
+    if added.comments:
+        result = _result(paths, options, settings)
+    files = f"{added.files} file{'s' * (added.files != 1)}"
+    print(f"Added {added.comments} ignore comment{'s' * (added.comments != 1)} to {files}.")
+    problems = (*result.errors, *added.problems)
+    _print_problems(problems)
+    return _exit_code(result, options.fail_on or settings.fail_on) or (common.BAD_INPUT if problems else common.CLEAN)
+
+
+def _exit_code(result: Result, fail_on: str) -> int:
+    return common.exit_code(result.verdict, fail_on) or _silent_code(result.verdict, result.problems)
+
+
+def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
+    """Nothing was found; but a rule that broke down, or a file that could not be read, is no clean bill of health."""
+    if verdict.failures:
+        return common.INTERNAL
+    return common.BAD_INPUT if problems else common.CLEAN
+
+
+def _print_problems(problems: Sequence[Problem]) -> None:
+    from unstuck.report.terminal import INVISIBLE
+    from unstuck.report.text import problem_sentence
+
+    for problem in problems:
+        sentence = problem_sentence(problem.message, problem.place).replace("\n", " ")
+        print(f"unstuck: {sentence.translate(INVISIBLE)}", file=sys.stderr)

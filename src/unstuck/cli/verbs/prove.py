@@ -1,0 +1,19 @@
+"""`unstuck prove SCRIPT [ARGS]`: try the remedy of everything that is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unstuck.cli import trying
+from unstuck.cli.verbs import diagnose
+
+DESCRIPTION = f"""Watch a script for a while, and try the remedy of each thing that is found: same
+script, same seeds, same steps, with only that change; then all that helped together. No other
+experiment is made.
+
+{trying.IN_TRIALS}"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try remedies, then report."""
+    return diagnose.investigate("prove", DESCRIPTION, arguments, only_proofs=True)

@@ -1,0 +1,150 @@
+"""`unstuck diagnose` on a script."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from unstuck.diagnose.triage import Triage
+from unstuck.findings import Severity
+from unstuck.findings.investigation import Investigation
+from unstuck.interventions import Isolation, stage_of
+from unstuck.judge import Verdict
+from unstuck.rule import all_rules
+from unstuck.trials.context import Context, Tell
+from unstuck.trials.runner import Outcome, Program, Runner, Variant
+
+NOT_BEFORE_FORKING = frozenset(
+    {"tensorflow", "jax", "cupy", "ray", "mpi4py", "horovod", "deepspeed", "triton", "wandb"}
+)
+"""Libraries that start threads or take a device as soon as they are imported."""
+LAST_LINES = 12
+PROTECTED = {
+    Isolation.OVERLAY: "Your files were not touched: every run wrote to a layer of its own, which is deleted.",
+    Isolation.LANDLOCK: "Your files were not touched: every run wrote to a copy of the working directory, which is "
+    "deleted, and the kernel refused every write elsewhere, except to shared memory (/dev/shm).",
+    Isolation.COPIES: "Every run wrote to a copy of the working directory, which is deleted. This system cannot stop C "
+    "libraries and other programs from writing elsewhere.",
+}
+"""What can be promised of each."""
+LONG_START = 3.0
+"""Seconds to the first step from which it is worth a word that something is done about it."""
+
+
+class NoRun(Exception):
+    """The program did not get to train; its text is one sentence, then what the program printed last."""
+
+    def __init__(self, program: Program, outcome: Outcome) -> None:
+        words = {"failed": "could not be run"}
+        words["killed"] = "had not taken a training step when the budget was used up; give it more with --budget"
+        words["crashed"] = "crashed before its first training step"
+        if outcome.status == "exited" and outcome.exit_code:
+            words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
+        what = words.get(outcome.status, "ended without a training step")
+        lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
+        words_of_refusal = filter(None, [_refusal(outcome)])
+        super().__init__("\n".join([f"{program.target} {what}.", *words_of_refusal, *lines[-LAST_LINES:]]))
+
+
+def has_trained(outcome: Outcome) -> bool:
+    """Did it come as far as a backward?"""
+    return bool(outcome.curve.losses or outcome.notes.get("losses") or outcome.notes.get("probe"))
+
+
+def diagnose(
+    program: Program,
+    folder: Path,
+    seconds: float,
+    tell: Tell,
+    watch: Callable[[Variant, Path], None],
+    *,
+    only_proofs: bool = False,
+) -> Investigation:
+    """Find out why a program does not learn, within so many seconds; `only_proofs`: without experiments."""
+    with Runner(program, folder) as runner:
+        context = Context(runner, seconds, tell)
+        context.watch = watch
+        all_rules()  # loaded while torch is being imported over there, and not when somebody waits for a report
+        done = _OfScript(context, runner, only_proofs).answer()
+    return msgspec.structs.replace(done, seconds=context.seconds)
+
+
+class _OfScript(Triage):
+    answers_when_interrupted = True
+
+    def __init__(self, context: Context, runner: Runner, only_proofs: bool) -> None:
+        super().__init__(context, runner.folder, only_proofs=only_proofs)
+        self._runner = runner
+        self._program = runner.program
+
+    def without_record(self, outcome: Outcome) -> Exception:
+        return NoRun(self._program, outcome)
+
+    def prepare(self, outcome: Outcome) -> None:
+        prepare(self._context, self._runner, outcome)
+
+    def accept(self, outcome: Outcome, verdict: Verdict) -> None:
+        if not has_trained(outcome) and all(d.severity is Severity.ADVICE for d in verdict.diagnoses):
+            raise NoRun(self._program, outcome)
+
+    @property
+    def isolation(self) -> Isolation | None:
+        return self._runner.isolation
+
+    def protected(self, outcome: Outcome) -> str:
+        held = self._runner.isolation or Isolation.COPIES
+        return " ".join(filter(None, (_refusal(outcome), PROTECTED[held], self._compared())))
+
+    def _compared(self) -> str:
+        """What a comparison of the working directory shows, where the kernel promises nothing."""
+        files = self._runner.files
+        if files is None:
+            return ""
+        changed = files.changed()
+        if not changed:
+            return f"None of the {files.count:,} files compared in the working directory changed."
+        more = f" and {len(changed) - 3:,} more" if len(changed) > 3 else ""
+        return f"These files in the working directory changed meanwhile: {', '.join(changed[:3])}{more}."
+
+    def next_command(self, verdict: Verdict) -> str:
+        words = ["-m", self._program.target] if self._program.as_module else [self._program.target]
+        script = shlex.join([*words, *self._program.arguments])
+        if not verdict.diagnoses or verdict.diagnoses[0].severity is Severity.ADVICE:
+            return f"unstuck run {script}"
+        fix = verdict.diagnoses[0].lead.fix
+        if not fix.edits:
+            return f"unstuck diagnose {script}"
+        flag = "--fix" if fix.safety == "safe" else "--unsafe-fixes"
+        return f"unstuck lint {flag} {shlex.quote(fix.edits[0].path)} && unstuck diagnose {script}"
+
+
+def _refusal(outcome: Outcome) -> str:
+    """What a trial was not allowed to write, if that ended it."""
+    refused = outcome.notes.get("refused")
+    return f"The script was stopped by a write that trials are refused here: {refused}." if refused else ""
+
+
+def prepare(context: Context, runner: Runner, outcome: Outcome) -> None:
+    """Import once for all trials to come what this one has imported."""
+    if context.start_seconds > LONG_START:
+        context.tell("importing what it imports, once for all runs")
+    context.starts_sooner(runner.prepare(_harmless(outcome.notes.get("modules") or []), context.deadline))
+
+
+def _harmless(modules: Sequence[str]) -> list[str]:
+    """Modules that may be imported before the process forks: none that start threads or take a device at once."""
+    return [name for name in modules if name.partition(".")[0] not in NOT_BEFORE_FORKING]
+
+
+def seconds_of(text: str) -> float:
+    """`90`, `90s`, `5m` or `1h` in seconds. Raises ValueError."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1:]]) if text[-1:] in units else (text, 1.0)
+    value = float(number) * unit
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(text)
+    return value

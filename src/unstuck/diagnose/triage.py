@@ -1,0 +1,388 @@
+"""The whole triage: watch a training for a while, try the remedies of what is found, and if that does not settle it,
+experiment on the loop until it does or the time is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from unstuck.diagnose.longer import longer_experiment, longer_proof
+from unstuck.diagnose.prove import SEEDS, prove, try_remedy
+from unstuck.diagnose.ranking import SYMPTOMS, compatible, each_code_first, order_of, proven
+from unstuck.diagnose.remedies import Remedied, worth_trying
+from unstuck.diagnose.tasks import Task, work
+from unstuck.experiments.judging import GOOD, experiment_named, findings_in
+from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
+from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.results import Experiment, Proof
+from unstuck.interventions import Intervention, Isolation, StopAfter
+from unstuck.judge import Verdict
+from unstuck.record import RecordError
+from unstuck.report.result import Result
+from unstuck.rule import all_rules, find_rule
+from unstuck.trials.context import Context, NoTime
+from unstuck.trials.interrupts import has_arrived, held, hold
+from unstuck.trials.runner import Interrupted, Outcome, Variant
+from unstuck.watch.outcome import result_of
+
+WATCHED, ENOUGH, WATCHED_SECONDS = 2000, 200, 12.0
+"""Steps that are watched first: so many, or this many once so many seconds have passed. A run that is seen to its end
+tells more."""
+SLOWLY = ((20, 0.3), (2, 0.5))
+"""Of a slow script so many steps are enough, once this share of the budget has passed."""
+PROVEN = 300
+"""Steps that a proof takes, if there is time."""
+FIRST_PROOFS = 4
+"""Remedies that are tried before experiments are made; the others after them."""
+ORDER = ("independence", "causality", "overfit", "baseline", "lr")
+"""The quick ones first, then those whose failure says more."""
+GOING_WELL = ("falling",)
+GOING_WELL_SECONDS = 40.0
+"""What is spent on ruling things out in a run that has nothing wrong with it."""
+NOT_OF_A_RUN_GOING_WELL = ("lr",)
+
+
+class Triage:
+    """The state of one investigation. What is investigated, a script or live objects, is for subclasses to say."""
+
+    answers_when_interrupted = False
+
+    def __init__(self, context: Context, folder: Path, *, only_proofs: bool = False) -> None:
+        self._only_proofs = only_proofs
+        self._context = context
+        self._folder = folder
+        self._proofs: list[Proof] = []
+        self._confirmed: list[tuple[Proof, tuple[Intervention, ...]]] = []
+        """With what was changed."""
+        self._experiments: list[Experiment] = []
+        self._findings: list[Finding] = []
+        self._skipped: list[Skipped] = []
+        self._shown: list[Finding] = []
+        """By experiments."""
+        self._well = False
+        self._spare = math.inf
+        """Seconds that experiments may take."""
+        self._left_over: tuple[str, ...] = ()
+        self._together: Proof | None = None
+
+    def answer(self) -> Investigation:
+        """Investigate. An interrupt ends it with what is known by then, once something is."""
+        interrupted = False
+        try:
+            outcome = self.watched()
+        except Interrupted as end:
+            if not self.answers_when_interrupted or not end.outcomes:
+                raise
+            outcome, interrupted = end.outcomes[0], True
+        with held():
+            result = self._judged(outcome, interrupted)
+        interrupted = interrupted or has_arrived()
+        if interrupted and not (result.run and result.run.steps):
+            raise KeyboardInterrupt
+        if not interrupted:
+            self.accept(outcome, result.verdict)
+            interrupted = not self._investigate_to_the_end(outcome, result.verdict)
+        hold()
+        return self._investigation(outcome, result, interrupted)
+
+    def _judged(self, outcome: Outcome, interrupted: bool) -> Result:
+        """The watched run."""
+        try:
+            record = outcome.record()
+        except RecordError:
+            raise KeyboardInterrupt if interrupted else self.without_record(outcome) from None
+        result = result_of(record, outcome.folder, "prove" if self._only_proofs else "diagnose")
+        if interrupted and result.run is not None:
+            result = msgspec.structs.replace(
+                result, run=msgspec.structs.replace(result.run, status="interrupted", reason="")
+            )
+        return result
+
+    def _investigate_to_the_end(self, outcome: Outcome, verdict: Verdict) -> bool:
+        """False: it was interrupted."""
+        try:
+            self._investigate(outcome, verdict)
+        except KeyboardInterrupt:
+            if not self.answers_when_interrupted:
+                raise
+            return False
+        return True
+
+    def _investigation(self, outcome: Outcome, result: Result, interrupted: bool) -> Investigation:
+        verdict = self._final(result.verdict)
+        return Investigation(
+            result=msgspec.structs.replace(result, verdict=verdict),
+            experiments=tuple(self._experiments),
+            proofs=tuple(self._proofs),
+            together=self._together,
+            left_over=self._left_over,
+            ruled_out=tuple(self._ruled_out(verdict)),
+            skipped=tuple(self._skipped),
+            protected=self.protected(outcome),
+            isolation=self.isolation,
+            ended_badly=outcome.failure,
+            next_command=self.next_command(verdict),
+            seconds=self._context.seconds,
+            budget=self._context.budget,
+            folder=self._folder,
+            ended=Reason.INTERRUPTED if interrupted else self._reason(),
+        )
+
+    def _reason(self) -> Reason:
+        """Why nothing more was tried."""
+        if self._is_settled():
+            return Reason.PROVEN
+        if any(skipped.why is Reason.BUDGET for skipped in self._skipped):
+            return Reason.BUDGET
+        if any(skipped.why is Reason.ANSWERED for skipped in self._skipped):
+            return Reason.ANSWERED
+        return Reason.GOING_WELL if self._well else Reason.NOTHING_LEFT
+
+    def _investigate(self, outcome: Outcome, verdict: Verdict) -> None:
+        if not (outcome.curve.losses or outcome.status == "crashed"):
+            return
+        self.prepare(outcome)
+        trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
+        first, later = self._proofs_to_try(verdict)
+        tasks = [*first]
+        if trains and not self._only_proofs:
+            self._well = _falls(verdict) and not verdict.reaches(Severity.WARNING)
+            self._spare = GOING_WELL_SECONDS if self._well else math.inf
+            tasks += [Task(name, partial(self._experiment, name, verdict)) for name in ORDER]
+        self._skipped += work([*tasks, Task("longer runs", partial(self._try_longer, verdict)), *later])
+        if len(self._confirmed) > 1:
+            self._prove_together(verdict)
+        self._look_again(self._final(verdict))
+
+    def watched(self) -> Outcome:
+        """The first run, as it is, under watch."""
+        context = self._context
+        context.tell("watching it as it is")
+        until = StopAfter(WATCHED, ENOUGH, WATCHED_SECONDS)
+        slowly = tuple(StopAfter(WATCHED, steps, share * context.budget) for steps, share in SLOWLY)
+        return context.run([Variant("watched", (until, *slowly), show_data=True)], WATCHED)[0]
+
+    def prepare(self, outcome: Outcome) -> None:
+        """Whatever makes the next runs start sooner."""
+
+    def accept(self, outcome: Outcome, verdict: Verdict) -> None:
+        """Raise if there is nothing to investigate."""
+
+    def without_record(self, outcome: Outcome) -> Exception:
+        """What to raise if the watched run left none."""
+        return RecordError("the run left no record")
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """What kept trials apart from what is the user's, where they were processes of their own."""
+        return None
+
+    def protected(self, outcome: Outcome) -> str:
+        """What was done so that nothing of the user's is changed."""
+        raise NotImplementedError
+
+    def next_command(self, verdict: Verdict) -> str:
+        """What to do next."""
+        raise NotImplementedError
+
+    def _proofs_to_try(self, verdict: Verdict) -> tuple[list[Task], list[Task]]:
+        """What was found, causes before symptoms; the first few, and those that can wait until experiments were made.
+
+        Once a remedy works, only those of other causes are tried.
+        """
+        symptoms = {code for diagnosis in verdict.diagnoses for code in diagnosis.explains}
+        found = [d for d in verdict.diagnoses if worth_trying(d)]
+        causes = [d for d in found if d.lead.code not in symptoms]
+        rest = [d for d in found if d.lead.code in symptoms]
+        unseen = [d for d in verdict.unconfirmed if worth_trying(d)]
+        tasks = []
+        candidates = each_code_first([*causes, *rest, *unseen])
+        for index, diagnosis in enumerate(candidates):
+            # As much time for each of the first, and as much for the experiments.
+            parts = max(1, min(FIRST_PROOFS, len(candidates)) - index + (not self._only_proofs))
+            one = partial(self._prove, diagnosis, 1 / parts, diagnosis in causes and index < FIRST_PROOFS)
+            tasks.append(Task(diagnosis.lead.code, one))
+        return tasks[:FIRST_PROOFS], tasks[FIRST_PROOFS:]
+
+    def _prove(self, diagnosis: Diagnosis, share: float, although_settled: bool) -> Reason | None:
+        reason = self._settled_by(self._shown_causes)
+        if reason is not None and not although_settled:
+            return reason
+        steps = self._context.steps_for(2 * SEEDS, share, PROVEN, least_runs=2)
+        self._keep(prove(self._context, diagnosis, steps))
+        return None
+
+    def _keep(self, tried: tuple[Proof, Remedied] | None) -> None:
+        """What a proof has shown, in place of what was shown about the same matter before."""
+        if tried is None:
+            return
+        proof, remedied = tried
+        self._proofs = [one for one in self._proofs if (one.code, one.about) != (proof.code, proof.about)]
+        self._proofs.append(proof)
+        if proof.verdict == "confirmed":
+            self._confirmed.append((proof, remedied.changes))
+
+    def _try_longer(self, verdict: Verdict) -> Reason | None:
+        """What runs did not decide, longer ones may, or more of them."""
+        for proof in list(self._proofs):
+            diagnosis = next((d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proof.is_about(d)), None)
+            how = longer_proof(self._context, proof)
+            if diagnosis is not None and how is not None and not self._settled_by(self._shown_causes):
+                self._keep(prove(self._context, diagnosis, *how))
+        for done in list(self._experiments):
+            wanted = longer_experiment(self._context, done)
+            if wanted is not None and not self._well and not self._settled_by(self._shown):
+                again = experiment_named(done.name)(self._context, wanted=wanted)
+                self._experiments.remove(done)
+                self._take_in(again, verdict)
+        return None
+
+    def _prove_together(self, verdict: Verdict) -> None:
+        """All confirmed remedies at once, so that what each contributes can be told."""
+        proofs = [proof for proof, _ in self._confirmed]
+        changes = tuple(dict.fromkeys(change for _, changed in self._confirmed for change in changed))
+        known = (*verdict.diagnoses, *verdict.unconfirmed)
+        diagnosis = next((d for d in known if proofs[0].is_about(d)), None)
+        if diagnosis is None:
+            return
+        steps = min(proof.steps for proof in proofs)
+        needed = self._context.needed(2, steps)
+        if needed > self._context.left:
+            self._skipped.append(Skipped("all remedies together", Reason.BUDGET, needed, self._context.left))
+        elif compatible(changes):
+            names = " and ".join(self._named(proof) for proof in proofs)
+            counted = any((rule := find_rule(proof.code)) and rule.changes_loss for proof in proofs)
+            proof = try_remedy(self._context, Remedied(diagnosis, changes, f"the remedies of {names}", counted), steps)
+            self._together = msgspec.structs.replace(proof, code=names)
+
+    def _named(self, proof: Proof) -> str:
+        """Its code, and its place where another proof is of the same code."""
+        is_only = sum(other.code == proof.code for other in self._proofs) == 1
+        return proof.code if is_only or proof.place is None else f"{proof.code} at {proof.place}"
+
+    def _is_settled(self) -> bool:
+        return bool(self._confirmed)
+
+    def _settled_by(self, shown: Sequence[Finding]) -> Reason | None:
+        """Is more not needed, because of a proof or of what experiments have shown?"""
+        if self._confirmed:
+            return Reason.PROVEN
+        return Reason.ANSWERED if any(finding.severity is Severity.ERROR for finding in shown) else None
+
+    @property
+    def _shown_causes(self) -> list[Finding]:
+        return [finding for finding in self._shown if finding.code not in SYMPTOMS]
+
+    def _experiment(self, name: str, verdict: Verdict) -> Reason | None:
+        """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
+        inputs, is its learning rate sane? Until one of them fails. A run that goes well is asked less."""
+        if reason := self._settled_by(self._shown):
+            return reason
+        if self._well and name in NOT_OF_A_RUN_GOING_WELL:
+            return Reason.GOING_WELL
+        began = self._context.seconds
+        try:
+            with self._context.allotted(self._spare):
+                self._take_in(experiment_named(name)(self._context), verdict)
+        except NoTime as error:
+            if error.is_of_budget:
+                raise
+            return Reason.GOING_WELL
+        finally:
+            self._spare -= self._context.seconds - began if self._well else 0.0
+        return None
+
+    def _take_in(self, done: Experiment, verdict: Verdict) -> None:
+        self._experiments += [done] if _applies(done) else []
+        found = findings_in(done)
+        if done.name == "lr":
+            self._findings += self._tested(found, done, verdict)
+        else:
+            self._shown += found
+
+    def _tested(self, found: Sequence[Finding], done: Experiment, verdict: Verdict) -> list[Finding]:
+        """A learning rate outside of its band is a finding only if the run learns better with another one."""
+        from unstuck.experiments.lr import remedy_factor
+        from unstuck.interventions import SetRate
+
+        factor = remedy_factor(done)
+        if not found or factor is None:
+            return []
+        try:
+            steps = self._context.steps_for(2 * SEEDS, 1.0, PROVEN, least_runs=2)
+        except NoTime as error:
+            self._skipped.append(Skipped("another learning rate", Reason.BUDGET, error.needed, error.left))
+            return list(found)
+        diagnosis = merge(found)[0]
+        words = f"the learning rate times {factor:.3g}"
+        proof = try_remedy(self._context, Remedied(diagnosis, (SetRate(factor),), words), steps)
+        self._proofs.append(proof)
+        if proof.verdict != "confirmed":
+            return []
+        self._confirmed.append((proof, (SetRate(factor),)))
+        if _falls(verdict):
+            return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
+        return list(found)
+
+    def _final(self, verdict: Verdict) -> Verdict:
+        """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
+        promoted = [d for d in verdict.unconfirmed if self._tried(d) == "confirmed"]
+        suffers = not _falls(verdict)
+        found = [
+            proven(finding, suffers) if self._tried(diagnosis) == "confirmed" else finding
+            for diagnosis in (*verdict.diagnoses, *promoted, *merge([*self._findings, *self._shown]))
+            for finding in diagnosis.findings
+        ]
+        causes = {rule.code: frozenset(rule.explains) for rule in all_rules()}
+        ranked = rank(merge(found), causes)
+        untried = {
+            code
+            for d in ranked
+            if d.severity is Severity.ERROR and not self._tried(d) and d.lead.code not in SYMPTOMS
+            for code in d.explains
+        }
+        ordered = sorted(ranked, key=lambda d: order_of(d, self._tried(d), untried))
+        rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
+        return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
+
+    def _tried(self, diagnosis: Diagnosis) -> str:
+        """What became of its remedy; empty if it was not tried."""
+        return next((proof.verdict for proof in self._proofs if proof.is_about(diagnosis)), "")
+
+    def _look_again(self, verdict: Verdict) -> None:
+        """What is still found in the run with the remedy of the answer?"""
+        first = verdict.diagnoses[0] if verdict.diagnoses else None
+        mended = next((both for both in self._confirmed if first and both[0].is_about(first)), None)
+        if first is None or mended is None:
+            return
+        proof, changes = mended
+        variant = Variant(f"with-{proof.code}-seed0", changes)
+        outcome = self._context.run([variant], proof.steps, seed=0)[0]
+        from unstuck.judge import judge
+
+        left = judge(record=outcome.record()).diagnoses
+        # With an edit in place its line may be another.
+        own = {(proof.code, matter.subject) for matter in proof.about}
+        loud = [d.lead for d in left if d.severity is not Severity.ADVICE and (d.lead.code, d.lead.subject) not in own]
+        self._left_over = tuple(f"{lead.code} {lead.name}" for lead in loud)
+
+    def _ruled_out(self, verdict: Verdict) -> Iterable[str]:
+        for proof in self._proofs:
+            if proof.verdict in ("no effect", "worse"):
+                yield f"{self._named(proof)}: its remedy ({proof.remedy}) was tried and does not help: {proof.sentence}"
+        for done in self._experiments:
+            if done.verdict in GOOD:
+                yield f"{done.name}: {done.sentence}"
+
+
+def _applies(done: Experiment) -> bool:
+    """Of a model that predicts nothing that comes next, causality says nothing."""
+    return not (done.name == "causality" and done.verdict == "undecided" and done.probe is not None)
+
+
+def _falls(verdict: Verdict) -> bool:
+    return verdict.trend is not None and verdict.trend.word in GOING_WELL

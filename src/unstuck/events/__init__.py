@@ -1,0 +1,94 @@
+"""What can happen in a training run: past facts in plain numbers, with the place in the user's code.
+
+Nothing here holds a tensor or imports torch. A new event is a class in one of these files, and nothing else:
+the record reads and writes every class that there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from unstuck.events.base import (
+    ClassFact as ClassFact,
+    DropoutFact as DropoutFact,
+    Event as Event,
+    GraphFact as GraphFact,
+    GroupFact as GroupFact,
+    InputFact as InputFact,
+    Leak as Leak,
+    ModuleFact as ModuleFact,
+    OperationFact as OperationFact,
+    ParameterFact as ParameterFact,
+    Place as Place,
+    TensorFact as TensorFact,
+    TermFact as TermFact,
+    Trial as Trial,
+)
+from unstuck.events.crash import Crash as Crash
+from unstuck.events.data import (
+    BatchSeen as BatchSeen,
+    Evaluated as Evaluated,
+    LoaderSeen as LoaderSeen,
+    Seeded as Seeded,
+    StateLoaded as StateLoaded,
+)
+from unstuck.events.loop import (
+    Backward as Backward,
+    Clip as Clip,
+    Forward as Forward,
+    GraphsKept as GraphsKept,
+    LossCall as LossCall,
+    LossInputs as LossInputs,
+    ModeChange as ModeChange,
+    ModelSeen as ModelSeen,
+    NonFinite as NonFinite,
+    OptimizerSeen as OptimizerSeen,
+    OptimizerStep as OptimizerStep,
+    UntrainedGradients as UntrainedGradients,
+    ZeroGrad as ZeroGrad,
+)
+from unstuck.events.measurements import (
+    Activations as Activations,
+    AxisGuessed as AxisGuessed,
+    FrozenMoved as FrozenMoved,
+    Gauges as Gauges,
+    Histograms as Histograms,
+    LayersRan as LayersRan,
+    LossesBetween as LossesBetween,
+    TensorGauges as TensorGauges,
+    TensorsNamed as TensorsNamed,
+)
+from unstuck.events.preview import (
+    BatchShown as BatchShown,
+    Drawn as Drawn,
+    Dynamics as Dynamics,
+    Filters as Filters,
+    FiltersShown as FiltersShown,
+    FirstLayer as FirstLayer,
+    Predicted as Predicted,
+    Snapshot as Snapshot,
+    Table as Table,
+    TargetShown as TargetShown,
+    TensorShown as TensorShown,
+)
+from unstuck.events.run import (
+    RECORD_VERSION as RECORD_VERSION,
+    Note as Note,
+    RunEnded as RunEnded,
+    RunStarted as RunStarted,
+)
+from unstuck.events.schedules import (
+    GradientsReduced as GradientsReduced,
+    RateAsked as RateAsked,
+    ScalerUpdate as ScalerUpdate,
+    ScheduleEnded as ScheduleEnded,
+    SchedulerSeen as SchedulerSeen,
+    SchedulerStep as SchedulerStep,
+    StepSkipped as StepSkipped,
+    Unscale as Unscale,
+)
+from unstuck.events.setup import Setup as Setup
+
+EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
+"""Every kind of event."""
+AnyEvent: Any = Union[EVENTS]  # noqa: UP007 - built from the classes

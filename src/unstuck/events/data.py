@@ -1,0 +1,103 @@
+"""What a run takes in: data, seeds, checkpoints, and what it is evaluated on.
+
+Nothing here holds a tensor or imports torch.
+"""
+
+from __future__ import annotations
+
+from unstuck.events import Event, InputFact, Place, TensorFact
+
+
+class LoaderSeen(Event, tag="loader-seen", frozen=True):
+    """A DataLoader began its first pass."""
+
+    loader: str = ""
+    dataset: str = ""
+    """The class of the data set."""
+    length: int | None = None
+    """How many examples it holds, where that is known."""
+    batch_size: int | None = None
+    sampler: str = ""
+    """The class of the sampler, such as RandomSampler."""
+    workers: int = 0
+    drop_last: bool = False
+    trained: bool = False
+    """A backward followed a batch of it. Told again when this and what follows becomes known."""
+    passes: int = 1
+    same_start: int = 0
+    """How many later passes began with exactly the batch that the first one began with."""
+    generators: tuple[str, ...] = ()
+    """Attributes of the data set that are random generators, drawn from in `__getitem__` and copied into workers."""
+    seeded_alike: Place | None = None
+    """Where `worker_init_fn` gives every worker the same seed."""
+    seeded_again: Place | None = None
+    """Where `__getitem__` of the data set seeds with one number for every example."""
+
+
+class Seeded(Event, tag="seeded", frozen=True):
+    """A random generator was seeded: `torch`, `numpy` or `random`."""
+
+    generator: str = "torch"
+    seed: int | None = None
+    """None, told at the end: numbers were drawn from it and nobody had seeded it."""
+
+
+class StateLoaded(Event, tag="state-loaded", frozen=True):
+    """`load_state_dict` of a model returned or raised."""
+
+    model: str = ""
+    strict: bool = True
+    matched: int = 0
+    """How many tensors of the model were given a value."""
+    tensors: int = 0
+    """How many it has."""
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    """The first 20 names of each."""
+    missing_count: int = 0
+    unexpected_count: int = 0
+    failed: bool = False
+
+
+class Evaluated(Event, tag="evaluated", frozen=True):
+    """A stretch in which models ran without gradients and losses were computed, told when training goes on."""
+
+    model: str = ""
+    training_mode: bool = False
+    """The model was in training mode."""
+    grad_enabled: bool = False
+    forwards: int = 0
+    loss: str = ""
+    value: float | None = None
+    """Mean of the loss over the calls looked at."""
+    accuracy: float | None = None
+    """Of the highest score against the label, for classification losses."""
+    input: TensorFact | None = None
+    """What the model was given in the first call."""
+    unused: int = 0
+    """How many calls recorded a graph that was dropped before any gradient was asked for."""
+    examples: int = 0
+    """How many labels the accuracy rests on."""
+    classes: int = 0
+    """How many classes the loss told apart."""
+
+
+class BatchSeen(Event, tag="batch-seen", frozen=True):
+    """What a model received in a training step, as it received it; told a few times in a run."""
+
+    model: str = ""
+    inputs: tuple[InputFact, ...] = ()
+    duplicates: int | None = None
+    """How many examples of the batch equal another one."""
+    constant: float | None = None
+    """The share of features that are the same for every example."""
+    same_as: int | None = None
+    """The step of an earlier batch told that was exactly the same."""
+    loader: str = ""
+    """The DataLoader that gave the batch, where it is told as it came and not as a model received it."""
+    examples: int = 0
+    """How many there are in the batch."""
+    layer: str = ""
+    """The first layer with weights, its class, and what reached it."""
+    layer_kind: str = ""
+    layer_input: InputFact | None = None

@@ -1,0 +1,134 @@
+"""A finding: one rule, seen by one witness at one place, with its evidence."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from unstuck.events import Place
+
+FORMAT_VERSION = 1
+"""Version of the JSON form described in docs/json.md."""
+
+
+class Severity(enum.Enum):
+    """How loud a finding speaks: the run is wrong, probably worse than it should be, or a habit to change."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    ADVICE = "advice"
+
+    @property
+    def rank(self) -> int:
+        """0 for the loudest."""
+        return list(Severity).index(self)
+
+    def at_least(self, other: Severity) -> bool:
+        """Is this as loud as `other`, or louder?"""
+        return self.rank <= other.rank
+
+
+class Confidence(enum.Enum):
+    """`certain`: it follows from what was seen. `likely`: a legitimate reading exists but is rare."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+
+
+class Witness(enum.Enum):
+    """Who saw it: the text of the script, the live objects before training, the run itself, the loss on its own, or an
+    experiment on the loop."""
+
+    SOURCE = "source"
+    SETUP = "setup"
+    RUN = "run"
+    SURFACE = "surface"
+    EXPERIMENT = "experiment"
+
+
+SHOWN_BY = {
+    Witness.SOURCE: "lint",
+    Witness.SETUP: "check",
+    Witness.RUN: "a run",
+    Witness.SURFACE: "a surface",
+    Witness.EXPERIMENT: "an experiment",
+}
+"""What each of them comes to word in."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What a finding is about. `kind`: parameter, module, call, optimizer, loss, target or loop."""
+
+    kind: str
+    name: str
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One measured or quoted fact, with its unit and the threshold it is held against."""
+
+    name: str
+    value: bool | int | float | str | list[str]
+    unit: str = ""
+    threshold: float | str | None = None
+    place: Place | None = None
+
+
+class Edit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Replace the text between two positions (columns from 1, end exclusive)."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+    cell: int = 0
+    """The cell of a notebook, from 1, in which the lines are counted."""
+
+
+class Fix(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to change. `safety`: `safe` (only the bug goes), `unsafe` (look first) or `manual` (no edits)."""
+
+    text: str
+    edits: tuple[Edit, ...] = ()
+    safety: str = "manual"
+
+
+class Verify(msgspec.Struct, frozen=True):
+    """A command that shows whether the fix worked, and what it should show."""
+
+    command: str
+    expect: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, seen by one witness at one place."""
+
+    code: str
+    name: str
+    severity: Severity
+    confidence: Confidence
+    witness: Witness
+    message: str
+    """What is true, in the user's own numbers."""
+    cause: str
+    """Why that keeps the run from learning."""
+    subject: Subject
+    place: Place | None = None
+    related: tuple[Place, ...] = ()
+    """Other lines that belong to the same mistake, such as the loss call fed by a softmax."""
+    evidence: tuple[Evidence, ...] = ()
+    fix: Fix
+    verify: Verify | None = None
+    docs: str = ""
+
+    def number(self, name: str) -> float | None:
+        """A measured fact by its name, if it is a number."""
+        values = [item.value for item in self.evidence if item.name == name]
+        return next((float(value) for value in values if isinstance(value, int | float)), None)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The guilty line first, then the related ones."""
+        return ((self.place,) if self.place else ()) + self.related

@@ -1,0 +1,132 @@
+"""One way to lint, for the command, the editor server and the flake8 plugin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from unstuck.events import Place
+from unstuck.findings import Diagnosis, rank
+from unstuck.judge import Verdict, beginnings, spelled, unite
+from unstuck.lint.outcome import Outcome
+from unstuck.lint.patterns import GitIgnored, Patterns, relative
+from unstuck.lint.settings import Settings
+from unstuck.lint.workers import Reader, judge_files, size_of
+from unstuck.report.result import Problem, Result
+from unstuck.source import SourceError, find_files
+
+UNUSED_IGNORE = "U01"
+WORTH_A_CACHE = 20_000
+"""Bytes of source: less is read faster than the cache is asked."""
+
+
+def lint(
+    paths: Sequence[str], settings: Settings, *, jobs: int = 1, cache: bool = False, gitignore: bool = True
+) -> Result:
+    """Lint files and folders. A path that does not exist, or holds nothing to lint, is a SourceError."""
+    troubles: list[SourceError] = []
+    files = find_files(paths, _skips(paths, settings, gitignore), troubles)
+    problems = [Problem(str(trouble)) for trouble in troubles]
+    return _result(_outcomes(files, settings, jobs, cache), settings, problems)
+
+
+def lint_text(path: str, text: str, settings: Settings, reader: Reader | None = None) -> Result:
+    """Lint a text as if it lay at `path`: what it imports is looked for beside that.
+
+    Whoever lints many texts hands over a reader of their own, whose process is then started once.
+    """
+    own = reader or Reader()
+    try:
+        outcome = own.judge(Path(path), text, settings.rules)
+    finally:
+        if reader is None:
+            own.close()
+    return msgspec.structs.replace(_result([outcome], settings, []), texts={spelled(path): text})
+
+
+def _skips(paths: Sequence[str], settings: Settings, gitignore: bool) -> Callable[[str, bool], bool]:
+    """What to leave out of a search: whatever git ignores, and what the settings exclude."""
+    ignored = GitIgnored(path for path in paths if os.path.isdir(path)) if gitignore else None
+    excluded = Patterns(settings.exclude)
+    root = os.path.abspath(settings.root or ".")
+
+    def skips(path: str, is_folder: bool) -> bool:
+        inside = relative(os.path.abspath(path), root)
+        return bool(excluded.decide(inside, is_folder)) or (ignored is not None and ignored(path, is_folder))
+
+    return skips
+
+
+def _outcomes(files: Sequence[Path], settings: Settings, jobs: int, cached: bool) -> list[Outcome]:
+    rules = settings.rules
+    if not cached or sum(map(size_of, files)) < WORTH_A_CACHE:
+        return list(judge_files(files, rules, jobs))
+    from unstuck.lint.cache import open_cache
+
+    cache = open_cache([rule.code for rule in rules])
+    known = {path: cache.get(path) for path in files} if cache else {}
+    new = [path for path in files if known.get(path) is None]
+    fresh: dict[Path, Outcome] = {}
+    for path, outcome in zip(new, judge_files(new, rules, jobs), strict=True):
+        fresh[path] = outcome
+        if cache:
+            cache.put(path, outcome)
+    if cache and new:
+        cache.prune()
+    return [known.get(path) or fresh[path] for path in files]
+
+
+def _result(outcomes: Sequence[Outcome], settings: Settings, problems: list[Problem]) -> Result:
+    verdict = unite(as_set(outcome.verdict, settings) for outcome in outcomes if outcome.verdict)
+    problems = problems + [outcome.problem for outcome in outcomes if outcome.problem]
+    return Result(
+        command="lint",
+        verdict=_without_used_ignores(verdict),
+        files=sum(outcome.verdict is not None for outcome in outcomes),
+        problems=tuple(problems),
+    )
+
+
+def as_set(verdict: Verdict, settings: Settings) -> Verdict:
+    """The verdict after `per-file-ignores` and `severity`."""
+    if not verdict.diagnoses or not (settings.per_file_ignores or settings.severity):
+        return verdict
+    kept = [_at_severity(d, settings) for d in verdict.diagnoses if not _is_left_out(d, settings)]
+    causes = {rule.code: frozenset(rule.explains) for rule in settings.rules}
+    return msgspec.structs.replace(verdict, diagnoses=tuple(rank(kept, causes)))
+
+
+def _is_left_out(diagnosis: Diagnosis, settings: Settings) -> bool:
+    place = diagnosis.lead.place
+    return place is not None and diagnosis.lead.code in settings.ignored_in(place.path)
+
+
+def _at_severity(diagnosis: Diagnosis, settings: Settings) -> Diagnosis:
+    severity = settings.severity.get(diagnosis.lead.code)
+    if severity is None:
+        return diagnosis
+    change = msgspec.structs.replace
+    findings = tuple(change(finding, severity=severity) for finding in diagnosis.findings)
+    return change(diagnosis, lead=change(diagnosis.lead, severity=severity), findings=findings)
+
+
+def _without_used_ignores(verdict: Verdict) -> Verdict:
+    """A comment that silences nothing in its own file may silence what another file leads to."""
+    used = {(place.document, line, word) for place, line, word in _silenced_lines(verdict.ignored)}
+    kept = [d for d in verdict.diagnoses if d.lead.code != UNUSED_IGNORE or not _is_used(d, used)]
+    return msgspec.structs.replace(verdict, diagnoses=tuple(kept)) if len(kept) < len(verdict.diagnoses) else verdict
+
+
+def _silenced_lines(ignored: Iterable[Diagnosis]) -> Iterator[tuple[Place, int, str]]:
+    for diagnosis in ignored:
+        for place in (finding.place for finding in diagnosis.findings if finding.place):
+            for line in {place.line, place.end_line or place.line}:
+                yield from ((place, line, word) for word in ("", *beginnings(diagnosis.lead.code)))
+
+
+def _is_used(unused: Diagnosis, used: set[tuple[str, int, str]]) -> bool:
+    place = unused.lead.place
+    return place is not None and (place.document, place.line, unused.lead.subject.name) in used

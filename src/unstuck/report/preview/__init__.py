@@ -1,0 +1,1 @@
+"""What the data that a model received show, in sentences."""

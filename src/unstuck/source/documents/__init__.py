@@ -1,0 +1,1 @@
+"""Source files as they are on disk: scripts, notebooks, comments, encodings."""

@@ -1,0 +1,1 @@
+"""The edits of a fix, made on text."""

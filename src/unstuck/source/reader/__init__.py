@@ -1,0 +1,1 @@
+"""Reads a script without running it: one file per kind of syntax."""

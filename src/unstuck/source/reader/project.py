@@ -1,0 +1,244 @@
+"""Modules of the user's own project, found beside the script and read for their definitions."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from unstuck.lazy import pattern
+from unstuck.source.documents.files import ABSENT, UNREADABLE, SourceError, decode, digest_of, read_raw
+from unstuck.source.reader.scope import Scope, SourceFile, bind_import
+from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunction, Value
+
+LIBRARIES = frozenset(
+    "torch torchvision torchaudio numpy np math os sys random time typing collections functools itertools json re "
+    "argparse logging pathlib dataclasses copy tqdm matplotlib sklearn scipy pandas transformers datasets "
+    "accelerate lightning pytorch_lightning wandb tensorboard tensorboardX builtins PIL cv2 gym gymnasium".split()
+)
+SEARCHED_PARENTS = 3
+MOST_CHARACTERS = 20_000_000
+"""Of parsed text that is kept; its syntax trees take some fifty times as much memory."""
+
+
+@contextmanager
+def rare_collection() -> Iterator[None]:
+    """Syntax trees are many small objects that stay: looking for garbage among them took half the time of a lint."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+ODD_ESCAPE = pattern(r"""\\[^\\'"abfnrtvxNuU0-7\r\n]|\d(?:and|else|for|if|in|is|not|or)\b""")
+"""What python warns of when it parses: an escape that is none, a number with a word stuck to it."""
+
+
+def parse(text: str, path: str) -> ast.Module:
+    """The syntax tree of a file, or a SourceError that says where the syntax breaks."""
+    from unstuck.events import Place
+
+    try:
+        if not ODD_ESCAPE.search(text):
+            return ast.parse(text, filename=path)
+        # Entering this makes every warning of the process be shown once more: only where ours would be shown.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text, filename=path)
+    except SyntaxError as problem:
+        line, column = problem.lineno or 1, problem.offset or 1
+        raise SourceError(
+            f"{path}:{line}:{column} is not valid Python ({problem.msg}); fix the syntax and lint again.",
+            Place(path, line, column),
+        ) from None
+    except (RecursionError, MemoryError, ValueError) as problem:
+        raise SourceError(
+            f"{path} cannot be parsed ({type(problem).__name__}: too deeply nested); it was skipped."
+        ) from None
+
+
+class Module(msgspec.Struct, frozen=True):
+    """The parsed text of one file; whoever reads it makes their own scope of it."""
+
+    lines: list[str]
+    tree: ast.Module | None
+    """None where the file is no Python."""
+    digest: bytes
+    """Of what the file held."""
+
+
+class Modules:
+    """Files parsed once for all scripts that import them. Nothing a script does is kept here."""
+
+    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
+        self._kept: dict[Path, Module] = {}
+        self._room = most_characters
+
+    def read(self, path: Path) -> Module:
+        """What is in this file, as it was when first asked."""
+        if path not in self._kept:
+            module = _parsed(path)
+            self._room -= _size(module)
+            while self._room < 0 and self._kept:
+                self._room += _size(self._kept.pop(next(iter(self._kept))))
+            self._kept[path] = module
+        return self._kept[path]
+
+
+def _parsed(path: Path) -> Module:
+    digest = UNREADABLE
+    try:
+        raw = read_raw(path)
+        digest = digest_of(raw)
+        text = decode(raw, str(path))
+        return Module(text.split("\n"), parse(text, _shown(path)), digest)
+    except SourceError:
+        return Module([], None, digest)
+
+
+def _size(module: Module) -> int:
+    return sum(map(len, module.lines)) + len(module.lines)
+
+
+class Project:
+    """Resolves `from model import Net` to the class in `model.py`, for one script.
+
+    Scripts may share parsed modules, but never what those define: reading one script leaves no trace in the next.
+    """
+
+    def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
+        self.seen: dict[str, bytes] = {}
+        """Every file that was looked for, with the digest of what it held."""
+        self._modules = modules or Modules()
+        self._script = script
+        self._scopes: dict[Path, Scope | None] = {}
+        self._files: dict[tuple[str, str], Path | None] = {}
+
+    def resolve(self, symbol: Symbol, importer: str) -> Value:
+        """What a dotted name of the user's project stands for; the symbol itself if it is not theirs."""
+        seen: set[str] = set()
+        value: Value = symbol
+        while isinstance(value, Symbol) and value.name not in seen:
+            seen.add(value.name)
+            found = self._find(value.name, importer)
+            if found is None:
+                return value
+            value, importer = found
+        return value
+
+    def _find(self, name: str, importer: str) -> tuple[Value, str] | None:
+        if name.split(".")[0] in LIBRARIES:
+            return None
+        module, _, attribute = name.rpartition(".")
+        if not attribute or not module.strip("."):
+            return None
+        path = self._file(module, os.path.dirname(importer))
+        scope = self.load(path) if path else None
+        if path is None or scope is None:
+            return None
+        return scope.names.get(attribute, UNKNOWN), str(path)
+
+    def bind_star(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        """`from model import *`: every public name of that module of the user's."""
+        if isinstance(node, ast.Import) or all(alias.name != "*" for alias in node.names):
+            return
+        module = "." * node.level + (node.module or "")
+        if module.split(".")[0] in LIBRARIES or not module.strip("."):
+            return
+        path = self._file(module, os.path.dirname(scope.source.path))
+        found = self.load(path) if path else None
+        for name, value in found.names.items() if found is not None else ():
+            if not name.startswith("_"):
+                scope.names[name] = value
+
+    def _file(self, module: str, folder: str) -> Path | None:
+        key = (module, folder)
+        if key not in self._files:
+            self._files[key] = self._search(module, Path(os.path.realpath(folder)))
+        return self._files[key]
+
+    def _search(self, module: str, folder: Path) -> Path | None:
+        stripped = module.lstrip(".")
+        level = len(module) - len(stripped)
+        parts = stripped.split(".")
+        if level:
+            above = [folder, *folder.parents]
+            roots = above[level - 1 : level]
+        else:
+            roots = [folder, *list(folder.parents)[:SEARCHED_PARENTS]]
+        for root in roots:
+            base = os.path.join(root, *parts)
+            for path in (os.path.join(base, "__init__.py"), f"{base}.py"):
+                if os.path.isfile(path):
+                    return Path(path)
+                self.seen[path] = ABSENT
+        return None
+
+    def load(self, path: Path) -> Scope | None:
+        """The definitions of a module of the user's; its statements are not followed."""
+        if path not in self._scopes:
+            self._scopes[path] = None
+            self._scopes[path] = self._read(path)
+        return self._scopes[path]
+
+    def _read(self, path: Path) -> Scope | None:
+        # A script that imports itself is two things with one text: the reader tells them apart by their trees.
+        module = _parsed(path) if path == self._script else self._modules.read(path)
+        self.seen[str(path)] = module.digest
+        if module.tree is None:
+            return None
+        scope = Scope(file=SourceFile(_shown(path), module.lines))
+        define(module.tree.body, scope, self)
+        return scope
+
+
+def _shown(path: Path) -> str:
+    """The path as the user would write it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def define(body: list[ast.stmt], scope: Scope, project: Project) -> None:
+    """Bind the functions, classes, imports and constants of a module body."""
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            bind_import(statement, scope)
+            project.bind_star(statement, scope)
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            scope.names[statement.name] = UserFunction(statement, scope)
+        elif isinstance(statement, ast.ClassDef):
+            scope.names[statement.name] = user_class(statement, scope, project)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    scope.names[target.id] = Const(statement.value.value)
+        elif isinstance(statement, ast.If | ast.Try):
+            define(statement.body, scope, project)
+
+
+def user_class(node: ast.ClassDef, scope: Scope, project: Project) -> UserClass:
+    """A class with its bases as far as their names are known."""
+    methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+    bases = [_named(base, scope) for base in node.bases]
+    importer = scope.source.path
+    resolved = [project.resolve(base, importer) if isinstance(base, Symbol) else base for base in bases]
+    return UserClass(node, scope, tuple(resolved), methods)
+
+
+def _named(node: ast.expr, scope: Scope) -> Value:
+    if isinstance(node, ast.Name):
+        return scope.get(node.id)
+    if isinstance(node, ast.Attribute):
+        base = _named(node.value, scope)
+        return Symbol(f"{base.name}.{node.attr}") if isinstance(base, Symbol) else UNKNOWN
+    return UNKNOWN

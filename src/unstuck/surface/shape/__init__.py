@@ -1,0 +1,1 @@
+"""What the shape of a loss shows: kinks, stationary points, regions without a gradient."""

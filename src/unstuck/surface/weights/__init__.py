@@ -1,0 +1,1 @@
+"""A model's loss along directions in the space of its weights."""
