@@ -101,7 +101,7 @@ def test_not_between_backward_and_step() -> None:
     run = Run()
     next(iter(loop := iter(run.manager.batches(PARTS))))
     run.manager.backward(functional.cross_entropy(run.model(INPUTS), LABELS))
-    with pytest.raises(MisuseError, match=r"state_dict\(\) stands after step\(\)"):
+    with pytest.raises(MisuseError, match=r"call state_dict\(\) after step\(\)"):
         run.manager.state_dict()
     del loop
 

@@ -314,19 +314,20 @@ def test_the_targets_of_one_batch_are_not_those_of_all(found):
     assert "R02" in found(far_away, nn.Linear(8, 1), steps=40, rate=1e-3)
 
 
-def test_an_edge_seen_after_the_first_nan_names_its_step(recorded):
+def test_the_operation_at_its_edge_is_read_in_the_step_that_breaks(recorded):
+    """Step 6 is not one in which graphs are read anyway."""
     steps = itertools.count()
 
     def averaged(m: nn.Module, x: Tensor) -> Tensor:
         kept = (torch.rand(64) < 0.5).float()
-        kept = kept * 0 if (now := next(steps)) == 5 or now >= 10 else kept
+        kept = kept * 0 if next(steps) == 5 else kept
         return (m(x).pow(2).mean(1) * kept).sum() / kept.sum()
 
     verdict = judge(record=recorded(averaged, nn.Linear(8, 1), steps=14))
     (numerics,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G15"]
     (broken,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G10"]
     assert "at step 6" in broken.message
-    assert "at step 11, and can have made what was not finite at step 6" in numerics.message
+    assert "at step 6" in numerics.message
     assert verdict.diagnoses[0].lead.code == "G15"
 
 

@@ -63,7 +63,7 @@ def _asked(name: str, question: Callable[[], tuple[bool, str]]) -> Check:
 
 @contextlib.contextmanager
 def _watched() -> Iterator[Path]:
-    """Under watch, with internal errors swallowed as they are for a user; yields where the record lies."""
+    """Under watch, with internal errors swallowed as they are for a user; yields the path of the record."""
     loud = os.environ.pop("UNSTUCK_RAISE", None)
     try:
         with tempfile.TemporaryDirectory() as folder, watching(Path(folder) / "run"):

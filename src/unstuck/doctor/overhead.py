@@ -1,4 +1,4 @@
-"""What a watch costs here: CPU time of the same steps with and without it, in turns."""
+"""What watching costs here: CPU time of the same steps with and without it, alternating."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class ClipAdaptive(Clip):
 
     def __init__(self, quantile: float = 0.9, *, history: int = 256, warmup: int = 20) -> None:
         if not 0 < quantile < 1:
-            raise ValueError(f"ClipAdaptive(quantile=...) lies between 0 and 1, not at {quantile}.")
+            raise ValueError(f"ClipAdaptive(quantile=...) must be between 0 and 1, not {quantile}.")
         if not 0 < warmup <= history:
             raise ValueError(f"ClipAdaptive needs 0 < warmup <= history, not warmup={warmup} and history={history}.")
         self.quantile, self.history, self.warmup = quantile, history, warmup
@@ -149,7 +149,7 @@ def suggest_max_norm(norms: Iterable[float | None], quantile: float = 0.95) -> f
     if not finite:
         raise ValueError("suggest_max_norm() needs the norms of some steps; none of those given is finite.")
     if not 0 < quantile <= 1:
-        raise ValueError(f"suggest_max_norm(quantile=...) lies between 0 and 1, not at {quantile}.")
+        raise ValueError(f"suggest_max_norm(quantile=...) must be between 0 and 1, not {quantile}.")
     value = finite[math.ceil(quantile * len(finite)) - 1]
     if value == 0:
         raise ValueError(

@@ -27,7 +27,7 @@ UNFINISHED = "finish() comes after step(): call discard() to drop a micro-step t
 NOT_EXCHANGED = (
     "The ranks have not exchanged the gradients of this unfinished window, so it cannot be stepped: call discard()."
 )
-MID_MICRO_STEP = "state_dict() stands after step(), not between backward() and step()."
+MID_MICRO_STEP = "call state_dict() after step(), not between backward() and step()."
 FSDP_WINDOW = "FSDP keeps the gradients of an open window to itself: save after a full window."
 
 

@@ -1,4 +1,4 @@
-"""Managers beside each other, as those of a GAN: none touches what belongs to another."""
+"""Several managers in one program, as for a GAN: none touches what belongs to another."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Window:
         return bool(self._counted)
 
     def weigh(self, loss: Tensor, count: Count | None, size: int | None) -> Tensor:
-        """The loss as it goes into the sum; `size` stands in for a count the user did not give."""
+        """The loss as it goes into the sum; `size` replaces a count that the user did not give."""
         explicit = count is not None
         if count is None and self.reduction == "mean":
             count = size

@@ -42,7 +42,7 @@ def layerwise_lr(
     A tied weight learns with the earliest of its layers. With `weight_decay` each group is split as by decay_groups().
     """
     if not 0 < decay <= 1:
-        raise ValueError(f"layerwise_lr(decay=...) lies above 0 and at most at 1, not at {decay}.")
+        raise ValueError(f"layerwise_lr(decay=...) must be above 0 and at most 1, not {decay}.")
     exempt = _exempt(model, [])
     owned = _by_layer(model, named(layers, model))
     if not any(parameters for _, parameters in owned):

@@ -13,7 +13,7 @@ NORMS: tuple[type[nn.Module], ...] = (
     nn.LocalResponseNorm,
     *((nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()),
 )
-"""Layers that normalise; their gains and shifts are no weights."""
+"""Layers that normalise; their gains and shifts are not weights."""
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -69,7 +69,7 @@ def _words(spec: str) -> list[Any]:
     try:
         numbers: list[Any] = [float(word) for word in text.split(":")]
     except ValueError:
-        raise SurfaceError(f"{spec!r} is no axis; write name=low:high, such as margin=-3:3.") from None
+        raise SurfaceError(f"{spec!r} is not an axis; write name=low:high, such as margin=-3:3.") from None
     return [name.strip(), *numbers] if equals else numbers
 
 
@@ -84,7 +84,7 @@ def _axis(name: str, low: float, high: float, count: int) -> Axis:
 
 
 def _suggested(loss: Any, fixed: Mapping[str, Any]) -> list[tuple[str, tuple[float, float]]]:
-    """The first one or two inputs that must be given and are no targets."""
+    """The first one or two inputs that must be given and are not targets."""
     candidates = _candidates(loss, fixed)
     if not candidates:
         raise SurfaceError(f"no input of {name_of(loss)} can be an axis on its own; name one, such as x=('x', -3, 3).")

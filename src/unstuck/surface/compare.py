@@ -14,7 +14,7 @@ def difference(old: Surface, new: Surface) -> Surface:
     """What changes from the old loss to the new one, at every point: `new - old`."""
     same = [np.array_equal(one.points, other.points) for one, other in zip(old.axes, new.axes, strict=False)]
     if old.dimensions != new.dimensions or not all(same):
-        raise SurfaceError(f"{old.name} and {new.name} do not lie on the same axes; give both the same --x and --y.")
+        raise SurfaceError(f"{old.name} and {new.name} do not have the same axes; give both the same --x and --y.")
     with np.errstate(invalid="ignore"):
         value, gradient = new.value - old.value, new.gradient - old.gradient
     return Surface(f"{new.name} - {old.name}", old.axes, value, gradient, marks=old.marks, mark_names=old.mark_names)

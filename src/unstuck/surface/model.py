@@ -67,7 +67,7 @@ class Culprit:
     shown: str
     """The operation with the numbers it was given: `log(0)`, `0 / 0`, `the gradient of sqrt at 0`."""
     place: Place | None = None
-    """The user's line it stands on, where that is known."""
+    """The user's line, where it is known."""
     guard: str = ""
     """What to write instead; empty where no guard is known."""
     left: float | None = None
@@ -83,7 +83,7 @@ class Region:
     high: Point
     """Upper corner."""
     share: float
-    """Part of the grid's points that lie in it, from 0 to 1."""
+    """Share of the grid's points inside it, from 0 to 1."""
     cells: Mask
     """Shape of `Surface.value`; true inside."""
     label: str = ""
@@ -103,7 +103,7 @@ class FlowLine:
     points: Array
     """Shape (n, d): the start first, in axis units."""
     ended: str
-    """`desired region`, `minimum`, `local minimum` (another one lies lower), `lowest edge` (the lowest value of the
+    """`desired region`, `minimum`, `local minimum` (another one is lower), `lowest edge` (the lowest value of the
     plane, at its edge), `edge of the plane`, `stuck` (no gradient, no minimum), `bottomless` (falls far below all
     of the grid), `non-finite` or `still moving`."""
 

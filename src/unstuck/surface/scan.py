@@ -124,7 +124,7 @@ def _names(axes: Sequence[Axis]) -> list[str]:
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise SurfaceError(f"{dtype!r} is no floating-point type; write float32 or float64.")
+        raise SurfaceError(f"{dtype!r} is not a floating-point type; write float32 or float64.")
     return found
 
 

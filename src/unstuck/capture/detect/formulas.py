@@ -40,18 +40,30 @@ _REDUCTIONS = {1: "mean", 2: "sum"}
 
 
 class Formulas:
-    """Decides when a graph is read: at the first backwards of a place, then ever more rarely."""
+    """Decides when a graph is read: at the first backwards of a place, then ever less often, and at the first NaN."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._reads: dict[Place | None, int] = {}
         self._next: dict[Place | None, int] = {}
+        self._has_broken = False
 
     def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
-        """The end of the graph behind `loss`, if it is time to look."""
-        if not self._watch.clock.is_survey or loss.grad_fn is None or not self._is_due(place) or not may_measure():
-            return None
-        return graph_fact(loss.grad_fn)
+        """The end of the graph of `loss`, if it is time to look."""
+        clock = self._watch.clock
+        wanted = (clock.is_survey and self._is_due(place)) or (clock.sampled and self._breaks(loss))
+        return graph_fact(loss.grad_fn) if wanted and loss.grad_fn is not None and may_measure() else None
+
+    def _breaks(self, loss: Tensor) -> bool:
+        """Is this the first loss that is NaN or infinite? Its graph shows the operation at its edge.
+
+        On the CPU only: elsewhere the program would have to wait for the value.
+        """
+        if self._has_broken or loss.device.type != "cpu" or loss.numel() != 1 or loss.is_complex():
+            return False
+        with reading():
+            self._has_broken = not math.isfinite(loss.item())
+        return self._has_broken
 
     def _is_due(self, place: Place | None) -> bool:
         step, reads = self._watch.clock.steps, self._reads.get(place, 0)

@@ -14,7 +14,7 @@ DIVERGING = (
     "#2d004b", "#542788", "#8073ac", "#b2abd2", "#d8daeb", "#f7f7f7",
     "#fee0b6", "#fdb863", "#e08214", "#b35806", "#7f3b08",
 )  # fmt: skip
-"""Purple below zero, orange above. In greyscale the sign is told by dashed lines instead."""
+"""Purple below zero, orange above. In greyscale dashed lines show the sign instead."""
 
 LIGHT_INK = "#ffffff"
 DARK_INK = "#14141c"

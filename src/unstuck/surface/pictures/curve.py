@@ -33,7 +33,7 @@ SMALLEST_LABELLED = 0.06
 
 
 def draw(above: Axes, below: Axes, panel: Panel) -> None:
-    """Draw a panel into two axes that stand one above the other."""
+    """Draw a panel into two axes, one above the other."""
     surface = panel.surface
     (axis,) = surface.axes
     above.set(title=titled(panel.title), ylabel="difference" if panel.minus else "loss")

@@ -94,7 +94,7 @@ def _surface(surface: Surface) -> Json:
 
 
 def _place(place: Place) -> str:
-    """As seen from here: a page that is passed on need not tell where its writer keeps things."""
+    """As seen from here: a page that is passed on should not show where its author keeps files."""
     path, here = Path(place.path), Path.cwd()
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{place.line}"
 

@@ -25,7 +25,7 @@ def page(surfaces: Sequence[Surface]) -> str:
 
 
 def harmless(json: str) -> str:
-    """The same JSON, without a character that could end the script element it stands in."""
+    """The same JSON, without a character that could end its script element."""
     for character in "<>&\u2028\u2029":
         json = json.replace(character, f"\\u{ord(character):04x}")
     return json

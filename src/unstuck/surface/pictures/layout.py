@@ -11,7 +11,7 @@ from unstuck.surface.model import Array, Surface
 from unstuck.surface.pictures.scale import Scale, diverging, sequential
 
 WHOLE = ""
-"""The name under which the whole loss stands beside its components."""
+"""The name of the whole loss next to its components."""
 
 
 @dataclass(frozen=True, eq=False)

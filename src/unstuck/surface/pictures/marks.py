@@ -44,7 +44,7 @@ MARK = Look("*", "#ff4f5e", LIGHT_INK, 12)
 
 
 def halo(width: float, colour: str = DARK_INK) -> list[AbstractPathEffect]:
-    """A rim that separates a line or a word from whatever lies below."""
+    """A rim that separates a line or a word from what is below it."""
     return [withStroke(linewidth=width, foreground=colour, alpha=0.75)]
 
 
@@ -83,7 +83,7 @@ def point(look: Look) -> dict[str, object]:
 
 
 def label(axes: Axes, words: str, at: tuple[float, float], colour: str, path_effects: list[AbstractPathEffect]) -> None:
-    """The name of a point, beside it and towards the middle of the picture."""
+    """The name of a point, next to it and towards the middle of the picture."""
     low, high = axes.get_xlim()
     side = -1 if at[0] > (low + high) / 2 else 1
     axes.annotate(

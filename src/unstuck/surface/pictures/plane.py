@@ -33,7 +33,7 @@ from unstuck.surface.pictures.scale import Scale
 ARROWS = 19
 """Arrows along each side."""
 SMALLEST_SEEN = 0.002
-"""Regions with a smaller share of the plane are marked by a symbol; they may lie between the points of the grid."""
+"""Regions with a smaller share of the plane are marked by a symbol; they may fall between the points of the grid."""
 SMALLEST_LABELLED = 0.02
 """Regions with a smaller share of the plane carry no words."""
 ROUND_THE_MIDDLE = 0.15
@@ -92,7 +92,7 @@ def _hatch(axes: Axes, surface: Surface, minus: Surface | None) -> None:
 
 
 def _arrows(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
-    """Against the gradient; the length grows with its logarithm, a dot is no gradient at all."""
+    """Against the gradient; the length grows with its logarithm, a dot means a zero gradient."""
     surface = panel.surface
     rows, columns = (_even_picks(len(axis.points)) for axis in surface.axes)
     grid = np.ix_(rows, columns)

@@ -47,7 +47,7 @@ class Scale:
         return values
 
     def ticks(self, count: int) -> list[float]:
-        """About this many values to write beside a bent axis, evenly spaced to the eye."""
+        """About this many values to write along a bent axis, evenly spaced to the eye."""
         low, high = self.bend(np.array([self.low, self.high]))
         return _at_heights(np.linspace(low, high, count), self.centre, self.softness)
 
@@ -113,7 +113,7 @@ def _bent_levels(low: float, high: float, centre: float, softness: float) -> tup
 
 
 def _at_heights(heights: Array, centre: float, softness: float) -> list[float]:
-    """The values there, with as few digits as tell them from their neighbours."""
+    """The values there, with as few digits as distinguish them from their neighbours."""
     raw = centre + softness * np.sinh(heights)
     gaps = np.minimum(np.diff(raw, prepend=-np.inf), np.diff(raw, append=np.inf))
     digits = -np.floor(np.log10(gaps)).astype(int)

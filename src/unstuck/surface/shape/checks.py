@@ -1,4 +1,4 @@
-"""What must be said about a surface beside its shape: gradients that lie, axes that do nothing, calls that fail."""
+"""What to report about a surface besides its shape: wrong gradients, axes without effect, calls that fail."""
 
 from __future__ import annotations
 

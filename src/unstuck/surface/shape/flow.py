@@ -21,7 +21,7 @@ OPTIMIZER_STEPS = 120
 DRAWN = {1: 4, 2: 3}
 """How many starts along each axis are drawn, on a line and on a plane."""
 OFFSETS = (0.42, 0.55)
-"""Starts lie on no axis of symmetry, from which descent would run into a saddle that nobody meets by chance."""
+"""Starts avoid axes of symmetry, from which descent would run into a saddle that nobody meets by chance."""
 NEAR_LOWEST = 1e-3
 """A value within this share of the plane's typical height from the lowest counts as the lowest."""
 
@@ -78,7 +78,7 @@ class _Descent:
     gradient: Array
     """(n, d), where it ended"""
     blocked: Mask
-    """Ended in front of, or inside, a region that is not finite."""
+    """Ended at the edge of, or inside, a region that is not finite."""
 
 
 def descents(exact: Field, terrain: Terrain, marks: Sequence[Point]) -> tuple[tuple[FlowLine, ...], Arrivals]:

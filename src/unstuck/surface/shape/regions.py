@@ -151,7 +151,7 @@ def _between(axes: Sequence[Axis], meshes: Sequence[Array], ranges: Mapping[str,
 
 
 def _around(axes: Sequence[Axis], meshes: Sequence[Array], at: Point) -> Mask:
-    """A point means what lies within a tenth of the plane of it."""
+    """A point stands for everything within a tenth of the plane around it."""
     if len(at) != len(axes):
         raise SurfaceError(f"the desired point has {len(at)} coordinates, but there are {len(axes)} axes.")
     away = [(mesh - coordinate) / axis.span for axis, mesh, coordinate in zip(axes, meshes, at, strict=True)]

@@ -1,4 +1,4 @@
-"""Points where the gradient vanishes: suspected on the grid, refined by Newton's method, told apart by curvature."""
+"""Points where the gradient vanishes: suspected on the grid, refined by Newton's method, classified by curvature."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _kinked_minima(exact: Field, starts: Array, axes: Sequence[Axis], scale: Sca
 
 
 def _kinked(exact: Field, at: Array, scale: Scale) -> Stationary | None:
-    """A minimum at a kink: the gradient beside it is not small, and points away on both sides of some axis."""
+    """A minimum at a kink: the gradient next to it is not small, and points away on both sides of some axis."""
     width = scale.spans * 1e-4
     sides = np.concatenate([at + np.diag(width), at - np.diag(width)])
     values, gradient = exact(sides)

@@ -105,9 +105,9 @@ def _apart(low: float, high: float) -> tuple[float, float]:
 
 
 def _around_cross_entropy(calls: Sequence[LossCall]) -> Around:
-    """Over the margin: how far the score of the right class lies above those of the others, all taken as equal.
+    """Over the margin: how far the score of the right class is above the others, all taken as equal.
 
-    A recorded loss tells its margin, since the loss falls with it. No margin is larger than the range of the scores.
+    A recorded loss gives its margin, since the loss falls with it. No margin is larger than the range of the scores.
     """
     shape = next((call.input.shape for call in calls if call.input), ())
     classes = shape[0 if len(shape) == 1 else 1] if shape else 0
@@ -142,7 +142,7 @@ def margin_loss(classes: int) -> Any:
 
 
 def _times(calls: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Early and late in the run; one of them if it was too short to tell."""
+    """Early and late in the run; one of them if it was too short to have both."""
     if len(calls) < 3:
         return {"in the run": calls}
     return {"early in the run": _early(calls), "late in the run": _late(calls)}
@@ -195,7 +195,7 @@ def _around_scores(
 
 
 def _held(name: str, fact: InputFact, calls: Sequence[LossInputs]) -> Any:
-    """What an input that is no axis is fixed at."""
+    """The value of an input that is not an axis."""
     if fact.quantiles:
         middle = median(_medians(calls, fact.name))
         number = torch.tensor(middle)

@@ -29,7 +29,7 @@ class Unfoldable(Exception):
 
 
 class Workspace:
-    """Memory for what a pass computes, used again in the next: asking for it anew can take longer than computing."""
+    """Memory for what a pass computes, used again in the next: allocating it again can take longer than computing."""
 
     def __init__(self) -> None:
         self._kept: list[Tensor] = []

@@ -40,7 +40,7 @@ def landscape(
 ) -> Surface:
     """The loss of a model on one batch, around its weights.
 
-    Along two random directions, each filter of which is as long as the model's own (Li et al., 2018), out to `reach`
+    Along two random directions, each filter scaled to the model's own (Li et al., 2018), out to `reach`
     times the weights. Or towards other weights: `to=checkpoint` is the line from the model, at 0, to the checkpoint,
     at 1; two checkpoints span a plane. `batch` is an `(inputs, targets)` pair. Gradients are differences between
     neighbouring points, or with `exact` come from a backward pass, for twice the time. The model is left as it was.

@@ -93,7 +93,7 @@ def _flat(weights: Weights) -> Tensor:
 
 
 def in_turns(field: Field, points: Array) -> tuple[Array, Array]:
-    """Evaluate in chunks that double until that no longer pays: how many fit in the cache, only trying tells."""
+    """Evaluate in chunks that double until that no longer pays: how many fit in the cache can only be tried."""
     most = max(1, ELEMENTS_AT_ONCE // max(1, field.loss.fixed_elements))
     done, size, values, gradients = 0, min(FIRST_CHUNK, most), [], []
     seconds: dict[int, float] = {}
