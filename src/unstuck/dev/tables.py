@@ -1,4 +1,4 @@
-"""The generated table of rules in README.md and docs/rules.md."""
+"""The generated tables: rules in README.md and docs/rules.md, packages in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import unstuck
+from unstuck.dev import packages
 from unstuck.dev.common import Refusal
 from unstuck.rule import Rule, all_rules
 
@@ -17,15 +19,19 @@ FILES = (Path("README.md"), Path("docs/rules.md"))
 def main(root: Path, *, check: bool) -> int:
     """Rewrite the tables, or only say which are stale."""
     stale = []
-    for file in FILES:
+    rooms = packages.package_table(Path(unstuck.__file__).parent)
+    for file in (*FILES, packages.FILE):
         before = _read(root / file)
-        after = with_table(before, rule_table(all_rules(), _way_to_pages(file)), str(file))
+        if file == packages.FILE:
+            after = with_table(before, rooms, str(file), (packages.BEGIN, packages.END))
+        else:
+            after = with_table(before, rule_table(all_rules(), _way_to_pages(file)), str(file))
         if before != after:
             stale.append(str(file))
             if not check:
                 (root / file).write_text(after, encoding="utf-8")
     if check and stale:
-        print(f"The table of rules is stale in {', '.join(stale)}; run `make tables`.", file=sys.stderr)
+        print(f"The generated tables are stale in {', '.join(stale)}; run `make tables`.", file=sys.stderr)
         return 1
     return 0
 
@@ -34,7 +40,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
-        raise Refusal(f"{path.name} is missing; it holds the table of rules.") from None
+        raise Refusal(f"{path.name} is missing; it holds a generated table.") from None
 
 
 def _way_to_pages(file: Path) -> str:
@@ -51,10 +57,11 @@ def rule_table(rules: Iterable[Rule], pages: str) -> str:
     return "\n".join(rows)
 
 
-def with_table(text: str, table: str, name: str) -> str:
-    """The text with what stands between the two marks replaced."""
-    before, found, rest = text.partition(BEGIN)
-    _, closed, after = rest.partition(END)
+def with_table(text: str, table: str, name: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
+    """The text with a new table between the two marks."""
+    begin, end = marks
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
     if not (found and closed):
-        raise Refusal(f"{name} has no {BEGIN} and {END} around its table of rules.")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise Refusal(f"{name} has no {begin} and {end} around its table.")
+    return f"{before}{begin}\n{table}\n{end}{after}"
