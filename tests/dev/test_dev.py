@@ -12,7 +12,7 @@ import pytest
 from fakes import finds, make_rule
 
 from unstuck import testing
-from unstuck.dev import compat, demo, golden, new_rule, tables
+from unstuck.dev import compat, demo, golden, new_rule, packages, tables
 from unstuck.dev.common import Refusal
 from unstuck.page import HEADINGS, read_page
 
@@ -61,19 +61,21 @@ def project(root: Path) -> Path:
     (root / "docs").mkdir()
     for file in tables.FILES:
         (root / file).write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
+    (root / packages.FILE).write_text(f"{packages.BEGIN}\n{packages.END}\n")
     return root
 
 
 def test_tables_are_rewritten_and_then_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = project(tmp_path)
     assert tables.main(root, check=True) == 1
-    assert "stale in README.md, docs/rules.md; run `make tables`" in capsys.readouterr().err
+    assert "stale in README.md, docs/rules.md, docs/architecture.md; run `make tables`" in capsys.readouterr().err
     assert tables.main(root, check=False) == 0
     assert tables.main(root, check=True) == 0
     text = (root / "docs/rules.md").read_text()
     assert text.startswith(f"before\n{tables.BEGIN}\n| code |")
     assert text.endswith(f"{tables.END}\nafter\n")
     assert "(../src/unstuck/rules/" in text
+    assert "| `lint/` | " in (root / packages.FILE).read_text()
 
 
 def test_a_row_of_the_table() -> None:
@@ -98,7 +100,7 @@ def test_the_demo_needs_its_script(tmp_path: Path) -> None:
 def test_a_new_rule_has_our_style_and_fails_the_contract_until_it_is_written(tmp_path: Path) -> None:
     new_rule.main(tmp_path, "O99", "frozen-head", "wiring")
     file = tmp_path / FOLDER / "frozen_head.py"
-    config = str(Path(__file__).parents[1] / "pyproject.toml")
+    config = str(Path(__file__).parents[2] / "pyproject.toml")
     for check in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *check, "--no-cache", "--config", config, str(file)]
         assert subprocess.run(ruff, capture_output=True).returncode == 0
@@ -126,7 +128,7 @@ def test_the_text_of_the_template_is_what_a_finished_page_may_not_hold() -> None
 
 
 def test_combinations_are_those_we_claim(tmp_path: Path) -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     claimed = [f"{python}:{torch}" for python, torch in compat._claimed(root)]
     assert {"3.11:2.13.0", "3.12:2.13.0", "3.13:2.13.0", "3.11:2.4.0"} <= set(claimed)
     with pytest.raises(Refusal, match=r"'torch2' is not a combination; write it as 3\.12:2\.13\.0"):
@@ -157,7 +159,7 @@ def test_results_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info[:2] != golden.PYTHON, reason="argparse prints help differently")
 def test_help_and_record_are_as_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    changed = golden.main(Path(__file__).parents[1], ["help", "record"], accept=False)
+    changed = golden.main(Path(__file__).parents[2], ["help", "record"], accept=False)
     assert not changed, f"{capsys.readouterr().out}If this is meant: make golden ONLY='help record' ACCEPT=1"
 
 
