@@ -9,6 +9,7 @@ from pathlib import Path
 import unstuck
 from unstuck.dev import packages
 from unstuck.dev.common import Refusal
+from unstuck.page import page_name
 from unstuck.rule import Rule, all_rules
 
 BEGIN = "<!-- rules:begin -->"
@@ -52,7 +53,7 @@ def rule_table(rules: Iterable[Rule], pages: str) -> str:
     rows = ["| code | name | severity | seen in | pitfall |", "|---|---|---|---|---|"]
     for rule in rules:
         seen = ", ".join(witness.value for witness in rule.witnesses)
-        link = f"[{rule.name}]({pages}/{rule.family}/{rule.page.name})"
+        link = f"[{rule.name}]({pages}/{rule.family}/{page_name(rule.page)})"
         rows.append(f"| {rule.code} | {link} | {rule.severity.value} | {seen} | {rule.title} |")
     return "\n".join(rows)
 
