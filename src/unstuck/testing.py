@@ -12,7 +12,8 @@ from typing import Any
 
 from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
-from unstuck.judge import Verdict, judge, script_of
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge, script_of
 from unstuck.page import HEADINGS, Example, Page, PageError, read_page
 from unstuck.record import Record, RecordError, read
 from unstuck.rule import Rule, all_rules
