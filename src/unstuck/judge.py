@@ -39,6 +39,7 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
+from unstuck.findings.verdict import Verdict
 from unstuck.record import goals
 from unstuck.record.trend import Trend, trend_of
 from unstuck.regular import LARGEST_SCRIPT, read_regular
@@ -74,33 +75,6 @@ ABSENT: dict[type[Event], str] = {
 
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say: diagnoses, the first being what to fix first, and what was not looked at."""
-
-    diagnoses: tuple[Diagnosis, ...] = ()
-    unconfirmed: tuple[Diagnosis, ...] = ()
-    """Seen in the text of a script whose run did not show them."""
-    good_news: tuple[Diagnosis, ...] = ()
-    """What rules that look for something good have found; no pitfall."""
-    ignored: tuple[Diagnosis, ...] = ()
-    """Silenced by a comment on their line."""
-    trend: Trend | None = None
-    checked: tuple[str, ...] = ()
-    """Codes of the rules that had something to look at."""
-    not_checked: tuple[str, ...] = ()
-    """A sentence for each thing that was not looked at, and why."""
-    failures: tuple[str, ...] = ()
-    """A sentence for each rule that broke down. Never the user's fault."""
-
-    def count(self, severity: Severity) -> int:
-        """How many diagnoses speak this loud."""
-        return sum(diagnosis.severity is severity for diagnosis in self.diagnoses)
-
-    def reaches(self, severity: Severity) -> bool:
-        """Is any diagnosis as loud as this, or louder?"""
-        return any(diagnosis.severity.at_least(severity) for diagnosis in self.diagnoses)
 
 
 def judge(

@@ -12,7 +12,8 @@ from typing import Any
 
 from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
-from unstuck.judge import Verdict, judge, script_of
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge, script_of
 from unstuck.page import HEADINGS, VARIANTS, Example, Page, PageError, page_name, read_page
 from unstuck.record import Record, RecordError, read
 from unstuck.rule import Rule, all_rules

@@ -19,7 +19,8 @@ from tests.capture.crash_scripts import EXPLAINED, UNRELATED, Explained
 from unstuck.dev.nursery import OUTPUT, nursery
 from unstuck.events import Crash, Event, Forward, InputFact, LossCall, Place, TensorFact
 from unstuck.findings import Finding, Severity
-from unstuck.judge import Verdict, judge, script_of
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge, script_of
 from unstuck.record import read
 
 START = """

@@ -16,7 +16,7 @@ from fakes import make_finding
 from unstuck import cli
 from unstuck.events import Gauges, OptimizerStep, RunStarted
 from unstuck.findings import Diagnosis, Severity, Witness, merge
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.record import Writer, read
 from unstuck.record.runs import new_run_folder, run_folders
 from unstuck.watch import monitor

@@ -18,12 +18,12 @@ from unstuck.experiments.judging import answered
 from unstuck.experiments.overfit import overfit
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment, Pair, Proof
+from unstuck.findings.verdict import Verdict
 from unstuck.interventions import TIME_OVER, FreezeBatch, StopAfter
-from unstuck.judge import Verdict
 from unstuck.record import Record
 from unstuck.report.investigation import because, render, skipped_sentences
-from unstuck.report.result import Result
 from unstuck.report.terminal import plain
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant

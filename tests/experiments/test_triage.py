@@ -18,11 +18,11 @@ from unstuck.events import Place
 from unstuck.findings import Confidence, Finding, Severity, Subject, Witness, merge, rank
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation
+from unstuck.findings.result import Result
 from unstuck.findings.results import Matter, Proof, matters
+from unstuck.findings.verdict import Verdict
 from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
-from unstuck.judge import Verdict
 from unstuck.record.trend import Trend
-from unstuck.report.result import Result
 from unstuck.rule import find_rule
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.lint.conftest import PROJECT, write
+from unstuck.findings.result import Result
 from unstuck.lint import cache as cache_module, engine
 from unstuck.lint.settings import Settings
 from unstuck.report import json
-from unstuck.report.result import Result
 
 
 def seen(result: Result) -> str:

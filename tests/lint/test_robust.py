@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from unstuck.findings.result import Result
 from unstuck.lint import engine
 from unstuck.lint.settings import Settings
-from unstuck.report.result import Result
 
 HEAD = """import torch
 from torch import nn

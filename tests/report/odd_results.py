@@ -6,8 +6,9 @@ from fakes import detailed_finding, make_finding, make_record
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit, Finding, Fix, Severity
-from unstuck.judge import Verdict
-from unstuck.report.result import Problem, Result, run_summary
+from unstuck.findings.result import Problem, Result
+from unstuck.findings.run_summary import run_summary
+from unstuck.findings.verdict import Verdict
 
 ODD_PATH = "my runs/größe 100%,a:b.py"
 ODD_MESSAGE = "50% of\r\n\x1b[31mthe <rows>, \x00e.g. ::error::\U0001f600 & \ufffe\"'"

@@ -17,9 +17,9 @@ from unstuck.cli import main
 from unstuck.cli.common import FORMATS
 from unstuck.events import Place
 from unstuck.findings import Fix, Severity
+from unstuck.findings.result import Problem
 from unstuck.report import formats, github
 from unstuck.report.formats import render
-from unstuck.report.result import Problem
 
 BROKEN = """\
 import torch

@@ -30,12 +30,12 @@ from unstuck.events.preview import (
 from unstuck.findings import Edit, Finding, Fix, Severity, merge
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.result import Result, RunSummary
 from unstuck.findings.results import Experiment, Matter, NamedCurve, Pair, Proof
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report.html import page
 from unstuck.report.preview.received import exhibit_sentences
-from unstuck.report.result import Result, RunSummary
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 

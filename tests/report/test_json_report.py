@@ -12,10 +12,11 @@ from fakes import detailed_finding, make_finding, make_record
 
 from unstuck.events import Crash, Place
 from unstuck.findings import Diagnosis, Edit, Evidence, Fix
-from unstuck.judge import Verdict
+from unstuck.findings.result import Problem, Result
+from unstuck.findings.run_summary import run_summary
+from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report import json as report
-from unstuck.report.result import Problem, Result, run_summary
 
 DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 

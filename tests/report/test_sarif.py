@@ -16,8 +16,8 @@ from odd_results import ODD_PATH, everything, lint_result, odd_finding, run_with
 from unstuck.cli import main
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit, Fix, Severity
+from unstuck.findings.result import Result
 from unstuck.report.formats import render
-from unstuck.report.result import Result
 from unstuck.report.sarif.rules import LEVELS, PROBLEMS
 from unstuck.rule import all_rules
 

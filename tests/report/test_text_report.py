@@ -12,10 +12,10 @@ from fakes import SCRIPT, detailed_finding, make_finding
 
 from unstuck.events import Crash, Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Finding, Severity, Witness
-from unstuck.judge import Verdict
+from unstuck.findings.result import Problem, Result, RunSummary
+from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report import terminal, text
-from unstuck.report.result import Problem, Result, RunSummary
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
 from tests.rules_in_run.pace_runs import Recorded
+from unstuck.findings.run_summary import parameters_without_gradient
 from unstuck.judge import judge
 from unstuck.record import Record
-from unstuck.report.preview.received import unreached
 
 
 def codes(record: Record) -> list[str]:
@@ -105,6 +105,6 @@ def test_parameters_that_no_gradient_came_to_are_told(recorded: Recorded) -> Non
         model = Cut(0.0)
         train(model, Adam(model.parameters(), lr=0.01), 30)
 
-    (sentence,) = unreached(recorded(training))
+    (sentence,) = parameters_without_gradient(recorded(training))
     assert sentence.startswith("2 of the 4 parameters of Adam never had a gradient: ")
     assert "first.weight" in sentence

@@ -32,7 +32,8 @@ from unstuck.events import (
     TensorGauges,
     TensorsNamed,
 )
-from unstuck.judge import Verdict, judge
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge
 from unstuck.record import Record
 from unstuck.rule import Rule, find_rule
 

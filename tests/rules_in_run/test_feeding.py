@@ -615,8 +615,9 @@ def test_check_tells_of_broken_and_equal_inputs():
 
 
 def test_the_report_shows_what_the_model_received(recorded):
+    from unstuck.findings.result import Result
+    from unstuck.findings.run_summary import run_summary
     from unstuck.report import terminal, text
-    from unstuck.report.result import Result, run_summary
 
     record = recorded(full_batch)
     verdict = judge(record=record)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from unstuck.findings import Diagnosis, Severity
-from unstuck.judge import Verdict, judge
-from unstuck.report.result import Result
+from unstuck.findings.result import Result
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge
 
 
 class Report:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 from unstuck._version import __version__
 
 if TYPE_CHECKING:
-    from unstuck.judge import Verdict
-    from unstuck.report.result import Result
+    from unstuck.findings.result import Result
+    from unstuck.findings.verdict import Verdict
     from unstuck.rule import Rule
 
 CLEAN = 0

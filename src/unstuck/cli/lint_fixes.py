@@ -10,9 +10,9 @@ import msgspec
 
 from unstuck.cli import common
 from unstuck.findings import Fix
+from unstuck.findings.result import Problem, Result
 from unstuck.lint.fixes import ALL, SAFE, Fixed, diff, fix_all, write
 from unstuck.lint.settings import Settings
-from unstuck.report.result import Problem, Result
 from unstuck.report.text import count
 from unstuck.source import SourceError
 

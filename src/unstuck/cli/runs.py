@@ -12,7 +12,7 @@ from typing import TextIO
 import msgspec
 
 from unstuck.cli import common
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError, read
 from unstuck.record.runs import RUNS, new_run_folder_somewhere, run_folders
 from unstuck.record.store import record_file

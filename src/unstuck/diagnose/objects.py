@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.diagnose.triage import Triage
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.investigation import Investigation
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.trials.runner import Outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import msgspec
 from unstuck.diagnose.triage import Triage
 from unstuck.findings import Severity
 from unstuck.findings.investigation import Investigation
+from unstuck.findings.verdict import Verdict
 from unstuck.interventions import Isolation, stage_of
-from unstuck.judge import Verdict
 from unstuck.rule import all_rules
 from unstuck.trials.context import Context, Tell
 from unstuck.trials.runner import Outcome, Program, Runner, Variant

@@ -18,11 +18,11 @@ from unstuck.diagnose.tasks import Task, work
 from unstuck.experiments.judging import GOOD, experiment_named, findings_in
 from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment, Proof
+from unstuck.findings.verdict import Verdict
 from unstuck.interventions import Intervention, Isolation, StopAfter
-from unstuck.judge import Verdict
 from unstuck.record import RecordError
-from unstuck.report.result import Result
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.interrupts import has_arrived, held, hold

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from unstuck.findings import Diagnosis, Severity
+from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment, Proof
 from unstuck.interventions import Isolation
-from unstuck.report.result import Result
 
 
 class Reason(StrEnum):

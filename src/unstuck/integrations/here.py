@@ -9,8 +9,8 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis
+from unstuck.findings.result import Result
 from unstuck.judge import spelled
-from unstuck.report.result import Result
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -9,13 +9,13 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from unstuck._version import __version__
+from unstuck.findings.result import Problem
 from unstuck.integrations.here import seen_in
 from unstuck.integrations.lsp_answers import Answers, Look
 from unstuck.integrations.lsp_files import OpenFiles, is_python, lines_in, path_of
 from unstuck.lint.engine import lint_text
 from unstuck.lint.settings import SettingsError, settings_for
 from unstuck.lint.workers import Reader
-from unstuck.report.result import Problem
 
 PAUSE = 0.2
 """Seconds without a keystroke before the text is looked at."""

@@ -11,10 +11,10 @@ from pygls.workspace import PositionCodec
 
 from unstuck.events import Place
 from unstuck.findings import Edit, Severity
+from unstuck.findings.result import Problem
 from unstuck.integrations.here import Seen
 from unstuck.lint.ignoring import comment_edit
 from unstuck.report.help import markdown_of
-from unstuck.report.result import Problem
 from unstuck.rule import find_rule
 from unstuck.source.documents.comments import line_ends
 

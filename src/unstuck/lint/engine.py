@@ -10,12 +10,13 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, rank
-from unstuck.judge import Verdict, beginnings, spelled, unite
+from unstuck.findings.result import Problem, Result
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import beginnings, spelled, unite
 from unstuck.lint.outcome import Outcome
 from unstuck.lint.patterns import GitIgnored, Patterns, relative
 from unstuck.lint.settings import Settings
 from unstuck.lint.workers import Reader, judge_files, size_of
-from unstuck.report.result import Problem, Result
 from unstuck.source import SourceError, find_files
 
 UNUSED_IGNORE = "U01"

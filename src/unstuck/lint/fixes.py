@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from unstuck.findings import Edit, Finding, Severity
+from unstuck.findings.result import Problem, Result
 from unstuck.lint.engine import as_set
 from unstuck.lint.outcome import verdict_of
 from unstuck.lint.settings import Settings
-from unstuck.report.result import Problem, Result
 from unstuck.source import Project
 from unstuck.source.documents.document import Document, open_document, write_back
 from unstuck.source.documents.files import SourceError

@@ -9,7 +9,7 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit
-from unstuck.report.result import Problem
+from unstuck.findings.result import Problem
 from unstuck.source import SourceError
 from unstuck.source.documents.comments import LineEnds, line_ends
 from unstuck.source.documents.document import Document, open_document, write_back

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.judge import Verdict, judge
-from unstuck.report.result import Problem
+from unstuck.findings.result import Problem
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import judge
 from unstuck.rule import Rule
 from unstuck.source import Project, SourceError, read_script
 from unstuck.source.documents.files import UNREADABLE, decode, digest_of, read_raw

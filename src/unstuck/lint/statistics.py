@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from unstuck.findings import FORMAT_VERSION, Severity
-from unstuck.report.result import Result
+from unstuck.findings.result import Result
 from unstuck.report.text import count
 
 

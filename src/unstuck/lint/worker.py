@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from unstuck.judge import Verdict
+from unstuck.findings.result import Problem
+from unstuck.findings.verdict import Verdict
 from unstuck.lint.budget import OUT_OF_MEMORY, PATIENCE, Beyond, Budget
 from unstuck.lint.outcome import Outcome, outcome_of
-from unstuck.report.result import Problem
 from unstuck.rule import Rule, source_rules
 from unstuck.source.documents.files import UNREADABLE
 from unstuck.source.reader.project import Modules, rare_collection

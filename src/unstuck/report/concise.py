@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstuck.findings import Diagnosis
-from unstuck.report.result import Result
+from unstuck.findings.result import Result
 from unstuck.report.spots import by_place, spelled, spot_of
 
 

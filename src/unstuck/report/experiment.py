@@ -9,10 +9,10 @@ import msgspec
 
 from unstuck._version import __version__
 from unstuck.findings import FORMAT_VERSION, Diagnosis
+from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.report import json, text
-from unstuck.report.result import Result
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, number, wrapped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from unstuck.report.result import Result
+from unstuck.findings.result import Result
 
 TEXT = "text"
 MODULES = {

@@ -6,7 +6,7 @@ import os
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
-from unstuck.report.result import Problem, Result
+from unstuck.findings.result import Problem, Result
 from unstuck.report.spots import below, beside_cell, by_place, spot_of
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}

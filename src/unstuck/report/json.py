@@ -10,10 +10,10 @@ import msgspec
 from unstuck._version import __version__
 from unstuck.events import Place
 from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
-from unstuck.judge import Verdict
+from unstuck.findings.result import Problem, Result, RunSummary
+from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report.formats import encodable
-from unstuck.report.result import Problem, Result, RunSummary
 from unstuck.rule import Rule
 
 Json = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from unstuck.findings.result import Result
 from unstuck.report.json import diagnosis_document, encode_line
-from unstuck.report.result import Result
 
 
 def render(result: Result) -> str:

@@ -6,8 +6,8 @@ import re
 from xml.etree import ElementTree
 
 from unstuck.findings import Diagnosis
+from unstuck.findings.result import Problem, Result
 from unstuck.report.formats import encodable
-from unstuck.report.result import Problem, Result
 from unstuck.report.spots import beside_cell, spelled, spot_of
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

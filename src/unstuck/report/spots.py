@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unstuck.events import Place
 from unstuck.findings import Diagnosis
-from unstuck.report.result import Result
+from unstuck.findings.result import Result
 
 
 def spot_of(diagnosis: Diagnosis, result: Result) -> Place | None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
-from unstuck.judge import Verdict
+from unstuck.findings.result import Result, RunSummary
+from unstuck.findings.verdict import Verdict
 from unstuck.record.goals import MOVING
 from unstuck.record.trend import Trend
 from unstuck.report.excerpt import Sources, excerpt
-from unstuck.report.result import Result, RunSummary
 from unstuck.report.terminal import Line
 
 PROSE = 100

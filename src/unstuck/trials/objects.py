@@ -16,15 +16,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.detect.divergence import Divergence
+from unstuck.capture.live_objects.arguments import (
+    as_list,
+    as_watched,
+    call,
+    described,
+    must_be_module,
+    must_be_tensor,
+    must_have_shapes,
+    split,
+)
+from unstuck.capture.live_objects.restore import Values, untouched
+from unstuck.capture.live_objects.sources import Sources
 from unstuck.capture.session import told_to
 from unstuck.capture.trial.interventions import Lab, intervene
 from unstuck.capture.trial.interventions.chance import SHIFT
 from unstuck.capture.trial.interventions.lab import copied, map_tensors
 from unstuck.capture.trial.trial import ENOUGH, TOO_HIGH
-from unstuck.check.inputs import call, described, split
-from unstuck.check.probe import as_list, as_watched, must_be_module, must_be_tensor, must_have_shapes
-from unstuck.check.restore import Values, untouched
-from unstuck.check.sources import Sources
 from unstuck.events import Event
 from unstuck.findings.curve import Curve
 from unstuck.interventions import (

@@ -23,7 +23,7 @@ from unstuck.watch.series import Row, optimizers_of, rows
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
-    from unstuck.report.result import Result
+    from unstuck.findings.result import Result
 
 Callback = Callable[["Diagnosis"], object]
 

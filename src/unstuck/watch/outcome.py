@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.judge import Verdict, is_what_ran, judge, script_of, spelled
+from unstuck.findings.result import Result
+from unstuck.findings.run_summary import run_summary
+from unstuck.findings.verdict import Verdict
+from unstuck.judge import is_what_ran, judge, script_of, spelled
 from unstuck.record import Record
 from unstuck.record.gaps import NO_END
-from unstuck.report.result import Result, run_summary
 
 
 def result_of(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.cli import common
 
 if TYPE_CHECKING:
-    from unstuck.judge import Verdict
+    from unstuck.findings.verdict import Verdict
 
 ARGUMENTS = ("model", "loss_fn", "optimizer", "batch")
 DESCRIPTION = """Look at live objects before training, and say what would keep them from learning.
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     # What the user's file prints must not end up inside our report.
     with contextlib.redirect_stdout(sys.stderr):
         verdict = _checked(options.objects, _objects(options.objects))
-    from unstuck.report.result import Result
+    from unstuck.findings.result import Result
 
     common.publish(Result(command="check", verdict=verdict), options, sys.stdout)
     return common.exit_code(verdict, options.fail_on)

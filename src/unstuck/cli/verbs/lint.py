@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstuck.cli import common
-from unstuck.judge import Verdict
+from unstuck.findings.result import Problem, Result
+from unstuck.findings.verdict import Verdict
 from unstuck.lint.engine import lint, lint_text
 from unstuck.lint.settings import Settings, SettingsError, settings_for
 from unstuck.lint.workers import available_cores
-from unstuck.report.result import Problem, Result
 from unstuck.source import SourceError
 from unstuck.source.documents.files import decode
 

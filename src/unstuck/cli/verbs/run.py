@@ -21,7 +21,7 @@ from unstuck.record.runs import FOLDER, remove_run
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
-    from unstuck.judge import Verdict
+    from unstuck.findings.verdict import Verdict
     from unstuck.record import Record
     from unstuck.watch.monitor import Monitor
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.cli import common
 
 if TYPE_CHECKING:
-    from unstuck.judge import Verdict
+    from unstuck.findings.verdict import Verdict
     from unstuck.surface.model import Surface
 
 DESCRIPTION = """Feed a loss synthetic values and show its surface, its gradients, and what is wrong with its shape.
@@ -192,7 +192,7 @@ def _verdict(surfaces: Sequence[Surface]) -> Verdict:
 
 
 def _publish(surfaces: Sequence[Surface], verdict: Verdict, options: argparse.Namespace) -> None:
-    from unstuck.report.result import Result
+    from unstuck.findings.result import Result
 
     result = Result(command="surface", verdict=verdict)
     if options.format == "json":

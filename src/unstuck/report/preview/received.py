@@ -4,31 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unstuck.events import ModelSeen, TensorGauges, TensorsNamed
-
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from unstuck.record import Record
-
-FEWEST = 3
-"""Measured steps from which on something that never came is worth a word."""
-
-
-def unreached(record: Record) -> tuple[str, ...]:
-    """A sentence for each optimizer that holds parameters no gradient ever came to, beside others that learn."""
-    frozen = {fact.name for seen in record.of(ModelSeen) for fact in seen.parameters if not fact.trainable}
-    named = {event.optimizer: event.names for event in record.of(TensorsNamed)}
-    found = []
-    for optimizer, names in named.items():
-        gauges = [event.grad_norm for event in record.of(TensorGauges) if event.optimizer == optimizer]
-        columns = list(zip(*gauges, strict=False)) if len(gauges) >= FEWEST else []
-        without = [name for name, norms in zip(names, columns, strict=False) if all(norm is None for norm in norms)]
-        missing = [name for name in without if name not in frozen]
-        if missing and len(missing) < len(names):
-            some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-            found.append(f"{len(missing)} of the {len(names)} parameters of {optimizer} never had a gradient: {some}.")
-    return tuple(found)
 
 
 def exhibit_sentences(folder: Path) -> tuple[str, ...]:

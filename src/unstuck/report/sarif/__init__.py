@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from unstuck._version import __version__
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit, Finding
+from unstuck.findings.result import Problem, Result
 from unstuck.report.excerpt import Sources
 from unstuck.report.json import Json, encode
-from unstuck.report.result import Problem, Result
 from unstuck.report.sarif.places import artifact, deleted_region, location
 from unstuck.report.sarif.rules import LEVELS, descriptors
 from unstuck.report.spots import beside_cell, spot_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstuck.findings import Diagnosis, Severity
-from unstuck.judge import Verdict
+from unstuck.findings.verdict import Verdict
 from unstuck.report.help import markdown_of, sections_of
 from unstuck.report.json import Json
 from unstuck.rule import Rule, all_rules

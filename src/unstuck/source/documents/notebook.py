@@ -20,7 +20,7 @@ from unstuck.source.documents.files import SourceError
 from unstuck.source.documents.magics import python_lines
 
 if TYPE_CHECKING:
-    from unstuck.judge import Verdict
+    from unstuck.findings.verdict import Verdict
 
 OLDEST_FORMAT = 4
 DECODER = json.JSONDecoder(strict=False)

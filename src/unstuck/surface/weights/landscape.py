@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unstuck.check.restore import untouched
+from unstuck.capture.live_objects.restore import untouched
 from unstuck.surface.field import Field, one_line
 from unstuck.surface.interpolate import Between
 from unstuck.surface.loss import SurfaceError

@@ -50,7 +50,7 @@ class Called:
 
     def loss(self, output: Any, target: Any) -> None:
         """Call the losses again as the script did."""
-        from unstuck.check.inputs import tensors_in
+        from unstuck.capture.live_objects.arguments import tensors_in
 
         tensors = list(tensors_in(output))
         for taken in self.losses:
@@ -82,7 +82,7 @@ class Probe:
             finally:
                 self._depth -= 1
             if called is not None:
-                from unstuck.check.inputs import tensors_in
+                from unstuck.capture.live_objects.arguments import tensors_in
 
                 called.outputs = list(tensors_in(output))
             return output
@@ -136,8 +136,8 @@ class Probe:
 
 
 def _answer(called: Called, places: Places) -> Trial:
-    from unstuck.check.restore import untouched
-    from unstuck.check.trial import in_evaluation
+    from unstuck.capture.live_objects.evaluation import in_evaluation
+    from unstuck.capture.live_objects.restore import untouched
     from unstuck.events import Trial
 
     target = called.losses[0].target if called.losses else None

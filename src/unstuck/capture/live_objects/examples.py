@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.live_objects.arguments import tensors_in, with_tensors
+from unstuck.capture.live_objects.passes import Pass, Passes, change
 from unstuck.capture.torch_hooks.internals import BatchNorm
-from unstuck.check.inputs import tensors_in, with_tensors
-from unstuck.check.passes import Passes, Seen, change
 from unstuck.events import Leak
 from unstuck.lazy import pattern
 
@@ -39,24 +39,28 @@ def _looks_at_the_batch(module: nn.Module) -> bool:
     return by_batch or ON_PURPOSE.search(type(module).__name__) is not None
 
 
-def mixing(passes: Passes, inputs: Any, seen: Seen, axis: int) -> Leak | None:
+def mixing(passes: Passes, inputs: Any, baseline: Pass, axis: int) -> Leak | None:
     """The dependence of examples on one another along the axis they lie on, if there is any."""
     size = next(tensor for tensor in tensors_in(inputs) if tensor.dim()).shape[axis]
     # A recurrent layer that runs along the batch lets examples depend on earlier ones only.
     halves = (slice(0, size // 2), slice(size - size // 2, size))
-    return next((leak for kept in halves if (leak := _into(kept, passes, inputs, seen, axis, size))), None)
+    return next((leak for kept in halves if (leak := _into(kept, passes, inputs, baseline, axis, size))), None)
 
 
-def _into(kept: slice, passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> Leak | None:
+def _into(kept: slice, passes: Passes, inputs: Any, baseline: Pass, axis: int, size: int) -> Leak | None:
     """What the examples that are kept take from the others."""
     changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, kept))
-    leak = _leak(seen, passes.run(changed), axis, size, kept)
-    if leak is None or not passes.repeats(inputs, seen) or not _is_the_batch_axis(passes, inputs, seen, axis, size):
+    leak = _leak(baseline, passes.run(changed), axis, size, kept)
+    if (
+        leak is None
+        or not passes.repeats(inputs, baseline)
+        or not _is_the_batch_axis(passes, inputs, baseline, axis, size)
+    ):
         return None
     return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, kept), leak)
 
 
-def _leak(before: Seen, after: Seen, axis: int, size: int, kept: slice) -> Leak | None:
+def _leak(before: Pass, after: Pass, axis: int, size: int, kept: slice) -> Leak | None:
     for one, other in zip(before.outputs, after.outputs, strict=False):
         if one.dim() >= 2 and one.shape[0] == one.shape[1] == size:
             continue  # scores of pairs of examples
@@ -82,7 +86,7 @@ def _others_changed(tensor: Tensor, axis: int, kept: slice) -> Tensor:
     return tensor.index_select(axis, order)
 
 
-def _is_the_batch_axis(passes: Passes, inputs: Any, seen: Seen, axis: int, size: int) -> bool:
+def _is_the_batch_axis(passes: Passes, inputs: Any, baseline: Pass, axis: int, size: int) -> bool:
     """Sequences may come with time first; then what looks like examples are moments, and these may depend."""
     tensors = [tensor for tensor in tensors_in(inputs) if tensor.dim()]
     if axis == 1 or tensors[0].dim() < 2 or tensors[0].dim() > 3 or _one_target_each(passes.target, size):
@@ -92,10 +96,10 @@ def _is_the_batch_axis(passes: Passes, inputs: Any, seen: Seen, axis: int, size:
         return True
     kept = slice(0, length // 2)
     changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, 1, kept))
-    if _leak(seen, passes.run(changed), 1, length, kept) or not _keeps_axis(seen, length):
+    if _leak(baseline, passes.run(changed), 1, length, kept) or not _keeps_axis(baseline, length):
         return True
     # Each column is on its own. A model that knows positions by column takes the rows for examples, and mixes them.
-    return _moves_along(passes, inputs, seen, 0) and not _moves_along(passes, inputs, seen, 1)
+    return _moves_along(passes, inputs, baseline, 0) and not _moves_along(passes, inputs, baseline, 1)
 
 
 def _one_target_each(target: Any, size: int) -> bool:
@@ -103,12 +107,12 @@ def _one_target_each(target: Any, size: int) -> bool:
     return len(shapes) == 1 and shapes[0] in ((size,), (size, 1))
 
 
-def _keeps_axis(seen: Seen, length: int) -> bool:
-    return any(output.dim() > 1 and output.shape[1] == length for output in seen.outputs)
+def _keeps_axis(baseline: Pass, length: int) -> bool:
+    return any(output.dim() > 1 and output.shape[1] == length for output in baseline.outputs)
 
 
-def _moves_along(passes: Passes, inputs: Any, seen: Seen, axis: int) -> bool:
+def _moves_along(passes: Passes, inputs: Any, baseline: Pass, axis: int) -> bool:
     """Do the outputs change places just as the inputs do?"""
     turned = passes.run(with_tensors(inputs, lambda tensor: tensor.flip(axis) if tensor.dim() > axis else tensor))
-    flipped = [output.flip(axis) for output in seen.outputs if output.dim() > axis]
+    flipped = [output.flip(axis) for output in baseline.outputs if output.dim() > axis]
     return change(flipped, [output for output in turned.outputs if output.dim() > axis]) == 0

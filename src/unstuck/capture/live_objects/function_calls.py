@@ -30,7 +30,7 @@ class Compared(NamedTuple):
     ignored: int
 
 
-class Overheard(TorchFunctionMode):
+class FunctionCalls(TorchFunctionMode):
     """While it is active, keeps what is of interest and lets every call through."""
 
     def __init__(self, places: Places) -> None:

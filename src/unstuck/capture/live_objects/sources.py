@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unstuck.check.restore import refill
+from unstuck.capture.live_objects.restore import refill
 
 MOST_OBJECTS = 2_000
 MOST_ITEMS = 100

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from unstuck.events import BatchShown, Crash, OptimizerStep, Place
-from unstuck.judge import Verdict
-from unstuck.report.preview.received import unreached
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.events import Crash, Place
+from unstuck.findings.verdict import Verdict
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -62,26 +56,3 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def errors(self) -> tuple[Problem, ...]:
         """Everything that could not be looked at because something went wrong."""
         return (*self.problems, *(Problem(sentence) for sentence in self.verdict.failures))
-
-
-def _steps_seen(record: Record) -> int:
-    """How many optimizer steps a record without an end shows: an event tells how many were taken before it."""
-    return max((event.step + isinstance(event, OptimizerStep) for event in record.events), default=0)
-
-
-def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
-    """The run of a record kept at `path`, and what is said of it that is no pitfall."""
-    started, ended = record.started, record.ended
-    return RunSummary(
-        script=started.script,
-        arguments=started.arguments,
-        status=ended.status if ended else "unfinished",
-        reason=ended.reason if ended else "",
-        exit_code=ended.exit_code if ended else None,
-        steps=ended.steps if ended else _steps_seen(record),
-        seconds=ended.seconds if ended else None,
-        crash=record.crash,
-        record=path,
-        received=(*(good.lead.message for good in verdict.good_news), *unreached(record)),
-        has_pictures=any(record.of(BatchShown)),
-    )

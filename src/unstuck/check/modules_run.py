@@ -1,4 +1,4 @@
-"""Which modules ran in a pass, also those that are no part of the model, and which of them got no gradient."""
+"""Which modules ran in a pass, also those outside the model, and which of them got no gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstuck.capture.places import Places
 from unstuck.events import ParameterFact, Place
 
 
-class Ran:
+class ModulesRun:
     """Notes every module that runs while this watches."""
 
     def __init__(self, models: Iterable[nn.Module], optimised: Iterable[Tensor]) -> None:
@@ -29,7 +29,7 @@ class Ran:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Afterwards the gradients of modules that are no part of the models are what they were."""
+        """Afterwards the gradients of modules that are not part of the models are what they were."""
         hook = nn.modules.module.register_module_forward_pre_hook(self._running)
         try:
             yield

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unstuck.check.inputs import tensors_in, with_tensors
-from unstuck.check.passes import Passes, Seen, change
+from unstuck.capture.live_objects.arguments import tensors_in, with_tensors
+from unstuck.capture.live_objects.passes import Pass, Passes, change
 from unstuck.events import Leak
 
 SHORTEST = 4
@@ -30,7 +30,7 @@ class Sequences(NamedTuple):
     """1 if the target of a place is the element after it."""
 
 
-def sequences(inputs: Any, seen: Seen) -> list[Sequences]:
+def sequences(inputs: Any, baseline: Pass) -> list[Sequences]:
     """The inputs whose own elements are the targets: what makes a model evidently autoregressive.
 
     If there are such as are one place ahead, only these: a model may be given its targets beside its inputs.
@@ -38,34 +38,34 @@ def sequences(inputs: Any, seen: Seen) -> list[Sequences]:
     found = [
         Sequences(tensor, index, axis, ahead)
         for tensor in tensors_in(inputs)
-        for index, compared in enumerate(seen.compared)
+        for index, compared in enumerate(baseline.compared)
         for axis in (1, 0)
         if (ahead := _ahead(tensor, compared.target, axis, compared.ignored)) is not None
-        and _rows(seen, index, tensor, axis) is not None
+        and _rows(baseline, index, tensor, axis) is not None
     ]
     return [one for one in found if one.ahead] or found
 
 
-def looking_ahead(passes: Passes, inputs: Any, seen: Seen, found: Sequences) -> Leak | None:
+def looking_ahead(passes: Passes, inputs: Any, baseline: Pass, found: Sequences) -> Leak | None:
     """Predictions of the first half of the places that change with the elements after these."""
     length = found.given.shape[found.axis]
     cut = length // 2
     changed = with_tensors(inputs, lambda tensor: _replaced(tensor, found, cut, length))
-    moved = _change_of_rows(seen, passes.run(changed, losses=True), found, range(cut))
-    if not moved or not passes.repeats(inputs, seen):
+    moved = _change_of_rows(baseline, passes.run(changed, losses=True), found, range(cut))
+    if not moved or not passes.repeats(inputs, baseline):
         return None
-    leak = Leak(found.axis, length, tuple(seen.compared[found.loss].prediction.shape), moved)
+    leak = Leak(found.axis, length, tuple(baseline.compared[found.loss].prediction.shape), moved)
     return passes.culprit(inputs, changed, lambda tensor: _before(tensor, found.axis, length, cut), leak)
 
 
-def repeats(passes: Passes, inputs: Any, seen: Seen, found: Sequences) -> bool:
+def repeats(passes: Passes, inputs: Any, baseline: Pass, found: Sequences) -> bool:
     """Does the prediction of a place depend on the element given there, and on those before it?"""
     length = found.given.shape[found.axis]
     cut = length // 2
     later = with_tensors(inputs, lambda tensor: _replaced(tensor, found, cut, length))
     earlier = with_tensors(inputs, lambda tensor: _replaced(tensor, found, 0, cut))
-    own = _change_of_rows(seen, passes.run(later, losses=True), found, range(cut, cut + 1))
-    return own > 0 and _change_of_rows(seen, passes.run(earlier, losses=True), found, range(cut, length)) > 0
+    own = _change_of_rows(baseline, passes.run(later, losses=True), found, range(cut, cut + 1))
+    return own > 0 and _change_of_rows(baseline, passes.run(earlier, losses=True), found, range(cut, length)) > 0
 
 
 def _before(tensor: Tensor, axis: int, length: int, cut: int) -> Tensor | None:
@@ -84,8 +84,8 @@ def _replaced(tensor: Tensor, found: Sequences, start: int, end: int) -> Tensor:
     return changed
 
 
-def _change_of_rows(before: Seen, after: Seen, found: Sequences, places: Sequence[int]) -> float:
-    parts = [_rows(seen, found.loss, found.given, found.axis) for seen in (before, after)]
+def _change_of_rows(before: Pass, after: Pass, found: Sequences, places: Sequence[int]) -> float:
+    parts = [_rows(baseline, found.loss, found.given, found.axis) for baseline in (before, after)]
     if parts[0] is None or parts[1] is None or parts[0].shape != parts[1].shape:
         return 0.0
     target = before.compared[found.loss]
@@ -97,11 +97,11 @@ def _change_of_rows(before: Seen, after: Seen, found: Sequences, places: Sequenc
     return change([parts[0][:, within][valid]], [parts[1][:, within][valid]])
 
 
-def _rows(seen: Seen, index: int, given: Tensor, axis: int) -> Tensor | None:
+def _rows(baseline: Pass, index: int, given: Tensor, axis: int) -> Tensor | None:
     """The predictions of a loss by example and place."""
-    if index >= len(seen.compared):
+    if index >= len(baseline.compared):
         return None
-    compared = seen.compared[index]
+    compared = baseline.compared[index]
     prediction = compared.prediction
     if not compared.of_classes:
         return _by_time(prediction, given, axis) if prediction.shape == compared.target.shape else None

@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.live_objects.arguments import call, tensors_in
+from unstuck.capture.live_objects.function_calls import Compared, FunctionCalls
+from unstuck.capture.live_objects.restore import same_pass
 from unstuck.capture.places import Places
-from unstuck.check.inputs import call, tensors_in
-from unstuck.check.listening import Compared, Overheard
-from unstuck.check.restore import same_pass
 from unstuck.events import Leak, Place
 
-Kept = Callable[[Tensor], Tensor | None]
+UnchangedPart = Callable[[Tensor], Tensor | None]
 """The part of a tensor that must not have changed; None if that cannot be said of it."""
 MOST_REMEMBERED = 50_000_000
 """Numbers kept of one pass while the guilty module is looked for."""
 
 
-class Seen(NamedTuple):
+class Pass(NamedTuple):
     """One pass."""
 
     outputs: list[Tensor]
     compared: list[Compared]
-    heard: Overheard
+    calls: FunctionCalls
 
 
 class Passes:
@@ -39,25 +39,25 @@ class Passes:
         self._loss_fn = loss_fn
         self._places = places
 
-    def run(self, inputs: Any, losses: bool = False, other_numbers: bool = False) -> Seen:
+    def run(self, inputs: Any, losses: bool = False, other_numbers: bool = False) -> Pass:
         """Outputs of the model and, if asked for, what the losses were given."""
-        heard = Overheard(self._places)
+        calls = FunctionCalls(self._places)
         with same_pass(self.model), torch.no_grad():
             if other_numbers:
                 torch.manual_seed(torch.initial_seed() % 2**32 + 1)
-            with heard:
+            with calls:
                 output = call(self.model, inputs)
                 outputs = [item.clone() for item in tensors_in(output) if item.is_floating_point()]
                 # In evaluation mode some models return something else than their loss takes.
                 with contextlib.suppress(Exception):
                     _ = self._loss_fn(output, self.target) if losses else None
-        return Seen(outputs, heard.compared, heard)
+        return Pass(outputs, calls.compared, calls)
 
-    def repeats(self, inputs: Any, seen: Seen) -> bool:
+    def repeats(self, inputs: Any, baseline: Pass) -> bool:
         """Does the same pass give the same again? If not, a change shows nothing."""
-        return change(seen.outputs, self.run(inputs).outputs) == 0
+        return change(baseline.outputs, self.run(inputs).outputs) == 0
 
-    def culprit(self, inputs: Any, changed: Any, kept: Kept, leak: Leak) -> Leak:
+    def culprit(self, inputs: Any, changed: Any, kept: UnchangedPart, leak: Leak) -> Leak:
         """The same leak, with the innermost module it begins in."""
         before = self._outputs_by_module(inputs, kept)
         after = self._outputs_by_module(changed, kept)
@@ -87,7 +87,9 @@ class Passes:
             return None
         return self._places.of_file(code.co_filename, code.co_firstlineno, 1)
 
-    def _outputs_by_module(self, inputs: Any, kept: Kept) -> list[tuple[nn.Module, list[Tensor], list[Tensor]]]:
+    def _outputs_by_module(
+        self, inputs: Any, kept: UnchangedPart
+    ) -> list[tuple[nn.Module, list[Tensor], list[Tensor]]]:
         """What each module was given and returned, in the order in which they ended."""
         calls: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
         room = [MOST_REMEMBERED]
@@ -108,7 +110,7 @@ class Passes:
         return calls
 
 
-def _kept_of(value: Any, kept: Kept) -> list[Tensor]:
+def _kept_of(value: Any, kept: UnchangedPart) -> list[Tensor]:
     parts = (kept(tensor) for tensor in tensors_in(value))
     return [part for part in parts if part is not None]
 

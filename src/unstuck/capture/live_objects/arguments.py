@@ -1,11 +1,14 @@
-"""A batch, how a model is called on it, and the tensors inside it."""
+"""What a user passes in: a model, a batch, a loss and optimizers; whether they fit, and how they are called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
 
 def split(batch: Any) -> tuple[Any, Any]:
@@ -53,3 +56,41 @@ def with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(with_tensors(item, change) for item in value)
     return value
+
+
+def must_be_module(model: Any) -> None:
+    """Raise if it is no module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, and this is {described(model)}.")
+
+
+def must_be_tensor(loss: Any) -> None:
+    """Raise if there is nothing to call backward() on."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"loss_fn must return a tensor to call backward() on, and it returned {described(loss)}.")
+
+
+def must_have_shapes(model: nn.Module) -> None:
+    """Raise if a parameter has none yet."""
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ValueError(
+            f"{lazy[0]} has no shape yet, and trying a batch would fix it for good; call the model on a batch first, "
+            "then check it."
+        )
+
+
+def as_list(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+    """None, one or several, as a list."""
+    if optimizer is None:
+        return []
+    return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+
+
+def as_watched(loss_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function such as `F.cross_entropy` under the name by which it is watched now."""
+    name = getattr(loss_fn, "__name__", "")
+    if getattr(loss_fn, "__module__", "") == functional.__name__ and hasattr(functional, name):
+        watched: Callable[[Any, Any], Any] = getattr(functional, name)
+        return watched
+    return loss_fn
