@@ -183,6 +183,20 @@ def lineage(cls: UserClass) -> Iterator[Value]:
                 waiting[:0] = [option for value in base.bases for option in alternatives(value)]
 
 
+def find_method(cls: UserClass, name: str) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, UserClass] | None:
+    """The method `name` of a class or of the nearest base that the user wrote, and the class that defines it."""
+    for base in lineage(cls):
+        if isinstance(base, UserClass) and name in base.methods:
+            return base.methods[name], base
+    return None
+
+
+def bound_method(cls: UserClass, name: str, owner: Instance | None) -> UserFunction | None:
+    """The method `name` of a class, bound to an object."""
+    found = find_method(cls, name)
+    return UserFunction(found[0], found[1].scope, owner, found[1]) if found else None
+
+
 def adopt(owner: Instance, child: Value) -> None:
     """Make `child` a part of `owner`, unless it has an owner or is an owner of `owner` itself."""
     if isinstance(child, Choice):
@@ -216,6 +230,11 @@ def join(one: Value, other: Value) -> Value:
 def alternatives(value: Value) -> tuple[Value, ...]:
     """The values it may be."""
     return value.options if isinstance(value, Choice) else (value,)
+
+
+def may_be_tensor(value: Value) -> bool:
+    """Is it a tensor on some branch?"""
+    return isinstance(value, Tensor) or (isinstance(value, Choice) and any(map(may_be_tensor, value.options)))
 
 
 def members(value: Value) -> Iterator[Value]:

@@ -12,9 +12,9 @@ from unstuck.events import ModeChange, Place
 from unstuck.lazy import pattern
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.base import dotted
-from unstuck.source.reader.expressions import find_method
+from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import events_in
+from unstuck.source.values import find_method
 
 if TYPE_CHECKING:
     from unstuck.source import Script

@@ -12,7 +12,7 @@ from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_loading
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import known, median
 from unstuck.source.facts import Called
-from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import Const
 
 if TYPE_CHECKING:

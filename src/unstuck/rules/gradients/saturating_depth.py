@@ -13,9 +13,8 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
-from unstuck.source.reader.base import dotted
 from unstuck.source.reader.knowledge import is_module_class
-from unstuck.source.reader.scope import SourceFile
+from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.values import UserClass
 
 if TYPE_CHECKING:

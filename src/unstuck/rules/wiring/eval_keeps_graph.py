@@ -13,7 +13,7 @@ from unstuck.rules.shared import modes
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Happened, Located, Loop, events_in, located
 from unstuck.source.values import Const, Instance, Value, alternatives, root
 

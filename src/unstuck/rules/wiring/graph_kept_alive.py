@@ -16,7 +16,7 @@ from unstuck.rule import Rule
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Happened, Loop, events_in
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 

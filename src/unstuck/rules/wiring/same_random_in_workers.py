@@ -13,8 +13,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.modes import says_evaluation
-from unstuck.source.reader.base import dotted
-from unstuck.source.reader.scope import SourceFile
+from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, UserFunction
 
 if TYPE_CHECKING:

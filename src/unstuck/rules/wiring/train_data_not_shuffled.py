@@ -13,7 +13,7 @@ from unstuck.rule import Rule
 from unstuck.rules.shared.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 from unstuck.source import flow
 from unstuck.source.edits.edit import Editor, Edits, fix_with
-from unstuck.source.reader.base import dotted
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Reads a script without running it: one file per kind of syntax."""
+"""Reads a script without running it: `reader.py` holds the state, and each other file handles one kind of syntax."""

@@ -1,15 +1,18 @@
-"""Reading assignments: names, attributes, items and gradients are bound, and sums that grow are noted."""
+"""Assignments: `=`, `+=`, `:=` and `del` bind names, attributes, items and gradients; running sums are noted."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import reduce
 
 from unstuck.events import ZeroGrad
 from unstuck.source.facts import AttributeSet, ChildReplaced, Kept
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.base import dotted
-from unstuck.source.reader.calls import Calls
+from unstuck.source.reader.branches import is_settled
+from unstuck.source.reader.iteration import each
+from unstuck.source.reader.reader import Reader, expression, statement
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import (
     UNKNOWN,
     Const,
@@ -22,149 +25,166 @@ from unstuck.source.values import (
     adopt,
     alternatives,
     join,
+    may_be_tensor,
 )
 
 
-class Assignments(Calls):
-    """The part of the reader that binds values to targets."""
-
-    def _assignment(self, node: ast.Assign) -> None:
-        value = self.evaluate(node.value)
-        for target in node.targets:
-            self.assign(target, value)
-            if isinstance(target, ast.Name):
-                self._settle(target.id, node.value)
-        if self.loops and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
-            name, sides = dotted(node.targets[0]), (dotted(node.value.left), dotted(node.value.right))
-            if name and name in sides and isinstance(value, Tensor):
-                self._keep(name, value.inputs[1 - sides.index(name)], value, node)
-
-    def _settle(self, name: str, made: ast.expr) -> None:
-        """A name made straight from the parameters is as settled as they are; a literal is a flag to be flipped."""
-        settled = not self.frame.branches and not isinstance(made, ast.Constant) and self._is_settled(made)
-        (self.frame.settled.add if settled else self.frame.settled.discard)(name)
-
-    def _keep(self, name: str, value: Value, result: Value, node: ast.AugAssign | ast.Assign) -> None:
-        """A running sum over the turns of a loop took in one more tensor."""
-        recording = self.grad_off is None
-        self.facts.kept.append(Kept(name, value, result, self.place(node), node, tuple(self.loops), recording))
-
-    def _annotated(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.assign(node.target, self.evaluate(node.value))
-
-    def _augmented(self, node: ast.AugAssign) -> None:
-        old, new = self.evaluate(node.target), self.evaluate(node.value)
-        if dotted(node.target).endswith(".grad"):
-            if isinstance(node.op, ast.Mult) and new == Const(0):
-                self.happen(ZeroGrad(place=self.place(node)))
-            return
-        if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
-            self.hide(node, iter((old,)))
-        if isinstance(old, Group):
-            old.extend(map(self.if_reached, list(new.items)) if isinstance(new, Group) else [new])
-            return
-        tensors = any(isinstance(option, Tensor) for value in (old, new) for option in alternatives(value))
-        result = self.tensor(type(node.op).__name__.lower(), (old, new), node) if tensors else UNKNOWN
-        self.assign(node.target, result)
-        if tensors and self.loops and isinstance(node.op, ast.Add):
-            self._keep(dotted(node.target) or ast.unparse(node.target), new, result, node)
-
-    def assign(self, target: ast.expr, value: Value) -> None:
-        """Bind a name, attribute, item or tuple of these."""
+@statement(ast.Assign)
+def assignment(reader: Reader, node: ast.Assign) -> None:
+    """`a = b = value`."""
+    value = reader.evaluate(node.value)
+    for target in node.targets:
+        assign(reader, target, value)
         if isinstance(target, ast.Name):
-            self.scope.names[target.id] = value
-            _give_label(value, target.id)
-        elif isinstance(target, ast.Tuple | ast.List):
-            self._unpack(target.elts, value)
-        elif isinstance(target, ast.Starred):
-            self.assign(target.value, Group([self.each(value)], complete=False))
-        elif isinstance(target, ast.Attribute):
-            self._assign_attribute(target, value)
-        elif isinstance(target, ast.Subscript):
-            self._assign_item(target, value)
-
-    def _unpack(self, targets: Sequence[ast.expr], value: Value) -> None:
-        fitting = [option for option in alternatives(value) if _fits(option, len(targets))]
-        for position, target in enumerate(targets):
-            part: Value | None = None
-            # What does not fit the targets cannot be what is unpacked here.
-            for option in fitting or alternatives(value):
-                item = option.items[position] if fitting and isinstance(option, Group) else self._part(option, target)
-                part = item if part is None else join(part, item)
-            self.assign(target, part or UNKNOWN)
-
-    def _part(self, value: Value, target: ast.expr) -> Value:
-        if isinstance(value, Tensor):
-            return self.tensor("part", (value,), target)
-        return UNKNOWN
-
-    def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
-        owner = self.evaluate(target.value)
-        self.facts.attributes.append(AttributeSet(owner, target.attr, value, self.place(target), target, self.tick()))
-        if target.attr == "grad":
-            self._assign_gradient(target, value)
-        elif target.attr == "requires_grad" and not knowledge.is_module(owner):
-            self.set_trainable(owner, value, target)
-        elif target.attr == "data" and isinstance(owner, Param):
-            self.hide(target, iter((owner.owner,)))
-        for option in alternatives(owner):
-            if isinstance(option, Instance):
-                self._set_attribute(option, target, value)
-            elif isinstance(option, Method) and isinstance(option.receiver, Instance):
-                # `layer.weight.data = ...`: its weights are the user's own, not random ones to be trained.
-                self.facts.escaped.add(id(option.receiver))
-
-    def _assign_gradient(self, target: ast.expr, value: Value) -> None:
-        """`p.grad = None`, zeros, or something else, of which we know nothing."""
-        cleared = isinstance(value, Const) or (isinstance(value, Tensor) and value.op.startswith("zeros"))
-        if cleared:
-            self.happen(ZeroGrad(place=self.place(target)))
-        else:
-            self.hide(target, iter(()))
-
-    def _delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            if isinstance(target, ast.Attribute) and target.attr == "grad":
-                self.happen(ZeroGrad(place=self.place(target)))
-
-    def _set_attribute(self, owner: Instance, target: ast.Attribute, value: Value) -> None:
-        name = target.attr
-        if knowledge.is_module(owner):
-            self._adopt(owner, name, value, target)
-        old = owner.attrs.get(name)
-        weak = self.branch_depth > 0 and old is not None and not isinstance(old, Const)
-        owner.attrs[name] = join(old, value) if weak and old is not None else value
-        _give_label(value, f"self.{name}" if owner is self.frame.owner else ast.unparse(target))
-
-    def _adopt(self, owner: Instance, name: str, value: Value, target: ast.Attribute) -> None:
-        for option in alternatives(value):
-            adopt(owner, option)
-        if isinstance(value, Group) and owner is self.frame.owner:
-            self.facts.plain_lists.append((owner, name, value))
-        held = any(knowledge.has_weights(option) for option in alternatives(owner.attrs.get(name, UNKNOWN)))
-        building = self.frame.function == "__init__" or self.forward_depth > 0
-        inside = owner is self.frame.owner and (building or not held)
-        if not inside and any(knowledge.has_weights(option) for option in alternatives(value)):
-            self.facts.replaced.append(ChildReplaced(owner, name, value, self.place(target), self.tick()))
-
-    def _assign_item(self, target: ast.Subscript, value: Value) -> None:
-        base = self.evaluate(target.value)
-        if dotted(target.value).endswith(".grad"):
-            self._assign_gradient(target, value)
-        if isinstance(base, Group):
-            base.extend([value])
-            base.complete = False
-        elif isinstance(base, Instance) and knowledge.is_module(base) and knowledge.has_weights(value):
-            name = ast.unparse(target.slice)
-            self.facts.replaced.append(ChildReplaced(base, name, value, self.place(target), self.tick()))
-            base.items.append(value)
+            # A name made directly from the parameters is as settled as they are; a literal may be a flag that changes.
+            frame = reader.frame
+            literal = isinstance(node.value, ast.Constant)
+            settled = not frame.branches and not literal and is_settled(reader, node.value)
+            (frame.settled.add if settled else frame.settled.discard)(target.id)
+    if reader.loops and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        name, sides = dotted(node.targets[0]), (dotted(node.value.left), dotted(node.value.right))
+        if name and name in sides and isinstance(value, Tensor):
+            _note_running_sum(reader, name, value.inputs[1 - sides.index(name)], value, node)
 
 
-def _fits(value: Value, targets: int) -> bool:
-    return isinstance(value, Group) and value.complete and len(value.items) == targets
+@statement(ast.AnnAssign)
+def annotated(reader: Reader, node: ast.AnnAssign) -> None:
+    """`a: int = value`."""
+    if node.value is not None:
+        assign(reader, node.target, reader.evaluate(node.value))
+
+
+@statement(ast.AugAssign)
+def augmented(reader: Reader, node: ast.AugAssign) -> None:
+    """`a += value`."""
+    old, new = reader.evaluate(node.target), reader.evaluate(node.value)
+    if dotted(node.target).endswith(".grad"):
+        if isinstance(node.op, ast.Mult) and new == Const(0):
+            reader.write(ZeroGrad(place=reader.place(node)))
+        return
+    if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
+        reader.hide(node, (old,))
+    if isinstance(old, Group):
+        old.extend(map(reader.if_reached, list(new.items)) if isinstance(new, Group) else [new])
+        return
+    tensors = may_be_tensor(old) or may_be_tensor(new)
+    result = reader.tensor(type(node.op).__name__.lower(), (old, new), node) if tensors else UNKNOWN
+    assign(reader, node.target, result)
+    if tensors and reader.loops and isinstance(node.op, ast.Add):
+        _note_running_sum(reader, dotted(node.target) or ast.unparse(node.target), new, result, node)
+
+
+def _note_running_sum(reader: Reader, name: str, value: Value, result: Value, node: ast.AugAssign | ast.Assign) -> None:
+    recording = reader.grad_off is None
+    reader.facts.kept.append(Kept(name, value, result, reader.place(node), node, tuple(reader.loops), recording))
+
+
+@statement(ast.Delete)
+def delete(reader: Reader, node: ast.Delete) -> None:
+    """`del p.grad`."""
+    for target in node.targets:
+        if isinstance(target, ast.Attribute) and target.attr == "grad":
+            reader.write(ZeroGrad(place=reader.place(target)))
+
+
+@expression(ast.NamedExpr)
+def walrus(reader: Reader, node: ast.NamedExpr) -> Value:
+    """`(a := value)`."""
+    value = reader.evaluate(node.value)
+    assign(reader, node.target, value)
+    return value
+
+
+def assign(reader: Reader, target: ast.expr, value: Value) -> None:
+    """Bind a name, attribute, item or tuple of these."""
+    if isinstance(target, ast.Name):
+        reader.frame.scope.names[target.id] = value
+        _give_label(value, target.id)
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(reader, target.elts, value)
+    elif isinstance(target, ast.Starred):
+        assign(reader, target.value, Group([each(value)], complete=False))
+    elif isinstance(target, ast.Attribute):
+        _assign_attribute(reader, target, value)
+    elif isinstance(target, ast.Subscript):
+        _assign_item(reader, target, value)
 
 
 def _give_label(value: Value, label: str) -> None:
     if isinstance(value, Instance) and not value.label:
         value.label = label
+
+
+def _unpack(reader: Reader, targets: Sequence[ast.expr], value: Value) -> None:
+    # An option with another number of members cannot be the one that is unpacked here.
+    fitting = [
+        option
+        for option in alternatives(value)
+        if isinstance(option, Group) and option.complete and len(option.items) == len(targets)
+    ]
+    for position, target in enumerate(targets):
+        if fitting:
+            parts = [option.items[position] for option in fitting]
+        else:
+            parts = [
+                reader.tensor("part", (option,), target) if isinstance(option, Tensor) else UNKNOWN
+                for option in alternatives(value)
+            ]
+        assign(reader, target, reduce(join, parts))
+
+
+def _assign_attribute(reader: Reader, target: ast.Attribute, value: Value) -> None:
+    owner = reader.evaluate(target.value)
+    reader.facts.attributes.append(AttributeSet(owner, target.attr, value, reader.place(target), target, reader.tick()))
+    if target.attr == "grad":
+        _assign_gradient(reader, target, value)
+    elif target.attr == "requires_grad" and not knowledge.is_module(owner):
+        reader.set_trainable(owner, value, target)
+    elif target.attr == "data" and isinstance(owner, Param):
+        reader.hide(target, (owner.owner,))
+    for option in alternatives(owner):
+        if isinstance(option, Instance):
+            _set_attribute(reader, option, target, value)
+        elif isinstance(option, Method) and isinstance(option.receiver, Instance):
+            # `layer.weight.data = ...`: these weights come from the user, they are not random ones to be trained.
+            reader.facts.escaped.add(id(option.receiver))
+
+
+def _assign_gradient(reader: Reader, target: ast.expr, value: Value) -> None:
+    """`p.grad = None` or zeros clears it; nothing is known of another value."""
+    if isinstance(value, Const) or (isinstance(value, Tensor) and value.op.startswith("zeros")):
+        reader.write(ZeroGrad(place=reader.place(target)))
+    else:
+        reader.hide(target, ())
+
+
+def _set_attribute(reader: Reader, owner: Instance, target: ast.Attribute, value: Value) -> None:
+    name, frame = target.attr, reader.frame
+    old = owner.attrs.get(name)
+    if knowledge.is_module(owner):
+        for option in alternatives(value):
+            adopt(owner, option)
+        if isinstance(value, Group) and owner is frame.owner:
+            reader.facts.plain_lists.append((owner, name, value))
+        had_weights = any(map(knowledge.has_weights, alternatives(old or UNKNOWN)))
+        building = frame.function == "__init__" or reader.forward_depth > 0
+        inside = owner is frame.owner and (building or not had_weights)
+        if not inside and any(map(knowledge.has_weights, alternatives(value))):
+            reader.facts.replaced.append(ChildReplaced(owner, name, value, reader.place(target), reader.tick()))
+    # In a branch the old value may remain, unless it was only a placeholder such as None.
+    may_remain = reader.branch_depth > 0 and old is not None and not isinstance(old, Const)
+    owner.attrs[name] = join(old, value) if may_remain and old is not None else value
+    _give_label(value, f"self.{name}" if owner is frame.owner else ast.unparse(target))
+
+
+def _assign_item(reader: Reader, target: ast.Subscript, value: Value) -> None:
+    base = reader.evaluate(target.value)
+    if dotted(target.value).endswith(".grad"):
+        _assign_gradient(reader, target, value)
+    if isinstance(base, Group):
+        base.extend([value])
+        base.complete = False
+    elif isinstance(base, Instance) and knowledge.is_module(base) and knowledge.has_weights(value):
+        name = ast.unparse(target.slice)
+        reader.facts.replaced.append(ChildReplaced(base, name, value, reader.place(target), reader.tick()))
+        base.items.append(value)

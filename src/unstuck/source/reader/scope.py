@@ -87,3 +87,12 @@ def bind_import(node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if alias.name != "*":
             dot = "" if base.endswith(".") else "."
             scope.names[alias.asname or alias.name] = Symbol(f"{base}{dot}{alias.name}")
+
+
+def dotted(node: ast.expr) -> str:
+    """`self.opt` for the expression self.opt, empty for anything that is not a plain dotted name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

@@ -1,0 +1,165 @@
+"""Branches: `if`, `a if c else b`, `match` and `try` are read both ways, unless the condition is known."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+
+from unstuck.source.flow import History
+from unstuck.source.reader.reader import Reader, expression, statement
+from unstuck.source.trace import Block, Branch, condition_key
+from unstuck.source.values import Const, Value, join
+
+STEADY_CALLS = frozenset({"isinstance", "hasattr", "callable", "len", "bool"})
+"""Builtins that give the same answer in every iteration if their argument does not change."""
+
+
+@statement(ast.If)
+def if_statement(reader: Reader, node: ast.If) -> bool:
+    """`if test: ... else: ...`."""
+    test = node.test
+    if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__":
+        return reader.execute(node.body)
+    asked = test.value if isinstance(test, ast.Attribute) and test.attr == "requires_grad" else None
+    if asked is not None and History(reader.evaluate(asked)).detached:
+        # `if loss.requires_grad:` where the loss was certainly detached: that branch is not taken.
+        return reader.execute(node.orelse)
+    known = known_condition(reader, test)
+    if known is not None:
+        return reader.execute(node.body if known else node.orelse)
+    then: Block = []
+    other: Block = []
+    then_names, then_falls = _read_branch(reader, node.body, then)
+    other_names, other_falls = _read_branch(reader, node.orelse, other)
+    _write_branch(reader, test, then, other)
+    if then_falls and other_falls:
+        reader.frame.scope.names = _join_names(then_names, other_names)
+    else:
+        reader.frame.scope.names = other_names if other_falls else then_names
+    return then_falls or other_falls
+
+
+@expression(ast.IfExp)
+def conditional(reader: Reader, node: ast.IfExp) -> Value:
+    """`a if test else b`."""
+    known = known_condition(reader, node.test)
+    if known is not None:
+        return reader.evaluate(node.body if known else node.orelse)
+    outer = reader.block
+    values: list[Value] = []
+    blocks: list[Block] = []
+    try:
+        for side in (node.body, node.orelse):
+            reader.block = []
+            values.append(reader.evaluate(side))
+            blocks.append(reader.block)
+    finally:
+        reader.block = outer
+    _write_branch(reader, node.test, *blocks)
+    return join(*values)
+
+
+@statement(ast.Try, ast.TryStar)
+def try_statement(reader: Reader, node: ast.Try | ast.TryStar) -> bool:
+    """`try: ... except: ... finally: ...`."""
+    falls = reader.execute(node.body) and reader.execute(node.orelse)
+    for handler in node.handlers:
+        branch = Branch(f"exception at line {handler.lineno}", True)
+        names, handler_falls = _read_branch(reader, handler.body, branch.then)
+        if branch.then:
+            reader.block.append(branch)
+        if handler_falls:
+            reader.frame.scope.names = _join_names(reader.frame.scope.names, names)
+        falls = falls or handler_falls
+    return reader.execute(node.finalbody) and falls
+
+
+@statement(ast.Match)
+def match_statement(reader: Reader, node: ast.Match) -> None:
+    """`match subject: ...`."""
+    reader.evaluate(node.subject)
+    for case in node.cases:
+        branch = Branch(f"case at line {case.pattern.lineno}", True)
+        names, _ = _read_branch(reader, case.body, branch.then)
+        reader.frame.scope.names = _join_names(reader.frame.scope.names, names)
+        if branch.then:
+            reader.block.append(branch)
+
+
+def _read_branch(reader: Reader, body: Sequence[ast.stmt], block: Block) -> tuple[dict[str, Value], bool]:
+    """The names after a branch, and whether control reaches its end."""
+    scope, frame = reader.frame.scope, reader.frame
+    before, outer = scope.names, reader.block
+    scope.names, reader.block = dict(before), block
+    reader.branch_depth += 1
+    frame.branches += 1
+    try:
+        falls = reader.execute(body)
+        return scope.names, falls
+    finally:
+        reader.branch_depth -= 1
+        frame.branches -= 1
+        scope.names, reader.block = before, outer
+
+
+def _write_branch(reader: Reader, test: ast.expr, then: Block, other: Block) -> None:
+    if then or other:
+        condition, negated = condition_key(test)
+        ways = (other, then) if negated else (then, other)
+        reader.block.append(Branch(condition, _varies(reader, test), *ways))
+
+
+def _join_names(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
+    return one | {name: join(one[name], value) if name in one else value for name, value in other.items()}
+
+
+def known_condition(reader: Reader, test: ast.expr) -> bool | None:
+    """Which way a condition certainly goes in this call, if that is known."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = known_condition(reader, test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        parts = [known_condition(reader, part) for part in test.values]
+        decisive = isinstance(test.op, ast.Or)
+        return decisive if decisive in parts else None if None in parts else not decisive
+    value = reader.evaluate(test)
+    return bool(value.value) if isinstance(value, Const) and is_settled(reader, test) else None
+
+
+def is_settled(reader: Reader, test: ast.expr) -> bool:
+    """A literal, or what the arguments of this very call say: anything else that is constant now may change later."""
+    if isinstance(test, ast.Compare):
+        test = test.left
+    if not isinstance(test, ast.Name):
+        return isinstance(test, ast.Constant)
+    frame = reader.frame
+    settled = test.id in frame.parameters or test.id in frame.settled
+    return settled and not any(test.id in _stored_names(loop) for loop in frame.loops)
+
+
+def _varies(reader: Reader, test: ast.expr) -> bool:
+    """May a condition change from one iteration to the next?"""
+    changing = reader.frame.parameters.union(*map(_stored_names, reader.frame.loops))
+    for part in ast.walk(test):
+        if isinstance(part, ast.Name) and part.id in changing:
+            return True
+        if isinstance(part, ast.Attribute) and part.attr in changing:
+            return True
+        if isinstance(part, ast.Mod):
+            return True
+        if isinstance(part, ast.Call) and not (isinstance(part.func, ast.Name) and part.func.id in STEADY_CALLS):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=256)
+def _stored_names(loop: ast.AST) -> set[str]:
+    """Names and attributes assigned inside a loop, which may differ from one iteration to the next."""
+    stored: set[str] = set()
+    for part in ast.walk(loop):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            stored.add(part.id)
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            stored.add(part.attr)
+    return stored

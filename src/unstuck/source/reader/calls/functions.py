@@ -1,0 +1,100 @@
+"""Calls of the user's own functions and methods: their bodies are read with the arguments of the call."""
+
+from __future__ import annotations
+
+import ast
+from functools import reduce
+
+from unstuck.events import Place
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.reader import Call, Frame, Reader, callee
+from unstuck.source.reader.scope import Scope, dotted
+from unstuck.source.trace import Inlined
+from unstuck.source.values import UNKNOWN, Const, Group, Symbol, UserFunction, Value, join
+
+NO_GRAD = (Symbol("torch.no_grad"), Symbol("torch.inference_mode"))
+
+
+@callee(UserFunction)
+def user_function(reader: Reader, function: UserFunction, call: Call) -> Value:
+    """`train(model)`."""
+    return call_function(reader, function, call.args, call.kwargs)
+
+
+def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
+    """Read a function of the user's with these arguments."""
+    node, owner = function.node, function.owner
+    reader.functions_read.add(node)
+    name = getattr(node, "name", "<lambda>")
+    if owner is not None and name != "__init__" and knowledge.is_optimizer(owner):
+        # An optimizer that the user wrote may step, clear and back-propagate in any order.
+        reader.hide(node, (owner, *args))
+        return UNKNOWN
+    stack = reader.call_stack
+    if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
+        if stack:
+            reader.hide(node, (*args, *kwargs.values()))
+        return UNKNOWN
+    stack.append(node)
+    frame = Frame(Scope(outer=function.scope), name, owner, function.defined_in)
+    _bind_parameters(reader, function, frame, args, kwargs)
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    try:
+        with reader.inside(frame), reader.collecting(Inlined()):
+            off, unknown = _recording_under(reader, decorators)
+            with reader.recording(off, unknown):
+                value = _run(reader, node)
+        if any(dotted(_without_arguments(item)).rpartition(".")[2] == "contextmanager" for item in decorators):
+            # What follows its `yield` happens after the body of the `with`, not here.
+            reader.hide(node, args)
+        return value
+    finally:
+        stack.pop()
+
+
+def _bind_parameters(
+    reader: Reader, function: UserFunction, frame: Frame, args: tuple[Value, ...], kwargs: dict[str, Value]
+) -> None:
+    spec, names = function.node.args, frame.scope.names
+    decorators = getattr(function.node, "decorator_list", ())
+    static = any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators)
+    if function.owner is not None and not static:
+        args = (function.owner, *args)
+    by_position = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
+    every = [*by_position, *(parameter.arg for parameter in spec.kwonlyargs)]
+    names.update(dict.fromkeys(every, UNKNOWN))
+    if reader.trusts_defaults:
+        # Nobody calls a function that is read on its own, so its defaults say nothing.
+        defaults: dict[str, ast.expr | None] = dict(zip(by_position[::-1], spec.defaults[::-1], strict=False))
+        defaults.update(zip(every[len(by_position) :], spec.kw_defaults, strict=True))
+        names.update({name: Const(node.value) for name, node in defaults.items() if isinstance(node, ast.Constant)})
+    names.update(zip(by_position, args, strict=False))
+    names.update({name: value for name, value in kwargs.items() if name in names})
+    frame.parameters = frozenset(every)
+    if spec.vararg:
+        names[spec.vararg.arg] = Group(list(args[len(by_position) :]), complete=True)
+    if spec.kwarg:
+        extra = {name: value for name, value in kwargs.items() if name not in names}
+        names[spec.kwarg.arg] = Group(list(extra.values()), complete=False, keys=list(extra))
+
+
+def _recording_under(reader: Reader, decorators: list[ast.expr]) -> tuple[Place | None, bool]:
+    """Where gradient recording is off inside a function with these decorators, and whether that is uncertain."""
+    for decorator in decorators:
+        if reader.evaluate(_without_arguments(decorator)) in NO_GRAD:
+            return reader.place(decorator), False
+    return reader.grad_off, reader.grad_unknown
+
+
+def _without_arguments(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator
+
+
+def _run(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Value:
+    if isinstance(node, ast.Lambda):
+        return reader.evaluate(node.body)
+    reader.execute(node.body)
+    frame = reader.frame
+    if frame.yielded:
+        return Group(frame.yielded, complete=False)
+    return reduce(join, frame.returned) if frame.returned else Const(None)

@@ -1,0 +1,276 @@
+"""The reader of a script: where it is, what it has found, and which handler reads which syntax.
+
+A handler is a function that gets the reader and what it should read. The files of this folder define them and register
+them with one of three decorators; the reader looks up the handler by type:
+
+    @statement(ast.With)        reader.execute(statements)      does control reach the end?
+    @expression(ast.Attribute)  reader.evaluate(node)           the value of an expression
+    @callee(UserFunction)       reader.call(value, call)        the result of calling a value
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from unstuck.events import Backward, Event, LossCall, Place
+from unstuck.source.facts import Facts, Frozen
+from unstuck.source.flow import papers_over
+from unstuck.source.reader import knowledge
+from unstuck.source.reader.project import Project
+from unstuck.source.reader.scope import Scope, SourceFile, dotted
+from unstuck.source.trace import Block, Happened, Hidden, Inlined, Loop, says_something
+from unstuck.source.values import (
+    UNKNOWN,
+    Choice,
+    Const,
+    Instance,
+    Param,
+    Symbol,
+    Tensor,
+    UserClass,
+    Value,
+    alternatives,
+)
+
+DEEPEST_CALL = 12
+STATEMENTS_PER_LINE = 4
+STATEMENTS_AT_LEAST = 1500
+MOST_LAYERS = 50_000
+"""Layers of Sequentials that data is sent through in one script."""
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+_STATEMENTS: dict[type[ast.stmt], Callable[[Reader, Any], bool | None]] = {}
+_EXPRESSIONS: dict[type[ast.expr], Callable[[Reader, Any], Value]] = {}
+_CALLEES: dict[type[Value], Callable[[Reader, Any, Call], Value]] = {}
+
+
+def statement(*kinds: type[ast.stmt]) -> Callable[[Handler], Handler]:
+    """Register `handler(reader, node)` for these statements; it returns False when control does not reach the next."""
+    return lambda handler: _register(_STATEMENTS, kinds, handler)
+
+
+def expression(*kinds: type[ast.expr]) -> Callable[[Handler], Handler]:
+    """Register `handler(reader, node)` for these expressions; it returns the value."""
+    return lambda handler: _register(_EXPRESSIONS, kinds, handler)
+
+
+def callee(*kinds: type[Value]) -> Callable[[Handler], Handler]:
+    """Register `handler(reader, value, call)` for calls of such values; it returns the result."""
+    return lambda handler: _register(_CALLEES, kinds, handler)
+
+
+def _register(table: dict[Any, Any], kinds: Iterable[type], handler: Handler) -> Handler:
+    table.update(dict.fromkeys(kinds, handler))
+    return handler
+
+
+class Call(msgspec.Struct, eq=False):
+    """One call with the values of its arguments."""
+
+    node: ast.Call
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+
+    @property
+    def first(self) -> Value:
+        """The first argument given by position."""
+        return self.args[0] if self.args else UNKNOWN
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All arguments."""
+        return (*self.args, *self.kwargs.values())
+
+    def argument(self, position: int, name: str, default: Value = UNKNOWN) -> Value:
+        """An argument given by position or by name."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+
+class Frame(msgspec.Struct, eq=False):
+    """One function being read."""
+
+    scope: Scope
+    function: str = ""
+    owner: Instance | None = None
+    defined_in: UserClass | None = None
+    returned: list[Value] = msgspec.field(default_factory=list)
+    yielded: list[Value] = msgspec.field(default_factory=list)
+    parameters: frozenset[str] = frozenset()
+    """Names of the function's parameters, which may differ from one call to the next."""
+    settled: set[str] = msgspec.field(default_factory=set)
+    """Local names that follow from the parameters: `training = optimizer is not None`."""
+    loops: list[ast.AST] = msgspec.field(default_factory=list)
+    """The loops being read, outermost first."""
+    branches: int = 0
+    """How many nested branches of this function are being read."""
+    source: SourceFile | None = None
+    """The file its scope was written in."""
+
+    def __post_init__(self) -> None:
+        self.source = self.scope.source
+
+
+class Reader:
+    """The state that all handlers share."""
+
+    def __init__(self, scope: Scope, project: Project, *, follow_calls: bool = True) -> None:
+        self.project = project
+        self.facts = Facts()
+        self.frame = Frame(scope)
+        self.block: Block = self.facts.trace
+        """Where events are written."""
+        self.time = 0
+        self.branch_depth = 0
+        self.forward_depth = 0
+        """How many nested `forward` methods and Sequentials are being read."""
+        self.grad_off: Place | None = None
+        """Where gradient recording was switched off, or None."""
+        self.grad_unknown = False
+        self.loops: list[Loop] = []
+        """The loops being read, including those around the calls that led here."""
+        self.call_stack: list[ast.AST] = []
+        self.functions_read: set[ast.AST] = set()
+        self.trusts_defaults = True
+        """Functions are read because something calls them, so an omitted argument has its default."""
+        self.discarded: ast.expr | None = None
+        """The expression that is a whole statement, until it is read."""
+        self.deepest_call = DEEPEST_CALL if follow_calls else 1
+        # These two bound the time: it grows with the length of the file, not with its call graph or its networks.
+        self.statements_left = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
+        self.layers_left = MOST_LAYERS
+        self.sequentials: list[Instance] = []
+        """The Sequentials that data is being sent through, outermost first."""
+        self._resolved: dict[tuple[str, str], Value] = {}
+
+    def execute(self, body: Sequence[ast.stmt]) -> bool:
+        """Read statements in order; False when control leaves before the end."""
+        self.statements_left -= len(body)
+        for node in body:
+            handler = _STATEMENTS.get(type(node))
+            if handler is not None and handler(self, node) is False:
+                return False
+        return True
+
+    def evaluate(self, node: ast.expr) -> Value:
+        """What an expression is known to be."""
+        handler = _EXPRESSIONS.get(type(node))
+        if handler is not None:
+            return handler(self, node)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.evaluate(child)
+        return UNKNOWN
+
+    def call(self, value: Value, call: Call) -> Value:
+        """The result of calling a value."""
+        return _CALLEES[type(value)](self, value, call)
+
+    def resolve(self, value: Value) -> Value:
+        """Follow an imported name into the user's own modules."""
+        if not isinstance(value, Symbol) or value.name.startswith(("torch.", "builtins.")):
+            return value
+        assert self.frame.source is not None
+        key = (value.name, self.frame.source.path)
+        if key not in self._resolved:
+            self._resolved[key] = self.project.resolve(value, key[1])
+        return self._resolved[key]
+
+    def place(self, node: ast.AST) -> Place:
+        """Where a node is in the user's file."""
+        frame = self.frame
+        assert frame.source is not None
+        return frame.source.place(node, frame.function)
+
+    def tick(self) -> int:
+        """The next moment on the reader's clock."""
+        self.time += 1
+        return self.time
+
+    def write(self, event: Event, value: Value | None = None, subject: Value | None = None) -> Happened:
+        """Write an event at the current point of the trace."""
+        happened = Happened(event, value, subject, self.tick())
+        self.block.append(happened)
+        if isinstance(event, LossCall):
+            self.facts.losses.append(happened)
+        if isinstance(event, Backward):
+            self.facts.backwards.append(happened)
+        return happened
+
+    def hide(self, node: ast.AST, values: Iterable[Value]) -> None:
+        """Something trainable went where the reader cannot follow: anything may have happened there."""
+        name = dotted(node.func) if isinstance(node, ast.Call) else ""
+        self.block.append(Hidden(self.place(node), name))
+        self.facts.escaped.update(map(id, values))
+
+    def tensor(
+        self,
+        op: str,
+        inputs: tuple[Value, ...],
+        node: ast.AST,
+        cut: str = "",
+        module: Instance | None = None,
+        args: tuple[Value, ...] = (),
+        options: dict[str, Value] | None = None,
+    ) -> Tensor:
+        """The result of an operation, which no gradient passes when recording is off."""
+        where = self.place(node)
+        origin = where if cut else None
+        if not cut and self.grad_off is not None:
+            cut, origin = "no_grad", self.grad_off
+        return Tensor(op, inputs, where, cut, origin, module, node=node, args=args, options=options or {})
+
+    def if_reached(self, layer: Value) -> Value:
+        """A layer that is put into a list inside a branch: it may be missing there."""
+        if not self.frame.branches or not knowledge.is_module(layer):
+            return layer
+        return Choice((layer, Instance("torch.nn.Identity")))
+
+    def set_trainable(self, owner: Value, wanted: Value, node: ast.AST) -> None:
+        """`requires_grad` was set: on known parameters, or on something that may be any of them."""
+        trainable = wanted != Const(False)
+        for option in alternatives(owner):
+            if isinstance(option, Tensor):
+                option.leaf = option.leaf or (trainable and not papers_over(option))
+                continue
+            if isinstance(option, Param):
+                option = option.owner
+            elif not knowledge.is_module(option):
+                if not trainable:
+                    continue
+                option = UNKNOWN
+            self.facts.frozen.append(Frozen(option, trainable, self.branch_depth > 0, self.place(node), self.tick()))
+
+    @contextmanager
+    def inside(self, frame: Frame) -> Iterator[None]:
+        """Read in another frame."""
+        previous, self.frame = self.frame, frame
+        try:
+            yield
+        finally:
+            self.frame = previous
+
+    @contextmanager
+    def collecting(self, node: Inlined | Loop) -> Iterator[None]:
+        """Write events into `node`, which joins the trace if anything happened."""
+        outer, self.block = self.block, node.body
+        try:
+            yield
+        finally:
+            self.block = outer
+            if says_something(node.body):
+                outer.append(node)
+
+    @contextmanager
+    def recording(self, off: Place | None, unknown: bool) -> Iterator[None]:
+        """Gradient recording is switched off at `off`, or on when that is None."""
+        before = self.grad_off, self.grad_unknown
+        self.grad_off, self.grad_unknown = off, unknown
+        try:
+            yield
+        finally:
+            self.grad_off, self.grad_unknown = before
