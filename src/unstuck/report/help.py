@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `unstuck explain` starts without `typing`
 if TYPE_CHECKING:
     from unstuck.rule import Rule
 
