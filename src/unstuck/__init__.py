@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from unstuck._version import __version__
 
+TYPE_CHECKING = False  # importing `typing` for it would take longer than all of `unstuck --version`
 if TYPE_CHECKING:
+    from typing import Any
+
     from unstuck import gradients, helpers
     from unstuck.capture import RunStopped
     from unstuck.check.objects import assert_trains, check
@@ -55,11 +55,11 @@ _PACKAGES = ("check", "diagnose", "gradients", "helpers", "surface", "watch")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"unstuck.{name}")
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _PACKAGES:
         raise AttributeError(f"module 'unstuck' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    from importlib import import_module
+
+    return import_module(f"unstuck.{name}") if name in _PACKAGES else getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,132 +1,135 @@
-"""The `unstuck` command: one file per verb, loaded when it is asked for."""
+"""The `unstuck` command. A command is a file in `verbs/`, found by its name and loaded when it is called.
+
+Each file states its line of help as `HELP = "..."` and where it is listed as `GROUP = "..."`, both plain one-line
+strings: `unstuck --help` reads them from the text of the files, since importing all of them would take too long.
+"""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import errno
-import importlib
 import os
 import sys
-from collections.abc import Sequence
 
 from unstuck._version import __version__
-from unstuck.cli.common import BAD_INPUT, INTERNAL, INTERRUPTED, HelpFormatter, Stop, apology
+from unstuck.cli.common import BAD_INPUT, CLEAN, INTERNAL, INTERRUPTED, Stop, apology
 
-VERBS = {
-    "diagnose": "find out why a script does not learn: watch it, try remedies, experiment",
-    "lint": "find mistakes in scripts without running them",
-    "run": "run a training script and say why it does not learn",
-    "overfit": "can the script's loop learn one batch by heart?",
-    "baseline": "does it learn anything from its inputs?",
-    "lr": "which learning rates does it learn with?",
-    "seeds": "is it reproducible, and how much is chance?",
-    "independence": "does one example's output depend on the others?",
-    "causality": "does a prediction see what comes after it?",
-    "prove": "try the remedy of everything that is found in a script",
-    "check": "look at a model, its loss, optimizer and one batch before training",
-    "surface": "show a loss on its own and say what is wrong with its shape",
-    "report": "judge the record of an earlier run again",
-    "clean": "remove old records and the answers that lint keeps",
-    "lsp": "serve an editor: findings while you type, pages, quick fixes",
-    "explain": "read about one pitfall",
-    "rules": "list every pitfall that is recognised",
-    "doctor": "try on this machine what is promised",
-}
+TYPE_CHECKING = False  # the one of `typing` costs as much time as the rest of `unstuck --version`
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GROUPS = {"cause": "find the cause", "experiment": "run one experiment on a script", "more": "more"}
+"""Where a command is listed, and the heading there."""
+HELP = """usage: unstuck [-h] [--version] COMMAND ...
+
+Finds why a PyTorch run does not learn, shows the evidence, and says what to change.
+
+options:
+  -h, --help  show this help and exit
+  --version   show the version and exit
+{commands}
+Run `unstuck COMMAND --help` for details. Start with: unstuck diagnose train.py
+"""
 PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Whatever goes wrong is one sentence, never our traceback."""
+    """Run one command and return its exit code. Every failure is one sentence, never a traceback of ours."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _dispatch(words)
-        if sys.stdout is not None and not sys.stdout.closed:  # a script that was run may have closed it
+        if sys.stdout is not None and not sys.stdout.closed:  # `run` executes a script, which may close it
             sys.stdout.flush()
     except Stop as stop:
-        print(f"unstuck: {_harmless(str(stop))}", file=sys.stderr)
+        # The sentence may quote what a script printed: drop the characters that control a terminal.
+        sentence = "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in str(stop))
+        print(f"unstuck: {sentence}", file=sys.stderr)
         return stop.code
     except BrokenPipeError:
-        _flush_nowhere()  # the reader has seen enough
+        _discard_output()
         return PIPE_CLOSED
     except OSError as error:
         if error.errno != errno.ENOSPC:
-            return _failed(error)
-        _flush_nowhere()
-        print("unstuck: the output cannot be written: no space is left on the disk.", file=sys.stderr)
+            return _report_bug(error)
+        _discard_output()
+        print("unstuck: cannot write the output: no space left on the disk.", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("unstuck: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        return _failed(error)
+        return _report_bug(error)
     return code
 
 
-def _failed(error: Exception) -> int:
-    """The fault is ours."""
+def commands() -> dict[str, tuple[str, str]]:
+    """Every command with its group and its line of help: in the order of the groups, then by name."""
+    folder = os.path.join(os.path.dirname(__file__), "verbs")
+    found = {}
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".py") and file != "__init__.py":
+            stated = {}
+            with open(os.path.join(folder, file), encoding="utf-8") as lines:
+                for line in lines:
+                    if line.startswith(("HELP = ", "GROUP = ")):
+                        key, _, value = line.partition(" = ")
+                        stated[key] = value.strip().strip('"')
+            found[file.removesuffix(".py")] = (stated["GROUP"], stated["HELP"])
+    return {verb: found[verb] for group in GROUPS for verb in found if found[verb][0] == group}
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        sys.stderr.write(_help())
+        return BAD_INPUT
+    verb = words[0]
+    if verb in ("-h", "--help", "--version"):
+        print(f"unstuck {__version__}" if verb == "--version" else _help(), end="\n" * (verb == "--version"))
+        return CLEAN
+    if not (verb.isalnum() and os.path.exists(os.path.join(os.path.dirname(__file__), "verbs", f"{verb}.py"))):
+        raise Stop(_unknown(verb))
+    if verb != "run":  # `run` leaves streams and directory to the script
+        try:
+            os.getcwd()
+        except OSError:
+            raise Stop("the current directory is gone; change to one that exists.") from None
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    from importlib import import_module
+
+    code: int = import_module(f"unstuck.cli.verbs.{verb}").main(words[1:])
+    return code
+
+
+def _help() -> str:
+    found = commands()
+    lines = []
+    for group, heading in GROUPS.items():
+        lines += ["", f"{heading}:"]
+        lines += [f"  {verb:<12}  {text}" for verb, (of, text) in found.items() if of == group]
+    return HELP.format(commands="\n".join(lines) + "\n")
+
+
+def _unknown(word: str) -> str:
+    from difflib import get_close_matches
+
+    if word.startswith("-"):
+        return f"there is no option {word!r}; `unstuck --help` lists the options and commands."
+    close = get_close_matches(word, commands(), 1)
+    if close:
+        return f"there is no command {word!r}; did you mean {close[0]!r}?"
+    hint = f"; to run a script under watch: unstuck run {word}" if word.endswith(".py") else ""
+    return f"there is no command {word!r}; the commands are {', '.join(commands())}{hint}."
+
+
+def _report_bug(error: Exception) -> int:
     if os.environ.get("UNSTUCK_RAISE"):
         raise error
     print(apology(error), file=sys.stderr)
     return INTERNAL
 
 
-def _check_directory() -> None:
-    try:
-        os.getcwd()
-    except OSError:
-        raise Stop("the current directory is gone; change to one that exists.") from None
-
-
-def _harmless(text: str) -> str:
-    """Without characters that a terminal would obey: it may quote what a script printed."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
-
-
-def _flush_nowhere() -> None:
+def _discard_output() -> None:
     """Without this, Python complains again when it flushes at exit."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    from contextlib import suppress
+
+    with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _dispatch(words: list[str]) -> int:
-    if words and words[0] in VERBS:
-        if words[0] != "run":  # whose streams and directory are the script's
-            _check_directory()
-            sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-        code: int = importlib.import_module(f"unstuck.cli.verbs.{words[0]}").main(words[1:])
-        return code
-    parser = _parser()
-    if not words:
-        parser.print_help(sys.stderr)
-        return BAD_INPUT
-    parser.parse_args(words[:1])
-    raise Stop(_unknown_verb(words[0]))
-
-
-def _parser() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {verb:<12}  {what}" for verb, what in VERBS.items())
-    parser = argparse.ArgumentParser(
-        prog="unstuck",
-        usage="unstuck [-h] [--version] COMMAND ...",
-        description="Finds why a PyTorch run does not learn, shows the evidence, and says what to change.",
-        epilog=f"commands:\n{verbs}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck diagnose train.py",
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"unstuck {__version__}")
-    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    return parser
-
-
-def _unknown_verb(word: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, VERBS, 1)
-    if close:
-        return f"there is no command {word!r}; did you mean {close[0]!r}?"
-    hint = f"; to watch a script: unstuck run {word}" if word.endswith(".py") else ""
-    return f"there is no command {word!r} among {', '.join(VERBS)}{hint}."
-
-
-__all__ = ["VERBS", "main"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 from unstuck._version import __version__
 
+TYPE_CHECKING = False  # `typing`, `argparse` and `pathlib` are loaded by the commands that need them
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+    from typing import TextIO
+
     from unstuck.findings.result import Result
     from unstuck.findings.verdict import Verdict
     from unstuck.rule import Rule
@@ -28,13 +30,6 @@ EXIT_CODES = """exit codes:
   3   an optional dependency is missing
 """
 STOPPED_CODE = "  4   --stop-on ended the script early\n"
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help of a fixed width: to measure the terminal, argparse would load half of the standard library."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=100)
 
 
 class Stop(Exception):
@@ -67,12 +62,15 @@ def verb_parser(
     verb: str, description: str, usage: str | None = None, epilog: str = EXIT_CODES
 ) -> argparse.ArgumentParser:
     """A parser for one verb."""
+    import argparse
+
     return argparse.ArgumentParser(
         prog=f"unstuck {verb}",
         usage=usage,
         description=description,
         epilog=epilog,
-        formatter_class=HelpFormatter,
+        # A fixed width: to measure the terminal, argparse would load half of the standard library.
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=100),
         allow_abbrev=False,
     )
 
@@ -113,6 +111,8 @@ def check_output(output: str | None) -> None:
     """Refuse a file that cannot be written before the work is done, not after."""
     if output is None:
         return
+    from pathlib import Path
+
     path = Path(output)
     if path.is_dir():
         raise Stop(f"cannot write {output}: it is a directory; name a file.")
@@ -132,20 +132,17 @@ def check_files(options: argparse.Namespace) -> None:
 
 def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) -> None:
     """Send the report to the file of `--output`, or else to the stream."""
-    if options.output:
-        write_whole(Path(options.output), _written(result, options.format))
-    elif stream and options.format != "text":
-        send(_written(result, options.format), stream)
+    if options.output or options.format != "text":
+        from unstuck.report.formats import render
+
+        if options.output:
+            write_whole(options.output, render(result, options.format))
+        elif stream:
+            send(render(result, options.format), stream)
     elif stream:
         from unstuck.report import terminal, text
 
         terminal.show(text.render(result, terminal.columns_of(stream)), stream)
-
-
-def _written(result: Result, wanted: str) -> str:
-    from unstuck.report.formats import render
-
-    return render(result, wanted)
 
 
 def send(text: str, stream: TextIO) -> None:
@@ -157,8 +154,10 @@ def send(text: str, stream: TextIO) -> None:
         stream.buffer.write(text.encode())
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half-written."""
+def write_whole(path: str | Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    from pathlib import Path
+
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():

@@ -7,6 +7,7 @@ written as its escape. A field that may be text as well as a number holds the st
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from typing import Any
@@ -43,8 +44,12 @@ def _plain(value: object) -> object:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-# Not strict: a number may come as a string.
-_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(AnyEvent, strict=False)
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[Event]:
+    """Built when a record is read, since it takes 4 ms and lint reads none. Not strict: a number may be a string."""
+    return msgspec.json.Decoder(AnyEvent, strict=False)
 
 
 class _Tagged(msgspec.Struct):
@@ -97,7 +102,7 @@ def decode(line: bytes) -> Event:
     if _LONG_NUMBER in line.translate(_DIGITS_AS_0):
         return _decode_with_care(line)
     try:
-        return _decoder.decode(line)
+        return _decoder().decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if b"\\ud" in line:
             return _decode_with_care(line)

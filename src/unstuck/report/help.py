@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `unstuck explain` starts without `typing`
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from unstuck.rule import Rule
 
 MARK = re.compile(r"  # finding: .*$")

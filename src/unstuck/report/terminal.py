@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import TextIO
+
+TYPE_CHECKING = False  # `unstuck explain` starts without `typing`
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TextIO
 
 Span = tuple[str, str]
 """A piece of text and the name of its style, empty for plain."""

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import trying
 
+HELP = "does a prediction depend on positions that come after it?"
+GROUP = "experiment"
+
 DESCRIPTION = (
     """Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it."""
 )

@@ -17,6 +17,9 @@ from unstuck.cli import common
 if TYPE_CHECKING:
     from unstuck.findings.verdict import Verdict
 
+HELP = "check a model, its loss, optimizer and one batch before training"
+GROUP = "cause"
+
 ARGUMENTS = ("model", "loss_fn", "optimizer", "batch")
 DESCRIPTION = """Look at live objects before training, and say what would keep them from learning.
 

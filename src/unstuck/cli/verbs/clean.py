@@ -15,6 +15,9 @@ from unstuck.record.own_folder import FOLDER, find_own_folder, remove_own_files,
 from unstuck.record.runs import is_run, remove_run
 from unstuck.trials.layers import sweep
 
+HELP = "remove old records and the lint cache"
+GROUP = "more"
+
 KEPT = 20
 DESCRIPTION = f"""Remove what unstuck keeps under {FOLDER} here: the records of all runs but the newest, the answers of
 lint, and what killed trials left. Runs that a living process uses stay, and so does everything that unstuck did not put

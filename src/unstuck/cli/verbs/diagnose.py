@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from unstuck.cli.verbs.run import Split
     from unstuck.findings.investigation import Investigation
 
+HELP = "find out why a script does not learn: watch it, try fixes, run experiments"
+GROUP = "cause"
+
 DESCRIPTION = f"""Find out why a training script does not learn: watch it for a while, try the remedy of what is found
 (same script, same seeds, with and without), and experiment on its loop if that does not settle it.
 

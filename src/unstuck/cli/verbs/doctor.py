@@ -14,6 +14,9 @@ from unstuck.cli import common
 if TYPE_CHECKING:
     from unstuck.doctor.checks import Check
 
+HELP = "check on this machine that watching is safe"
+GROUP = "more"
+
 DESCRIPTION = """Try on this machine what is promised: that a watched training gives the same results to the last bit,
 that nothing stays behind, that an error of ours does not reach the program, and what a watch costs."""
 EPILOG = """exit codes:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import trying
 
+HELP = "does the output for one example depend on the others in its batch?"
+GROUP = "experiment"
+
 DESCRIPTION = """Look, inside the script's own loop, whether the output for one example depends on
 the other examples of its batch."""
 

@@ -16,6 +16,9 @@ from unstuck.lint.workers import available_cores
 from unstuck.source import SourceError
 from unstuck.source.documents.files import decode
 
+HELP = "find mistakes in scripts without running them"
+GROUP = "cause"
+
 EPILOG = (
     common.EXIT_CODES
     + """

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import trying
 
+HELP = "which learning rates work?"
+GROUP = "experiment"
+
 DESCRIPTION = """Raise the learning rate of the script's own loop from step to step until the loss
 diverges, and say which band of rates learns fastest and where the script's own rate lies."""
 

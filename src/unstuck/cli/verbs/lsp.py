@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import common
 
+HELP = "serve an editor: findings as you type, rule pages, quick fixes"
+GROUP = "more"
+
 DESCRIPTION = """Serve an editor over stdin and stdout, by the Language Server Protocol: findings while you type,
 the page of a rule on hover, and quick fixes. docs/ci.md shows how to set up an editor."""
 LEFT = 1

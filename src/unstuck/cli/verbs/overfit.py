@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import trying
 
+HELP = "can the loop overfit a single batch?"
+GROUP = "experiment"
+
 DESCRIPTION = """Feed the script's own loop one and the same batch, with dropout and weight decay
 off. A loop that can learn drives that loss to its floor; if it does not, something between the data
 and the weights is broken."""

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from unstuck.cli import trying
 from unstuck.cli.verbs import diagnose
 
+HELP = "test the fix of every finding: same script, same seeds, with and without"
+GROUP = "experiment"
+
 DESCRIPTION = f"""Watch a script for a while, and try the remedy of each thing that is found: same
 script, same seeds, same steps, with only that change; then all that helped together. No other
 experiment is made.

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from unstuck.cli import common
 from unstuck.cli.runs import latest_record, record_at, report_on, run_named
 
+HELP = "show the report of an earlier run again"
+GROUP = "more"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report on a record."""

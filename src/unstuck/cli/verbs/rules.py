@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from unstuck.cli import common
 from unstuck.rule import Rule, all_rules
 
+HELP = "list all rules"
+GROUP = "more"
+
 NARROWEST = 30
 HEADER = ("code", "name", "severity", "seen by", "pitfall")
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.watch.monitor import Monitor
 
+HELP = "run a training script and report why it does not learn"
+GROUP = "cause"
+
 DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and say why it does not learn.
 
 Everything after SCRIPT belongs to the script. Its output is untouched; the report goes to stderr, and errors that

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from unstuck.cli import trying
 
+HELP = "is the run reproducible, and how much does it vary with the seed?"
+GROUP = "experiment"
+
 DESCRIPTION = """Run the script with the same seed twice and with others: is it reproducible, and
 how much of a difference in the loss is mere chance?"""
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from unstuck.findings.verdict import Verdict
     from unstuck.surface.model import Surface
 
+HELP = "plot a loss function and report what is wrong with its shape"
+GROUP = "cause"
+
 DESCRIPTION = """Feed a loss synthetic values and show its surface, its gradients, and what is wrong with its shape.
 
 LOSS is FILE.py:NAME or MODULE:NAME, a function, a class or a module of torch. Loading it runs that file, as
