@@ -152,24 +152,27 @@ def test_formats_and_output(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("training.py", "'training.py' names no function; write file.py:function, such as train.py:objects."),
+        ("training.py", "'training.py' does not name a function; write FILE.py:FUNCTION, such as train.py:objects."),
         (":objects", "':objects' names no function; write file.py:function"),
         ("missing.py:objects", "missing.py is not there, or no file."),
         ("missing:objects", "missing cannot be imported: ModuleNotFoundError: No module named 'missing'"),
         ("training.py:healthi", "training.py has no 'healthi'; did you mean 'healthy'?"),
-        ("training.py:number", "training.py:number is no function; name one that returns the objects."),
+        ("training.py:number", "training.py:number is not a function; name one that returns the objects."),
         ("training.py:asks", "training.py:asks raises when it is called: TypeError: "),
         ("training.py:raising", "training.py:raising raises when it is called at training.py:"),
         ("training.py:leaving", "training.py:leaving raises when it is called at training.py:"),
         ("training.py:nothing", "training.py:nothing returns no model; return a dict with the keys model, loss_fn"),
-        ("training.py:unknown", "training.py:unknown returns 'scheduler', which is none of model, loss_fn, optimizer"),
-        ("training.py:too_many", "training.py:too_many returns 5 things; the order is model, loss_fn, optimizer"),
+        (
+            "training.py:unknown",
+            "training.py:unknown returns an unknown key 'scheduler'; the keys are model, loss_fn, optimizer",
+        ),
+        ("training.py:too_many", "training.py:too_many returns 5 values; return at most 4: model, loss_fn, optimizer"),
         ("training.py:no_model", "training.py:no_model cannot be checked: model must be a torch.nn.Module"),
         ("training.py:odd_batch", "training.py:odd_batch cannot be checked: batch must be (inputs, target)"),
         ("training.py:odd_loss", "training.py:odd_loss cannot be checked: loss_fn must return a tensor"),
         ("training.py:lazy", "training.py:lazy cannot be checked: weight has no shape yet"),
-        ("training.py:narrow", "what training.py:narrow returns does not run: RuntimeError: mat1 and mat2 shapes"),
-        ("training.py:raising_model", "what training.py:raising_model returns does not run at training.py:"),
+        ("training.py:narrow", "the objects of training.py:narrow do not run: RuntimeError: mat1 and mat2 shapes"),
+        ("training.py:raising_model", "the objects of training.py:raising_model do not run at training.py:"),
     ],
 )
 def test_bad_input_is_one_sentence(target: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

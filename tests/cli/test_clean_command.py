@@ -65,7 +65,7 @@ def test_a_wrong_number_gets_a_sentence(word: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as stopped:
         clean(f"--keep={word}")
     assert stopped.value.code == 2
-    assert "is not a number of runs; use 0 to keep none" in capsys.readouterr().err
+    assert "is not a number of runs; use 0 to remove all" in capsys.readouterr().err
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_run_in_use_stays_until_its_process_ends(capsys: pytest.CaptureFixture
         assert held.stdout is not None
         assert held.stdout.readline() == b"ready\n"
         assert clean("--keep", "0") == 0
-        assert "2 older runs are in use and left alone.\n" in capsys.readouterr().out
+        assert "2 older runs are in use and not removed.\n" in capsys.readouterr().out
         assert sorted(os.listdir(RUNS)) == ["20250101-000000-writes", names[0]]
     finally:
         held.kill()
@@ -162,7 +162,7 @@ def test_what_cannot_be_removed_is_said(monkeypatch: pytest.MonkeyPatch, capsys:
     assert clean("--keep", "0") == 2
     shown = capsys.readouterr()
     assert shown.out.startswith("Removed 2 runs, which freed ")
-    assert shown.err == f"unstuck: {RUNS / names[1]} cannot be removed; check the permissions.\n"
+    assert shown.err == f"unstuck: cannot remove {RUNS / names[1]}; check the permissions.\n"
 
 
 @pytest.mark.slow

@@ -125,4 +125,6 @@ def test_an_option_of_ours_that_the_script_was_given_is_pointed_at(unstuck: Unst
         assert done.returncode == 2
         assert "train.py exited with code 2 before its first training step" in done.stderr
         last = done.stderr.strip().splitlines()[-1]
-        assert last == "--budget stands after train.py, so the script was given it; ours stand before it."
+        assert (
+            last == "--budget comes after train.py, so it went to your script. Put unstuck's options before the script."
+        )

@@ -124,8 +124,8 @@ def steps_on_record(steps: int) -> Callable[[], bool]:
     return are_there
 
 
-NOTHING = "unstuck: interrupted before the first training step was seen: nothing is known yet.\n"
-KNOWN = "unstuck: interrupted; the report shows what was known by then\n"
+NOTHING = "unstuck: interrupted before the first training step; there is nothing to report.\n"
+KNOWN = "unstuck: interrupted; the report shows the results so far\n"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_an_experiment_says_how_far_its_run_had_come() -> None:
     code, told, complained = command.end()
     assert (code, told) == (130, "")
     assert complained.startswith("unstuck: interrupted after ")
-    assert complained.endswith(" steps; overfit has no answer yet.\n")
+    assert complained.endswith(" steps, before overfit had an answer.\n")
 
 
 @pytest.mark.slow

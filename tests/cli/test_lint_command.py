@@ -85,7 +85,7 @@ def test_select_and_ignore(broken: Path, options: list[str], found: bool, capsys
 @pytest.mark.parametrize("options", [["--select", "O12", "--ignore", "O12"], ["--select", ","], ["--select", ""]])
 def test_an_empty_selection_is_refused(broken: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lint", *options, str(broken)]) == 2
-    assert "leave no rule to look for" in capsys.readouterr().err
+    assert "leave no rule to check" in capsys.readouterr().err
 
 
 def test_an_unknown_rule_is_named_with_the_nearest(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:

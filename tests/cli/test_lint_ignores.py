@@ -77,7 +77,7 @@ def test_a_comment_is_added_where_it_can_stand(before: str, after: str | None, c
     path = script(before)
     original = path.read_bytes()
     if after is None:
-        assert "no comment can stand there" in add_ignores(capsys, 1)
+        assert "cannot add a comment" in add_ignores(capsys, 1)
         assert path.read_bytes() == original
         return
     assert "Added 1 ignore comment to 1 file." in add_ignores(capsys)

@@ -48,7 +48,7 @@ def test_which_rules_are_asked(broken: Path, text: str, words: list[str], found:
     settings(text)
     if found is None:
         assert cli.main(["lint", "train.py", *words]) == 2
-        assert "leave no rule to look for" in capsys.readouterr().err
+        assert "leave no rule to check" in capsys.readouterr().err
     else:
         assert ("O12" in codes_of(capsys, "train.py", *words)) is found
 
@@ -133,8 +133,8 @@ def test_a_file_named_by_config(broken: Path, capsys: Capture) -> None:
         ),
         (
             'severity = { O12 = "loud" }',
-            "pyproject.toml: [tool.unstuck] severity: 'loud' for O12 is no severity; "
-            "choose among error, warning, advice.",
+            "pyproject.toml: [tool.unstuck] severity: 'loud' for O12 is not a severity; "
+            "use one of error, warning, advice.",
         ),
         ('severity = "error"', "pyproject.toml: [tool.unstuck] severity: must be a table such as"),
         (
@@ -143,7 +143,7 @@ def test_a_file_named_by_config(broken: Path, capsys: Capture) -> None:
         ),
         ('fail-on = "loud"', "pyproject.toml: [tool.unstuck] fail-on: must be one of error, warning, advice, never"),
         ("select = [", "pyproject.toml is not valid TOML"),
-        ('select = ["O12"]\nignore = ["O12"]', "pyproject.toml: select and ignore leave no rule to look for"),
+        ('select = ["O12"]\nignore = ["O12"]', "pyproject.toml: select and ignore leave no rule to check"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(broken: Path, text: str, sentence: str, capsys: Capture) -> None:
@@ -157,12 +157,12 @@ def test_a_wrong_setting_is_one_sentence(broken: Path, text: str, sentence: str,
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["--config", "nowhere.toml"], "cannot read nowhere.toml"),
         (["--config", "empty.toml"], "empty.toml has no [tool.unstuck] table"),
         (["--config", "empty.toml", "--isolated"], "--config and --isolated contradict"),
-        (["--stdin-filename", "x.py"], "--stdin-filename goes with -"),
-        (["--statistics", "--format", "sarif"], "--statistics is written as text or json"),
-        (["-"], "stdin (-) is linted alone"),
+        (["--stdin-filename", "x.py"], "--stdin-filename needs -"),
+        (["--statistics", "--format", "sarif"], "--statistics supports only --format text"),
+        (["-"], "stdin (-) cannot be combined"),
     ],
 )
 def test_options_that_cannot_be_followed(broken: Path, words: list[str], sentence: str, capsys: Capture) -> None:
@@ -182,4 +182,4 @@ def test_jobs_is_a_positive_number(broken: Path, word: str, capsys: Capture) -> 
     with pytest.raises(SystemExit) as stopped:
         cli.main(["lint", "train.py", "--jobs", word])
     assert stopped.value.code == 2
-    assert f"{word!r} is not a positive whole number" in capsys.readouterr().err
+    assert f"{word!r} is not a positive integer" in capsys.readouterr().err

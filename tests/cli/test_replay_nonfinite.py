@@ -65,7 +65,7 @@ def test_the_second_run_names_the_module(folder):
 def test_there_must_be_a_run_that_broke(folder):
     code, output = run(folder, "--replay-nonfinite")
     assert code == 2
-    assert "there is no run of train.py on record here" in output
+    assert "there is no recorded run of train.py here" in output
     (folder / "train.py").write_text(SCRIPT.replace("step == 133", "step < 0"))
     run(folder)
     code, output = run(folder, "--replay-nonfinite")
@@ -78,5 +78,5 @@ def test_a_replay_that_meets_nothing_says_so(folder):
     (folder / "train.py").write_text(SCRIPT.replace("step == 133", "step < 0"))
     code, output = run(folder, "--replay-nonfinite")
     assert code == 0
-    assert output.count("--replay-nonfinite looked at every module around step 134, and this time no value") == 1
+    assert output.count("--replay-nonfinite checked every module around step 134, but this time no value") == 1
     assert "--replay-nonfinite looked" not in run(folder, "--quiet")[1]

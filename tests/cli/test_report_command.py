@@ -35,9 +35,7 @@ def test_the_latest_run_is_the_default(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_no_run_on_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report"]) == 2
-    assert capsys.readouterr().err == (
-        f"unstuck: there is no run on record in {RUNS}; make one with: unstuck run train.py\n"
-    )
+    assert capsys.readouterr().err == (f"unstuck: there is no run in {RUNS}; record one with: unstuck run train.py\n")
 
 
 @pytest.mark.parametrize("inside", ["", "events.jsonl"])

@@ -135,7 +135,7 @@ def test_every_takes_a_whole_number(word: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as stopped:
         cli.main(["run", f"--every={word}", "train.py"])
     assert stopped.value.code == 2
-    assert "is no whole number from 1 on" in capsys.readouterr().err
+    assert "is not a positive integer" in capsys.readouterr().err
 
 
 @pytest.mark.slow

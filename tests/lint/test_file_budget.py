@@ -146,10 +146,10 @@ def misread(path: Path, *given: object) -> Outcome:
 
 
 SENTENCES = {
-    "slow": "slow.py takes more than 1 seconds to read; it was skipped.",
-    "asleep": "asleep.py takes more than 1 seconds to read; it was skipped.",
-    "large": "large.py takes more than 0.5 GB of memory to read; it was skipped.",
-    "crash": "crash.py ended the process that read it, which is a bug in unstuck; it was skipped.",
+    "slow": "slow.py was skipped: it takes more than 1 seconds to read.",
+    "asleep": "asleep.py was skipped: it takes more than 1 seconds to read.",
+    "large": "large.py was skipped: it takes more than 0.5 GB of memory to read.",
+    "crash": "crash.py was skipped: it crashed the process that read it, which is a bug in unstuck.",
 }
 
 
@@ -222,7 +222,7 @@ def test_the_command_gives_up_a_file_and_goes_on(slow_file: Path) -> None:
     command = [sys.executable, "-m", "unstuck", "lint", "good.py", "slow.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 2
-    assert "slow.py takes more than 1 seconds to read; it was skipped." in done.stdout
+    assert "slow.py was skipped: it takes more than 1 seconds to read." in done.stdout
     assert "Nothing found in 1 file" in done.stdout
 
 
@@ -320,7 +320,7 @@ def test_where_no_process_can_be_started_the_answers_are_the_same(
     assert cli.main(command) == code
     shown = capsys.readouterr()
     assert shown.out == usual.out != ""
-    mention = "unstuck: the system refused to start another process, so files are read in this one, without a limit of"
+    mention = "unstuck: the system refused to start another process, so files are judged in this one, without limits"
     assert shown.err.count(mention) == (after == 0)
     assert len(os.listdir("/proc/self/fd")) == descriptors
 

@@ -75,7 +75,7 @@ def test_fix_applies_the_safe_fixes_and_reports_the_rest(capsys: pytest.CaptureF
     Path("train.py").write_text(HEAD + WIPED + INLINE + IN_FORWARD, encoding="utf-8")
     assert lint("--fix", "train.py") == 1
     said = capsys.readouterr().out
-    assert said.endswith("Fixed 2 findings; 1 remains. --unsafe-fixes fixes 1 more; look at the change first.\n")
+    assert said.endswith("Fixed 2 findings; 1 remains. --unsafe-fixes fixes 1 more; review the change first.\n")
     assert "O12" in said
     assert "O04 step-order" not in said
     moved = WIPED.replace("    optimizer.zero_grad()  # clear\n", "").replace(
@@ -243,13 +243,13 @@ def test_a_file_that_changes_meanwhile_is_left_alone() -> None:
         ("--fix -", "--fix cannot rewrite stdin; name a file."),
         ("--unsafe-fixes -", "--unsafe-fixes cannot rewrite stdin; name a file."),
         ("--add-ignores -", "--add-ignores cannot rewrite stdin; name a file."),
-        ("--diff -", "--diff cannot show changes of stdin; name a file."),
+        ("--diff -", "--diff cannot show changes to stdin; name a file."),
         (
             "--fix --add-ignores train.py",
-            "--fix and --add-ignores are two answers to one finding; choose one of them.",
+            "--fix and --add-ignores contradict each other; use one of them.",
         ),
-        ("--diff --format json train.py", "--diff writes a diff and nothing else; leave out --format json, or --diff."),
-        ("--diff --statistics train.py", "--diff writes a diff and nothing else; leave out --statistics, or --diff."),
+        ("--diff --format json train.py", "--diff prints only a diff; drop --format json or --diff."),
+        ("--diff --statistics train.py", "--diff prints only a diff; drop --statistics or --diff."),
     ],
 )
 def test_what_cannot_be_done_together(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

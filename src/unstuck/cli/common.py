@@ -1,4 +1,4 @@
-"""What the verbs share: options, exit codes, and where a report goes."""
+"""Shared by the verbs: options, exit codes, and where a report goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 EXIT_CODES = """exit codes:
   0   nothing found at or above --fail-on
   1   something found at or above --fail-on
-  2   wrong usage, or input that cannot be read
+  2   wrong usage, or unreadable input
   3   an optional dependency is missing
 """
 STOPPED_CODE = "  4   --stop-on ended the script early\n"
@@ -41,16 +41,16 @@ class Stop(Exception):
 
 
 def apology(error: Exception) -> str:
-    """What to say when the fault is ours."""
+    """The message for an error in unstuck itself."""
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return (
-        f"unstuck: this is a bug in unstuck {__version__} ({what}); please report it together with what "
-        "UNSTUCK_RAISE=1 prints when set before the same command."
+        f"unstuck: this is a bug in unstuck {__version__} ({what}); please report it with the traceback that the same "
+        "command prints with UNSTUCK_RAISE=1 set."
     )
 
 
 def mention_untried_torch() -> None:
-    """One line on stderr if nobody has tried us with the torch that is installed."""
+    """One line on stderr if unstuck was not tested with the installed torch."""
     from unstuck import torches
 
     sentence = torches.untried()
@@ -76,25 +76,29 @@ def verb_parser(
 
 
 FORMATS = ("text", "concise", "json", "json-lines", "sarif", "github", "junit")
-FORMAT_HELP = """text to read, concise for editors, json or json-lines for programs, sarif for code scanning,
-github for annotations in GitHub Actions, junit for GitLab and others"""
+FORMAT_HELP = """text for people (default), concise for editors, json or json-lines for programs, sarif for code
+scanning, github for annotations in GitHub Actions, junit for GitLab and others"""
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
-    """`--format`, for what is no report."""
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="text to read, JSON for programs")
+    """`--format`, for output that is not a report."""
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="text for people (default) or JSON for programs"
+    )
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """`--format`, `--output` and `--fail-on`, for every verb that reports findings."""
     parser.add_argument("--format", choices=FORMATS, default="text", help=FORMAT_HELP)
-    parser.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    parser.add_argument("--output", metavar="FILE", help="write the report to FILE, completely or not at all")
     add_fail_on_option(parser)
 
 
 def add_html_option(parser: argparse.ArgumentParser) -> None:
-    """`--html`, for every verb that looks at a run."""
-    parser.add_argument("--html", metavar="FILE", help="write the report as a page too, with the data and the curves")
+    """`--html`, for every verb that reports on a run."""
+    parser.add_argument(
+        "--html", metavar="FILE", help="also write the report as a web page, with the data and the curves"
+    )
 
 
 def add_fail_on_option(parser: argparse.ArgumentParser) -> None:
@@ -103,12 +107,12 @@ def add_fail_on_option(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         choices=("error", "warning", "advice", "never"),
         default="error",
-        help="the least severity that makes the exit code 1 (default: error)",
+        help="exit with 1 for findings of this severity or worse (default: error)",
     )
 
 
 def check_output(output: str | None) -> None:
-    """Refuse a file that cannot be written before the work is done, not after."""
+    """Refuse a file that cannot be written, before the work starts."""
     if output is None:
         return
     from pathlib import Path
@@ -123,7 +127,7 @@ def check_output(output: str | None) -> None:
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Refuse files that cannot be written, or are one and the same, before the work is done."""
+    """Refuse files that cannot be written, or are the same file, before the work starts."""
     for file in (options.output, options.html):
         check_output(file)
     if options.output and options.html and os.path.realpath(options.output) == os.path.realpath(options.html):
@@ -146,7 +150,7 @@ def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) 
 
 
 def send(text: str, stream: TextIO) -> None:
-    """Write what a program reads, which is UTF-8 even where the stream's own encoding lacks a character."""
+    """Write output for programs: UTF-8, even if the stream's own encoding lacks a character."""
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -182,7 +186,7 @@ def exit_code(verdict: Verdict, fail_on: str) -> int:
 
 
 def rule_named(word: str) -> Rule:
-    """The rule of this code or name, or a sentence that suggests one."""
+    """The rule with this code or name; otherwise an error that suggests one."""
     from unstuck.rule import find_rule, nearest
 
     rule = find_rule(word)
@@ -194,7 +198,7 @@ def rule_named(word: str) -> Rule:
 
 
 def print_to_stdout(text: str) -> None:
-    """Text in whatever characters stdout has."""
+    """Print text, replacing characters that stdout cannot encode."""
     from unstuck.report.terminal import spell_for
 
     sys.stdout.write(spell_for(text, sys.stdout))

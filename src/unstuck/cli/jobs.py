@@ -1,7 +1,7 @@
-"""What a launcher changes about a run: who reports at length, and when findings count.
+"""A run under a launcher: which rank prints the full report, and when findings change the exit code.
 
-torchrun and its like end all ranks as soon as one fails. A rank whose program has ended well must therefore end well
-too, whatever was found, as long as another one works.
+Launchers such as torchrun kill all ranks as soon as one fails. A rank whose program succeeded must therefore exit with
+0, whatever the findings, while another rank is running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unstuck.cli.peers import PATIENCE, Peers, can_be_seen
 
 
 class Job:
-    """The job that this process belongs to: of one rank among others, or a plain run, for which nothing changes."""
+    """The job that this process belongs to; for a plain run, without a launcher, nothing changes."""
 
     def __init__(self, rank: Rank | None, options: argparse.Namespace) -> None:
         self.rank = rank
@@ -32,13 +32,13 @@ class Job:
             return
         if self._is_asked and rank.world > 1 and can_be_seen(rank):
             self._peers = Peers(rank)
-            # The first to be registered is the last to be called: what the program does at exit is done by then.
+            # Registered first, so called last: after the exit handlers of the program.
             atexit.register(self._wait)
         if rank.number:
             self._be_brief(rank, options)
 
     def _be_brief(self, rank: Rank, options: argparse.Namespace) -> None:
-        """The first rank reports at length; the others write a line for each finding, and files of their own."""
+        """Rank 0 prints the full report; the others print one line per finding and write their own files."""
         if options.format == "text" and not options.output:
             options.format = "concise"
         for name in ("output", "html"):
@@ -47,17 +47,17 @@ class Job:
                 setattr(options, name, str(file.with_name(f"{file.stem}.rank{rank.number}{file.suffix}")))
 
     def stream(self, stream: TextIO) -> TextIO:
-        """The stream, on which all ranks write."""
+        """The stream, which all ranks share, with the rank at the start of each line."""
         return (
             cast(TextIO, _Prefixed(stream, f"[rank {self.rank.number}] ")) if self.rank and self.rank.number else stream
         )
 
     def record_name(self, target: str) -> str:
-        """What the record of this run is called after."""
+        """The name for the record of this run."""
         return target if self.rank is None else f"{target.removesuffix('.py')}-rank{self.rank.number}"
 
     def exit_code(self, code: int, reported: int, folder: Path, stream: TextIO) -> int:
-        """What to end with: `code` is the program's, `reported` what a plain run would end with."""
+        """The exit code: `code` is the program's, `reported` that of a plain run."""
         rank = self.rank
         if rank is None:
             return reported
@@ -73,27 +73,27 @@ class Job:
     def _why_not(self, rank: Rank, folder: Path) -> str:
         if can_be_seen(rank):
             return (
-                f"findings do not change the exit code here, because {rank.launcher} waits for this process. "
-                "To make them count once all ranks have ended, give --fail-on."
+                f"findings do not change the exit code under {rank.launcher}. "
+                "To make them count once all ranks have ended, use --fail-on."
             )
         return (
-            "findings do not change the exit code here, because other ranks may still be working where this one cannot "
-            f"see them. When the job has ended: {_report_command(folder)}"
+            "findings do not change the exit code, because ranks on other machines may still be running. "
+            f"When the job has ended: {_report_command(folder)}"
         )
 
     def _wait(self) -> None:
         try:
             if not self._must_wait or self._peers.wait():
                 return
-        except OSError:  # what cannot be seen may still be working
+        except OSError:  # a rank that cannot be observed may still be running
             pass
         with contextlib.suppress(OSError, ValueError, AttributeError):  # the program may have closed it
-            waited = f"other ranks still worked after {PATIENCE / 60:.0f} minutes, so findings do not count"
+            waited = f"other ranks were still running after {PATIENCE / 60:.0f} minutes, so the exit code is 0"
             print(f"unstuck: {waited}.", file=sys.stderr, flush=True)
         for stream in (sys.stdout, sys.__stdout__, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 if stream is not None:
-                    stream.flush()  # which os._exit does not
+                    stream.flush()  # os._exit does not
         os._exit(common.CLEAN)
 
 
@@ -104,7 +104,7 @@ def _report_command(folder: Path) -> str:
 
 
 class _Prefixed:
-    """A stream on which every line begins with who writes it."""
+    """A stream that starts every line with a prefix."""
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
         self._stream = stream

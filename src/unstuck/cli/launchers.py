@@ -1,7 +1,7 @@
-"""Which launcher waits for this process, if any: torchrun, mpirun, srun and the like say so in variables.
+"""Which launcher started this process, if any: torchrun, mpirun, srun and others set variables.
 
-Whoever is taken for a rank by mistake ends with exit code 0 where a finding asked for 1, and is told why. Whoever is
-not taken for one ends the work of all other ranks. So these tests are strict only where no other rank can exist.
+A process taken for a rank by mistake exits with 0 instead of 1 and prints why. A rank that is not recognized ends the
+work of all other ranks. So these tests are strict only where no other rank can exist.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Rank(NamedTuple):
     world: int
     """How many processes the job has."""
     here: int | None
-    """How many of them run on this machine; None where the launcher does not say."""
+    """How many of them run on this machine; None if the launcher does not say."""
 
     @property
     def is_first(self) -> bool:
-        """Is this the one that reports for all?"""
+        """Is this the rank that prints the full report?"""
         return self.number == 0
 
 
@@ -51,7 +51,7 @@ def _slurm_here(variables: Variables) -> str | None:
 
 
 def _is_slurm_task(variables: Variables) -> bool:
-    """A task of `srun`, and not a command typed into the shell of an allocation."""
+    """A task of `srun`, not a command typed into the shell of an allocation."""
     step = _number(variables.get("SLURM_STEP_ID"))
     is_shell = "SLURM_PTY_PORT" in variables and variables.get("SLURM_STEP_NUM_TASKS") == "1"
     return step is not None and step < SLURM_SPECIAL_STEPS and not is_shell
@@ -60,12 +60,12 @@ def _is_slurm_task(variables: Variables) -> bool:
 def _is_distributed(variables: Variables) -> bool:
     """The variables of `init_process_group("env://")`, as Kubernetes operators and shell scripts set them.
 
-    Alone in its world, a process has them from a shell in which distributed code was tried without a launcher.
+    With a world size of 1 they are left over in a shell in which distributed code was tried without a launcher.
     """
     return "MASTER_ADDR" in variables and variables.get("WORLD_SIZE") != "1"
 
 
-# A launcher that starts others comes after them: mpirun may be started by srun, torchrun by both.
+# A launcher that starts others is listed after them: srun may start mpirun, and both may start torchrun.
 _LAUNCHERS = (
     _Launcher("torchrun", "RANK", "WORLD_SIZE", _named("LOCAL_WORLD_SIZE"), _has("TORCHELASTIC_RUN_ID")),
     _Launcher("deepspeed", "RANK", "WORLD_SIZE", _named("LOCAL_SIZE"), _has("LOCAL_RANK", "LOCAL_SIZE", "CROSS_SIZE")),
@@ -76,11 +76,11 @@ _LAUNCHERS = (
     _Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", _slurm_here, _is_slurm_task),
 )
 _ACCELERATE = ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_DYNAMO_BACKEND")
-"""What `accelerate launch` always sets; several processes it starts by torchrun, deepspeed or mpirun."""
+"""Set by every `accelerate launch`; it starts several processes through torchrun, deepspeed or mpirun."""
 
 
 def rank_among(variables: Variables) -> Rank | None:
-    """Which rank a process with these variables is; None for one that no launcher waits for."""
+    """The rank of a process with these variables; None if no launcher started it."""
     for launcher in _LAUNCHERS:
         number, world = _number(variables.get(launcher.rank)), _number(variables.get(launcher.world))
         if number is not None and world is not None and number < world and launcher.applies(variables):

@@ -18,7 +18,7 @@ from unstuck.source import SourceError
 
 
 class Changes(msgspec.Struct):
-    """What was changed, or would be, and what stood in the way."""
+    """What was changed, or would be, and what prevented a change."""
 
     files: list[Fixed]
     problems: list[Problem]
@@ -30,7 +30,7 @@ class Changes(msgspec.Struct):
 
 
 def make(result: Result, options: argparse.Namespace, settings: Settings) -> Changes:
-    """Apply the fixes of a result and write the files, unless `--diff` only wants to see them."""
+    """Apply the fixes of a result, and write the files unless `--diff` is set."""
     fixed, problems = fix_all(result, settings, ALL if options.unsafe_fixes else SAFE)
     changes = Changes([file for file in fixed if file.is_changed], problems)
     if not options.diff:
@@ -52,8 +52,8 @@ def _written(changes: Changes) -> Changes:
 
 
 def _refusal(code: str, where: str) -> Problem:
-    why = "the file would not parse, would still raise it or raise another"
-    return Problem(f"{where}: the fix of {code} was left out, since {why}; change it by hand.")
+    why = "the file would not parse, or would still have this or another finding"
+    return Problem(f"{where}: the fix of {code} was skipped, because {why}; change it by hand.")
 
 
 def show(changes: Changes, output: str | None) -> int:
@@ -64,14 +64,14 @@ def show(changes: Changes, output: str | None) -> int:
 
 
 def summary(changes: Changes, result: Result, options: argparse.Namespace) -> str:
-    """What was done, what is left, and what else could be done."""
+    """What was fixed, what remains, and what --unsafe-fixes would add."""
     if options.diff:
         return f"Would fix {count(changes.fixed, 'finding')}." if changes.files else "Would fix nothing."
     left = len(result.verdict.diagnoses)
     remain = f"{left or 'none'} remain{'s' * (left == 1)}"
     done = f"Fixed {count(changes.fixed, 'finding')}" if changes.files else "Fixed nothing"
     more = 0 if options.unsafe_fixes else sum(_is_unsafe(diagnosis.lead.fix) for diagnosis in result.verdict.diagnoses)
-    return f"{done}; {remain}." + (f" --unsafe-fixes fixes {more} more; look at the change first." if more else "")
+    return f"{done}; {remain}." + (f" --unsafe-fixes fixes {more} more; review the change first." if more else "")
 
 
 def _is_unsafe(fix: Fix) -> bool:

@@ -1,7 +1,7 @@
-"""Have the other ranks of a job on this machine ended? Seen from outside, without a word to them.
+"""Have the other ranks of a job on this machine ended? Observed from outside, without communication.
 
-A collective of ours would hang the job in which one rank does not take part. What the kernel shows of processes needs
-no partner: the ranks are children of one launcher, and each carries the variables that say which rank it is.
+A collective of ours would hang a job in which one rank does not take part. `/proc` needs no partner: the ranks are
+children of one launcher, and the environment of each says which rank it is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from unstuck.cli.launchers import Rank, rank_among
 
 PROCESSES = Path("/proc")
 NAME = "unstuck-waits"
-"""What a rank is called while it waits for the others, so that two that wait do not wait for each other."""
+"""The process name of a rank that waits for the others, so that two waiting ranks do not wait for each other."""
 PATIENCE = 3600.0
-"""Seconds to wait: a rank may have left a daemon behind that looks like it."""
+"""Seconds to wait: a rank may have left a daemon behind that looks like a rank."""
 PAUSES = (0.1, 2.0)
-"""Seconds between two looks, at first and later."""
+"""Seconds between two checks, at first and later."""
 
 
 def can_be_seen(rank: Rank) -> bool:
@@ -29,29 +29,29 @@ def can_be_seen(rank: Rank) -> bool:
 
 
 class Peers:
-    """The other ranks of a job on this machine. Made before the program runs, which may change its own variables."""
+    """The other ranks of a job on this machine. Created before the program runs, which may change its environment."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._launcher = _launcher_of(rank) if rank.world > 1 else 0
 
     def wait(self, patience: float = PATIENCE) -> bool:
-        """Wait until no other rank works any more; False if one still does when patience is at its end."""
+        """Wait until no other rank is running; False if one still is after `patience` seconds."""
         if self._rank.world == 1:
             return True
         (PROCESSES / "self" / "comm").write_text(NAME)
         deadline, pause = time.monotonic() + patience, PAUSES[0]
-        while self._is_any_working():
+        while self._is_any_running():
             if time.monotonic() > deadline:
                 return False
             time.sleep(pause)
             pause = min(pause * 1.5, PAUSES[1])
         return True
 
-    def _is_any_working(self) -> bool:
+    def _is_any_running(self) -> bool:
         processes = [process for process in _processes() if process.number != os.getpid()]
         ended = {self._rank} | {process.rank for process in processes if process.name == NAME and process.rank}
-        # A child whose rank cannot be read, since it is called otherwise now, may be one that works.
+        # A child whose rank cannot be read, because it was renamed, may be one that is running.
         return any(
             process.parent == self._launcher and process.name != NAME and process.rank not in ended
             for process in processes
@@ -83,7 +83,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _process(number: int) -> _Process | None:
-    """What is known of a process; None for one that has ended."""
+    """A process by its number; None if it has ended."""
     folder = PROCESSES / str(number)
     try:
         before, _, after = (folder / "stat").read_text(errors="replace").rpartition(")")

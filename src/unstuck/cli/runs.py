@@ -20,7 +20,7 @@ from unstuck.watch.outcome import result_of
 
 
 def folder_for(target: str) -> Path:
-    """A new folder for the record of one run; where that is not in `.unstuck`, a sentence says so."""
+    """A new folder for the record of one run; prints a sentence if it is not in `.unstuck`."""
     folder, moved = new_run_folder_somewhere(target)
     if moved:
         print(f"unstuck: {moved}", file=sys.stderr)
@@ -28,7 +28,7 @@ def folder_for(target: str) -> Path:
 
 
 def record_at(path: Path) -> Record:
-    """The record at a path, or a sentence."""
+    """The record at a path; an unreadable one ends the command with one sentence."""
     try:
         return read(_watched_in(path))
     except RecordError as error:
@@ -36,12 +36,12 @@ def record_at(path: Path) -> Record:
 
 
 def _watched_in(path: Path) -> Path:
-    """Where the record is: of a diagnosis, that of its first trial, which was watched."""
+    """The folder of the record; for a diagnosis that of its first trial, the watched run."""
     if path.is_dir() and not os.path.lexists(record_file(path)):
         trials = sorted(path.glob(f"*/{RECORD_NAME}"))
         if trials:
             print(
-                f"unstuck: {path} is a diagnosis; this is the run that it watched. `unstuck diagnose` proves again.",
+                f"unstuck: {path} is a diagnosis; this is its watched run. `unstuck diagnose` repeats the experiments.",
                 file=sys.stderr,
             )
             return trials[0].parent
@@ -49,43 +49,43 @@ def _watched_in(path: Path) -> Path:
 
 
 def latest_record() -> tuple[Path, Record]:
-    """The newest run that was started here and can be read; what cannot be is named and passed over."""
+    """The newest readable run in this folder; unreadable ones are reported and skipped."""
     folders = runs_by_age()
     for folder in folders:
         try:
             return folder, read(_watched_in(folder))
         except RecordError as error:
             print(f"unstuck: {error}", file=sys.stderr)
-    none = "no run can be read" if folders else "there is no run on record"
-    raise common.Stop(f"{none} in {RUNS}; make one with: unstuck run train.py")
+    none = "no readable run" if folders else "no run"
+    raise common.Stop(f"there is {none} in {RUNS}; record one with: unstuck run train.py")
 
 
 def run_named(word: str) -> Path:
-    """The record at a path, or the run of this name that was started here."""
+    """The path itself, or the run of this name in this folder."""
     path, here = Path(word), RUNS / word
     return here if not path.exists() and here.is_dir() else path
 
 
 def runs_by_age() -> list[Path]:
-    """The records of all runs that were started here, the newest first."""
+    """The records of all runs in this folder, newest first."""
     try:
         return sorted(run_folders(), key=_age, reverse=True)
     except RecordError as refusal:
         raise common.Stop(str(refusal)) from None
     except OSError as error:
-        raise common.Stop(f"the runs on record cannot be listed ({error.strerror}: {error.filename}).") from None
+        raise common.Stop(f"cannot list the recorded runs ({error.strerror}: {error.filename}).") from None
 
 
 def _age(folder: Path) -> tuple[str, int, str]:
     try:
         changed = folder.lstat().st_mtime_ns
     except OSError:
-        changed = 0  # another process has just removed it, or it is not ours to look at
+        changed = 0  # removed by another process, or not readable
     return folder.name[:15], changed, folder.name
 
 
 Afterwards = Callable[[Record, Verdict], Iterable[str]]
-"""Sentences to stand below a report."""
+"""Sentences to print below a report."""
 
 
 def report_on(
@@ -97,12 +97,12 @@ def report_on(
     afterwards: Afterwards = lambda record, verdict: (),
     ended_with: int | None = None,
 ) -> int:
-    """Judge the record kept at `path`, publish the report, and return the exit code.
+    """Judge the record at `path`, publish the report, and return the exit code.
 
-    `ended_with`: the code the script is known to have ended with, whether that is on record or not.
+    `ended_with`: the script's exit code, if it is known and may be missing in the record.
     """
     result = result_of(record, path, command, ended_with=ended_with)
-    if options.html and result.run is not None:  # a hint at what was asked for would be noise
+    if options.html and result.run is not None:  # no hint at --html for a user who just used it
         result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, has_pictures=False))
     common.publish(result, options, stream)
     if options.html:

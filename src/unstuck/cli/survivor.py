@@ -1,7 +1,7 @@
-"""A process that outlives a run which is killed, and makes the report that the run itself no longer can.
+"""A process that outlives a killed run and writes its report.
 
-A handler of ours in the program would not do: the program would find it there, and a program that hangs in a kernel or
-in a collective would no longer die of SIGTERM, since python calls handlers between two instructions only.
+A signal handler in the program would not do: the program could see it, and a program that hangs in a kernel or in a
+collective would no longer die of SIGTERM, since Python calls handlers only between two instructions.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import threading
 from collections.abc import Callable
 
 DEAF_TO = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-"""Whoever ends a job sends these to all of its processes."""
+"""A scheduler that ends a job sends these to all of its processes."""
 
 
 def leave_behind(report: Callable[[], object]) -> None:
-    """When this process is over, however it ended, call `report` in one that was forked off here.
+    """Fork a process that calls `report` when this one has ended, in any way.
 
-    Before torch is imported this costs next to nothing. Where the system cannot tell of the end of a process, nobody
-    is left behind.
+    Before torch is imported the fork costs little. Without `pidfd_open` the end of a process cannot be observed, and
+    nothing is forked.
     """
     process = os.getpid()
-    if not hasattr(os, "pidfd_open") or process == 1 or threading.active_count() > 1:  # the children of 1 die with it
+    if (
+        not hasattr(os, "pidfd_open") or process == 1 or threading.active_count() > 1
+    ):  # children of process 1 die with it
         return
     if sys.stderr is not None:
         sys.stderr.flush()
@@ -33,7 +35,7 @@ def leave_behind(report: Callable[[], object]) -> None:
         os.waitpid(between, 0)
         return
     try:
-        if os.fork() == 0:  # the program is not to find a child that it did not start
+        if os.fork() == 0:  # twice, so that the program has no child it did not start
             _survive(process, report)
     finally:
         os._exit(0)
@@ -44,7 +46,7 @@ def _survive(process: int, report: Callable[[], object]) -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)  # whoever reads the program's output is not to wait for us
+    os.dup2(nowhere, 1)  # so that a reader of the program's output does not wait for us
     with contextlib.suppress(ProcessLookupError):
         import select
 

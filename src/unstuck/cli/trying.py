@@ -1,4 +1,4 @@
-"""What the verbs that try things on a script share: options, the program, and what is shown while they work."""
+"""Shared by the verbs that run trials of a script: options, the program, and progress."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from unstuck.trials.runner import Program, Variant
 
 WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
-IN_TRIALS = """The script runs as it is, for a few hundred steps each time, kept apart from your files: what it writes
-is thrown away, and the report says what guaranteed that. Everything after SCRIPT belongs to the script."""
+IN_TRIALS = """The script runs unchanged, for a few hundred steps each time, and cannot touch your files: what it
+writes is discarded, and the report says how. Everything after SCRIPT is passed to the script."""
 EPILOG = """exit codes:
-  0   the experiment was made, and what it showed is no error
-  1   what it showed is an error
+  0   the experiment ran and found no error
+  1   the experiment found an error
   2   wrong usage, or a script that cannot be run
   3   an optional dependency is missing
 """
-NOTHING_KNOWN = "interrupted before the first training step was seen: nothing is known yet."
+NOTHING_KNOWN = "interrupted before the first training step; there is nothing to report."
 EVERY = 0.5
-"""Seconds between two looks at a trial that runs."""
+"""Seconds between two updates of the progress line."""
 
 
 def add_options(parser: argparse.ArgumentParser, budget: str = "5m") -> None:
@@ -42,11 +42,13 @@ def add_options(parser: argparse.ArgumentParser, budget: str = "5m") -> None:
         metavar="TIME",
         type=_seconds,
         default=_seconds(budget),
-        help=f"such as 90s or 5m (default: {budget})",
+        help=f"time limit, such as 90s or 5m (default: {budget})",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="text to read, JSON for programs")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="text for people (default) or JSON for programs"
+    )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="short for --format json")
-    parser.add_argument("--output", metavar="FILE", help="write the report to FILE, whole or not at all")
+    parser.add_argument("--output", metavar="FILE", help="write the report to FILE, completely or not at all")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -60,7 +62,7 @@ def _seconds(text: str) -> float:
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str) -> tuple[Split, argparse.Namespace]:
-    """Our options, and what belongs to the script; refuses what cannot be run."""
+    """Our options, and the script with its arguments; refuses what cannot run."""
     split = split_arguments(arguments, WITH_VALUE)
     options = parser.parse_args(split.ours)
     if split.target is None:
@@ -69,7 +71,9 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
         needed = f"{verb} needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     if not hasattr(os, "fork"):
-        raise common.Stop(f"{verb} forks a process for every trial, which this system cannot; use: unstuck run")
+        raise common.Stop(
+            f"{verb} needs to fork a process for every trial, which this system does not support; use: unstuck run"
+        )
     if not split.as_module and not os.path.exists(split.target):
         raise common.Stop(f"there is no file {split.target}; check the path, or use -m to run a module.")
     if not options.quiet:
@@ -78,20 +82,24 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
 
 
 def _misplaced(split: Split) -> str:
-    """A sentence if an option of ours was given to the script, which may be why it does not run."""
+    """A sentence if one of our options went to the script, which may be why it does not run."""
     ours = (*WITH_VALUE, "--json", "--quiet")
     found = next((word for word in split.theirs if word.partition("=")[0] in ours), "")
     name = found.partition("=")[0]
-    return f"{name} stands after {split.target}, so the script was given it; ours stand before it." if found else ""
+    return (
+        f"{name} comes after {split.target}, so it went to your script. Put unstuck's options before the script."
+        if found
+        else ""
+    )
 
 
 def no_run(error: Exception, split: Split) -> str:
-    """What to say of a script that did not train."""
+    """The message for a script that did not train."""
     return "\n".join(filter(None, (str(error), _misplaced(split))))
 
 
 def program(split: Split) -> Program:
-    """What is to be tried."""
+    """The program to run trials of."""
     from unstuck.trials.runner import Program
 
     assert split.target is not None
@@ -99,7 +107,7 @@ def program(split: Split) -> Program:
 
 
 def new_folder(split: Split) -> Path:
-    """Where the records of the trials go."""
+    """A new folder for the records of the trials."""
     assert split.target is not None
     folder = folder_for(split.target)
     hold(folder)
@@ -107,7 +115,7 @@ def new_folder(split: Split) -> Path:
 
 
 def experiment(verb: str, description: str, function: Callable[[Context], Experiment], arguments: Sequence[str]) -> int:
-    """Make one experiment on a script and report what it showed."""
+    """Run one experiment on a script and report the result."""
     usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser(verb, f"{description}\n\n{IN_TRIALS}", usage, EPILOG)
     add_options(parser, "2m")
@@ -153,14 +161,14 @@ def _made(
 
 
 def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
-    """What is known when somebody has had enough: how far the runs had come."""
+    """The message after Ctrl-C: how many steps the runs had taken."""
     from unstuck.trials.runner import Interrupted
 
     curves = [outcome.curve for outcome in end.outcomes] if isinstance(end, Interrupted) else []
     taken = sum(len(curve.losses) for curve in curves)
     if not taken:
         return NOTHING_KNOWN
-    return f"interrupted after {taken} steps; {verb} has no answer yet."
+    return f"interrupted after {taken} steps, before {verb} had an answer."
 
 
 def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
@@ -184,7 +192,7 @@ def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
 
 
 class Progress:
-    """One line that is written over on a terminal, else one line per thing done; both with the time used."""
+    """Progress with the time used: one line that is overwritten on a terminal, otherwise one line per task."""
 
     def __init__(self, stream: TextIO, seconds: float, *, quiet: bool = False) -> None:
         self._stream = stream
@@ -204,7 +212,7 @@ class Progress:
         self._stream.flush()
 
     def tell(self, text: str) -> None:
-        """Something else is being done now."""
+        """A new task has started."""
         self._text = text
         if self._quiet:
             return
@@ -215,7 +223,7 @@ class Progress:
             self._stream.flush()
 
     def watch(self, variant: Variant, folder: Path) -> None:
-        """A trial runs: how far is it?"""
+        """Show how far a running trial is."""
         now = time.monotonic()
         if self._quiet or not self._live or now - self._last < EVERY:
             return
@@ -236,7 +244,7 @@ class Progress:
 
 
 def _latest(folder: Path) -> str:
-    """The last step and loss on record."""
+    """The last recorded step and loss."""
     import re
 
     from unstuck.record.store import record_file

@@ -1,1 +1,1 @@
-"""Linting many files: settings, what to search, workers and cache; `engine` is the way in."""
+"""Linting many files: settings, file search, workers and cache. Start reading at `engine.py`."""

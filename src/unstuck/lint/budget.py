@@ -1,4 +1,4 @@
-"""How much time and memory one file may take, kept by the kernel and not by the goodwill of whoever reads the file."""
+"""How much time and memory one file may take, enforced by the kernel."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from unstuck.source.documents.files import LARGEST_FILE
 SECONDS, SECONDS_PER_MB = 10, 10
 """Of processor time. An ordinary file takes some milliseconds, a megabyte of training code two seconds."""
 PATIENCE = 6
-"""How many times as long a file may take by the clock, on a machine that does other things too."""
+"""How many times as long a file may take by the clock, on a busy machine."""
 GIGABYTES, GIGABYTES_PER_MB = 1.0, 0.25
-"""Beyond what the process holds already. A megabyte of code becomes some 150 MB of syntax tree."""
+"""In addition to what the process uses already. A megabyte of code becomes about 150 MB of syntax tree."""
 OUT_OF_MEMORY = 77
-"""Exit code of a worker that was refused memory."""
+"""Exit code of a worker that ran out of memory."""
 
 
 class Beyond(StrEnum):
-    """Why a file was given up."""
+    """Why a file was skipped."""
 
     TIME = "time"
     MEMORY = "memory"
@@ -28,7 +28,7 @@ class Beyond(StrEnum):
 
 
 class Budget:
-    """What a file of this size may take."""
+    """The limits for a file of this size."""
 
     def __init__(self, size: int) -> None:
         megabytes = min(size, LARGEST_FILE) / 2**20
@@ -36,26 +36,26 @@ class Budget:
         self.gigabytes = GIGABYTES + GIGABYTES_PER_MB * megabytes
 
     def enforce(self) -> None:
-        """From now on the kernel ends this process when it takes more. Done anew for every file."""
+        """Make the kernel kill this process when it exceeds the limits. Called again for every file."""
         import resource
 
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + self.seconds))
-        held = _address_space()
-        if held:
-            _limit(resource.RLIMIT_AS, held + int(self.gigabytes * 2**30))
+        used_bytes = _address_space()
+        if used_bytes:
+            _limit(resource.RLIMIT_AS, used_bytes + int(self.gigabytes * 2**30))
 
     def sentence(self, path: Path, beyond: Beyond) -> str:
-        """What to say of a file that was given up."""
+        """The message for a file that was skipped."""
         if beyond is Beyond.TIME:
-            return f"{path} takes more than {self.seconds:.0f} seconds to read; it was skipped."
+            return f"{path} was skipped: it takes more than {self.seconds:.0f} seconds to read."
         if beyond is Beyond.MEMORY:
-            return f"{path} takes more than {self.gigabytes:.2g} GB of memory to read; it was skipped."
-        return f"{path} ended the process that read it, which is a bug in unstuck; it was skipped."
+            return f"{path} was skipped: it takes more than {self.gigabytes:.2g} GB of memory to read."
+        return f"{path} was skipped: it crashed the process that read it, which is a bug in unstuck."
 
 
 def _limit(kind: int, amount: int) -> None:
-    """Lower or raise our own limit, as far as whoever started us permits."""
+    """Set our own limit, at most to the hard limit."""
     import resource
 
     _, most = resource.getrlimit(kind)
@@ -63,7 +63,7 @@ def _limit(kind: int, amount: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes that this process has mapped; 0 where that cannot be known."""
+    """Bytes that this process has mapped; 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")

@@ -1,4 +1,4 @@
-"""Answers of earlier runs, each valid for exactly the files, rules and code it was found with."""
+"""Results of earlier runs, each valid only for the files, rules and code it was computed from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ENCODE, DECODE = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Outcome).decode
 
 
 class Cache:
-    """One small file for each linted file; whatever is wrong with it, it is as if it were not there.
+    """One small file for each linted file. A damaged entry counts as missing.
 
-    The folder is ours, yet what lies in it may have come with somebody else's repository.
+    The entries are not trusted: the folder may have come with somebody else's repository.
     """
 
     def __init__(self, folder: Path, below: Path, codes: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class Cache:
         self._writes = True
 
     def get(self, path: Path) -> Outcome | None:
-        """The answer of an earlier run, if every file it depends on is still the same."""
+        """The result of an earlier run, if every file it depends on is unchanged."""
         raw = _read_entry(self._entry(path))
         if raw is None or digest_of(raw[CHECKSUM:]) != raw[:CHECKSUM]:
             return None
@@ -51,7 +51,7 @@ class Cache:
         return outcome if all(self._now(name) == digest for name, digest in outcome.seen.items()) else None
 
     def put(self, path: Path, outcome: Outcome) -> None:
-        """Keep an answer, whole or not at all."""
+        """Store a result, completely or not at all."""
         if not self._writes or not outcome.is_lasting:
             return
         try:
@@ -63,19 +63,19 @@ class Cache:
         entry = self._entry(path)
         draft = f"{entry}.{os.getpid()}.part"
         try:
-            with open(draft, "xb") as file:  # never through a link that lies there
+            with open(draft, "xb") as file:  # does not follow an existing link
                 file.write(digest_of(payload) + payload)
             os.replace(draft, entry)
         except OSError:
-            self._writes = False  # a full disk, perhaps; nothing depends on the cache
+            self._writes = False  # such as a full disk; the cache is optional
             with suppress(OSError):
                 os.unlink(draft)
 
     def prune(self) -> None:
-        """Forget the oldest when there are too many entries."""
+        """Remove the oldest entries if there are too many."""
         entries = entries_in(self._folder)
         if len(entries) > MOST_ENTRIES:
-            with suppress(OSError, NotOurs):  # another process is at it
+            with suppress(OSError, NotOurs):  # another process may do the same
                 oldest = sorted(entries, key=entries.__getitem__)[: len(entries) - MOST_ENTRIES // 2]
                 remove_own_files(self._folder, oldest, below=self._below)
 
@@ -90,21 +90,21 @@ class Cache:
 
 
 def open_cache(codes: Sequence[str]) -> Cache | None:
-    """The cache of the current directory, or the user's own where that cannot be used, or none."""
+    """The cache of the current directory, else that of the user, else None."""
     for folder in (FOLDER, _users_folder()):
         below = folder.absolute().parent
         try:
             below.mkdir(parents=True, exist_ok=True)
-            kept = own_folder(folder / "cache", below=below)
-            if os.access(kept, os.W_OK):
-                return Cache(kept, below, codes)
+            path = own_folder(folder / "cache", below=below)
+            if os.access(path, os.W_OK):
+                return Cache(path, below, codes)
         except (OSError, NotOurs):
             continue
     return None
 
 
 def entries_in(folder: Path) -> dict[str, int]:
-    """The names of our own pattern in a cache, drafts included, with the time each was written."""
+    """The entries of a cache, drafts included, with the time each was written."""
     found: dict[str, int] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -114,7 +114,7 @@ def entries_in(folder: Path) -> dict[str, int]:
 
 
 def _read_entry(path: Path) -> bytes | None:
-    """What an entry holds, if it is a file of a size that we write: a pipe would wait, a device would never end."""
+    """The content of an entry, if it is a regular file of plausible size: a pipe or device would block us."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -128,13 +128,13 @@ def _read_entry(path: Path) -> bytes | None:
 
 def _users_folder() -> Path:
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # Without HOME, a user whom the system does not know has none: nothing can be below a device.
+    # Without HOME, a user unknown to the system has no such folder: nothing can be created below a device.
     return Path(os.devnull if folder.startswith("~") else folder) / "unstuck"
 
 
 @once
 def _own_code() -> str:
-    """A digest of everything here that a finding depends on."""
+    """A digest of all our code that a finding depends on."""
     package = Path(__file__).parent.parent
     files = [file for name in OWN_CODE for file in _python_files(package / name)]
     return digest_of(b"\0".join(Path(file).read_bytes() for file in files)).hex()

@@ -1,4 +1,4 @@
-"""One way to lint, for the command, the editor server and the flake8 plugin."""
+"""The entry point of linting, for the command, the editor server and the flake8 plugin."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from unstuck.source import SourceError, find_files
 
 UNUSED_IGNORE = "U01"
 WORTH_A_CACHE = 20_000
-"""Bytes of source: less is read faster than the cache is asked."""
+"""Bytes of source: less is judged faster than looked up."""
 
 
 def lint(
     paths: Sequence[str], settings: Settings, *, jobs: int = 1, cache: bool = False, gitignore: bool = True
 ) -> Result:
-    """Lint files and folders. A path that does not exist, or holds nothing to lint, is a SourceError."""
+    """Lint files and folders. A path that does not exist, or without a file to lint, is a SourceError."""
     troubles: list[SourceError] = []
     files = find_files(paths, _skips(paths, settings, gitignore), troubles)
     problems = [Problem(str(trouble)) for trouble in troubles]
@@ -35,9 +35,9 @@ def lint(
 
 
 def lint_text(path: str, text: str, settings: Settings, reader: Reader | None = None) -> Result:
-    """Lint a text as if it lay at `path`: what it imports is looked for beside that.
+    """Lint a text as if it were the file at `path`; imports are resolved relative to that.
 
-    Whoever lints many texts hands over a reader of their own, whose process is then started once.
+    To lint many texts, pass a reader: its process is started once.
     """
     own = reader or Reader()
     try:
@@ -49,7 +49,7 @@ def lint_text(path: str, text: str, settings: Settings, reader: Reader | None = 
 
 
 def _skips(paths: Sequence[str], settings: Settings, gitignore: bool) -> Callable[[str, bool], bool]:
-    """What to leave out of a search: whatever git ignores, and what the settings exclude."""
+    """A test for paths to skip in a search: those that git ignores or the settings exclude."""
     ignored = GitIgnored(path for path in paths if os.path.isdir(path)) if gitignore else None
     excluded = Patterns(settings.exclude)
     root = os.path.abspath(settings.root or ".")
@@ -116,7 +116,7 @@ def _at_severity(diagnosis: Diagnosis, settings: Settings) -> Diagnosis:
 
 
 def _without_used_ignores(verdict: Verdict) -> Verdict:
-    """A comment that silences nothing in its own file may silence what another file leads to."""
+    """Drop U01 for comments that silence a finding made through another file."""
     used = {(place.document, line, word) for place, line, word in _silenced_lines(verdict.ignored)}
     kept = [d for d in verdict.diagnoses if d.lead.code != UNUSED_IGNORE or not _is_used(d, used)]
     return msgspec.structs.replace(verdict, diagnoses=tuple(kept)) if len(kept) < len(verdict.diagnoses) else verdict

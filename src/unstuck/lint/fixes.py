@@ -1,7 +1,7 @@
-"""Applying the edits of findings: only where the file then parses, no longer raises them and raises no others.
+"""Applying the edits of findings: only if the file then parses, no longer has them and has no new ones.
 
-Edits of one finding are applied together. Of two findings whose edits touch, the first goes first and the other is
-looked at again in the changed text. What was refused or could not be written is said and changes nothing.
+Edits of one finding are applied together. If the edits of two findings touch, the first is applied and the other is
+re-evaluated in the changed text. Fixes that were refused or could not be written are reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unstuck.source.documents.document import Document, open_document, write_bac
 from unstuck.source.documents.files import SourceError
 
 Find = Callable[[Document], Sequence[Finding]]
-"""What the rules find in a file as it would be, with places in its `text`; raises SourceError if it does not parse."""
+"""Judges a changed file, with places in its `text`; raises SourceError if it does not parse."""
 
 SAFE = frozenset({"safe"})
 ALL = frozenset({"safe", "unsafe"})
@@ -31,7 +31,7 @@ MOST_ROUNDS = 200
 
 
 def fix_all(result: Result, settings: Settings, allowed: frozenset[str]) -> tuple[list[Fixed], list[Problem]]:
-    """Fix every file that a result has edits for; nothing is written. Files that changed meanwhile are problems."""
+    """Fix every file that a result has edits for, without writing. Files that have changed since are problems."""
     leads = [diagnosis.lead for diagnosis in result.verdict.diagnoses]
     named = (edit.path for lead in leads if lead.fix.safety in allowed for edit in lead.fix.edits)
     paths = {os.path.realpath(path): Path(path) for path in named}
@@ -45,10 +45,10 @@ def fix_all(result: Result, settings: Settings, allowed: frozenset[str]) -> tupl
 
 
 def finder(path: Path, settings: Settings) -> Find:
-    """Asks the rules of the settings about a file as it would be."""
+    """A function that judges a changed file with the rules of the settings."""
 
     def find(document: Document) -> list[Finding]:
-        # What it imports is read anew, since that may have been fixed a moment ago.
+        # Imported files are read again, since they may have been fixed too.
         verdict = verdict_of(path, document.text, settings.rules, Project())
         return [diagnosis.lead for diagnosis in as_set(verdict, settings).diagnoses]
 
@@ -56,30 +56,30 @@ def finder(path: Path, settings: Settings) -> Find:
 
 
 class Fixed(msgspec.Struct, eq=False):
-    """What fixing one file came to."""
+    """The result of fixing one file."""
 
     path: Path
     before: Document
     after: Document
     applied: tuple[Finding, ...] = ()
     fixed: int = 0
-    """How many findings are gone, which is more than `applied` where one edit cured several."""
+    """How many findings are gone: more than `applied` if one edit fixed several."""
     refused: tuple[Finding, ...] = ()
-    """Findings whose edits were not made, since the file would not parse, would still raise them or raise others."""
+    """Findings whose edits were refused: the file would not parse, or would still have this or a new finding."""
 
     @property
     def is_changed(self) -> bool:
-        """Is there anything to write?"""
+        """Has the file changed?"""
         return bool(self.applied)
 
 
 def fix_file(path: Path, find: Find, allowed: frozenset[str]) -> Fixed:
-    """Apply every fix of the allowed safety that does what it says. Nothing is written: see `write`."""
+    """Apply every fix of the allowed safety that passes the checks. Nothing is written: see `write`."""
     return fix_document(path, open_document(path), find, allowed)
 
 
 def fix_document(path: Path, document: Document, find: Find, allowed: frozenset[str]) -> Fixed:
-    """`fix_file` for a text that need not lie on disk."""
+    """`fix_file` for a text that may not be on disk."""
     fixing = _Fixing(document, find, allowed)
     fixing.run()
     gone = max(len(fixing.applied), fixing.at_first - len(fixing.findings))
@@ -88,13 +88,13 @@ def fix_document(path: Path, document: Document, find: Find, allowed: frozenset[
 
 
 def write(fixed: Fixed) -> None:
-    """Put a fixed file where the old one lay, or raise a SourceError that says why it stays as it is."""
+    """Replace the old file by the fixed one, or raise a SourceError that says why not."""
     if fixed.is_changed:
         write_back(fixed.path, fixed.before.raw, fixed.after.raw)
 
 
 def diff(fixed: Fixed) -> str:
-    """The change as a unified diff, for a notebook one of each changed cell."""
+    """The change as a unified diff; for a notebook, one diff per changed cell."""
     import difflib
 
     old, new = fixed.before.parts, fixed.after.parts
@@ -132,7 +132,7 @@ class _Fixing:
         return all(edit.path == self.document.name for edit in edits)
 
     def _try(self, chosen: Sequence[Finding]) -> bool:
-        """Make the edits of the chosen findings, if the result parses, lacks them, and has no new ones."""
+        """Apply the edits of the chosen findings, if the result parses, lacks them, and has no new ones."""
         try:
             changed = self.document.edited([edit for finding in chosen for edit in finding.fix.edits])
             found = list(self._find(changed))
@@ -149,19 +149,19 @@ class _Fixing:
 
 
 def _matter(finding: Finding) -> tuple[str, bool]:
-    """What is counted before and after a fix; advice may appear where something worse was."""
+    """What is counted before and after a fix; new advice is allowed in place of something worse."""
     return finding.code, finding.severity.at_least(Severity.WARNING)
 
 
 def _key(finding: Finding, document: Document) -> object:
-    """What tells a finding from others of its rule while lines move."""
+    """Identifies a finding among others of its rule while lines move."""
     line = finding.place.line if finding.place else 0
     text = document.rows[line - 1].text if 0 < line <= len(document.rows) else ""
     return finding.id, finding.subject.key, text, tuple(edit.text for edit in finding.fix.edits)
 
 
 def _apart(findings: Sequence[Finding]) -> list[Finding]:
-    """As many of the findings as have edits that do not touch each other, the first ones first."""
+    """Findings whose edits do not touch each other, chosen in order."""
     chosen: list[Finding] = []
     taken: list[Edit] = []
     for finding in findings:
@@ -172,7 +172,7 @@ def _apart(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _touch(one: Edit, other: Edit) -> bool:
-    """Do two edits share a position, be it only an end?"""
+    """Do two edits share a position, including their ends?"""
     one_start, one_end = (one.line, one.column), (one.end_line, one.end_column)
     other_start, other_end = (other.line, other.column), (other.end_line, other.end_column)
     return one_start <= other_end and other_start <= one_end

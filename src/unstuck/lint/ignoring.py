@@ -1,4 +1,4 @@
-"""`--add-ignores`: a comment at the end of every line on which something was found."""
+"""`--add-ignores`: an ignore comment at the end of every line with a finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unstuck.source.documents.document import Document, open_document, write_bac
 
 
 class Added(msgspec.Struct):
-    """What adding comments came to."""
+    """How many comments were added, and what prevented others."""
 
     comments: int = 0
     files: int = 0
@@ -24,13 +24,13 @@ class Added(msgspec.Struct):
 
 
 def add_ignores(diagnoses: Iterable[Diagnosis]) -> Added:
-    """Write an ignore comment for every diagnosis into the user's files, and say where that cannot be done."""
+    """Write an ignore comment for every diagnosis into the user's files, and report where that is not possible."""
     by_file: dict[str, list[Diagnosis]] = {}
     added = Added()
     for diagnosis in diagnoses:
         place = diagnosis.lead.place
         if place is None:
-            added.problems.append(Problem(f"{diagnosis.lead.code} has no line that a comment could stand on."))
+            added.problems.append(Problem(f"{diagnosis.lead.code} has no line to add a comment to."))
         else:
             by_file.setdefault(place.path, []).append(diagnosis)
     for path, found in by_file.items():
@@ -48,7 +48,7 @@ def _add_to(path: Path, found: list[Diagnosis], added: Added) -> None:
     for diagnosis in found:
         line = _line_for(diagnosis.lead.place, document, ends)
         if line is None:
-            why = "no comment can stand there (the line ends in a string or a backslash)"
+            why = "cannot add a comment, because the line ends inside a string or with a backslash"
             added.problems.append(Problem(f"{diagnosis.lead.code}: {why}; use per-file-ignores.", diagnosis.lead.place))
         elif diagnosis.lead.code not in codes.setdefault(line, []):
             codes[line].append(diagnosis.lead.code)
@@ -70,7 +70,7 @@ def _line_for(place: Place | None, document: Document, ends: LineEnds) -> int | 
 
 
 def comment_edit(name: str, text: str, ends: LineEnds, line: int, codes: list[str]) -> Edit:
-    """Puts the codes into a comment at the end of a line with this text, or into the one that is there."""
+    """Adds the codes in a comment at the end of a line with this text, or to its existing comment."""
     comment = ends.ignores.get(line)
     if comment is None:
         end = len(text.rstrip()) + 1

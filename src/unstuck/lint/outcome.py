@@ -1,4 +1,4 @@
-"""Reading and judging one file: the unit that is kept in the cache and done by workers."""
+"""Reading and judging one file: the unit of work of a worker and of the cache."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from unstuck.source.reader.project import Modules
 
 NOTEBOOK = ".ipynb"
 HEADROOM = 950
-"""Calls that may be nested below ours: the same wherever a file is judged, so that the answer is the same."""
+"""Calls that may be nested below ours: the same everywhere, so that the result is the same."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one file gave: a verdict, or the problem that kept us from one."""
+    """The result of one file: a verdict, or the problem that prevented one."""
 
     verdict: Verdict | None
     problem: Problem | None
     seen: dict[str, bytes]
-    """Every file the answer depends on, with the digest of what it held."""
+    """Every file the result depends on, with the digest of its content."""
 
     @property
     def is_lasting(self) -> bool:
-        """Would the same files give the same answer tomorrow?"""
+        """Can the result be cached?"""
         return UNREADABLE not in self.seen.values() and not (self.verdict and self.verdict.failures)
 
 
 def outcome_of(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None = None) -> Outcome:
-    """Read and judge one file; `text` stands for what lies on disk."""
+    """Read and judge one file; `text` replaces its content on disk."""
     real = Path(os.path.realpath(path))
     project = Project(modules, real)
     own = os.path.abspath(path)
@@ -56,7 +56,7 @@ def outcome_of(path: Path, rules: Sequence[Rule], modules: Modules, text: str | 
     except SourceError as error:
         return Outcome(None, Problem(str(error), error.place), project.seen)
     except RecursionError:
-        return Outcome(None, Problem(f"{path} nests too deeply to be followed; it was skipped."), project.seen)
+        return Outcome(None, Problem(f"{path} was skipped: its code is nested too deeply."), project.seen)
     return Outcome(verdict, None, project.seen)
 
 
@@ -75,14 +75,14 @@ def _verdict_of_raw(path: Path, raw: bytes, text: str | None, rules: Sequence[Ru
 def verdict_of(
     path: Path, text: str, rules: Sequence[Rule], project: Project, tree: ast.Module | None = None
 ) -> Verdict:
-    """What the rules say of a Python text that lies, or would lie, at `path`; SourceError if it is none."""
+    """The verdict on a Python text as the file at `path`; SourceError if it does not parse."""
     with steady_recursion():
         return judge(scripts=(read_script(path, project, text, tree),), rules=rules)
 
 
 @contextmanager
 def steady_recursion() -> Iterator[None]:
-    """The same room for nested calls, however deep we ourselves were called."""
+    """The same limit for nested calls, independent of the depth of our caller."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(_depth() + HEADROOM)
     try:

@@ -1,4 +1,4 @@
-"""Patterns of paths as `.gitignore` writes them; `exclude` and `per-file-ignores` use the same language."""
+"""Path patterns in the syntax of `.gitignore`, also used by `exclude` and `per-file-ignores`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Patterns:
 
     def __init__(self, lines: Iterable[str]) -> None:
         read = [pattern for pattern in map(_read, lines) if pattern]
-        # Most files hold no `!`: the order of their lines does not matter, and one search answers for all.
+        # Most files have no `!` line: then the order does not matter, and one search covers all lines.
         if not any(negated for negated, _, _ in read) and read:
             joined = "|".join(expression for _, _, expression in read)
             files = "|".join(expression for _, folders_only, expression in read if not folders_only)
@@ -39,14 +39,14 @@ class Patterns:
         self._tests = [(negated, folders, re.compile(text).fullmatch) for negated, folders, text in reversed(read)]
 
     def decide(self, path: str, is_folder: bool) -> bool | None:
-        """True: ignored. False: kept by a `!` line. None: not mentioned. The last line that matches decides."""
+        """True: ignored. False: excepted by a `!` line. None: no match. The last matching line decides."""
         for negated, folders_only, matches in self._tests:
             if (is_folder or not folders_only) and matches(path):
                 return not negated
         return None
 
     def covers(self, path: str) -> bool:
-        """Is this file matched, or a folder it lies in?"""
+        """Does a pattern match this file, or a folder above it?"""
         parts = path.split("/")
         above = ("/".join(parts[:end]) for end in range(1, len(parts)))
         return any(self.decide(folder, is_folder=True) for folder in above) or bool(self.decide(path, is_folder=False))

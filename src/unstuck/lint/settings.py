@@ -1,4 +1,4 @@
-"""What to look for and where: `[tool.unstuck]` of the nearest pyproject.toml, and what the command line says."""
+"""Which rules to check and where: `[tool.unstuck]` of the nearest pyproject.toml, and the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAIL_ON = ("error", "warning", "advice", "never")
 
 
 class SettingsError(Exception):
-    """Settings that cannot be followed; its text is one sentence: where, what, what to do."""
+    """Invalid settings. The text is one sentence: where, what, what to do."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     severity: dict[str, Severity] = {}
     paths: tuple[str, ...] = ()
-    """What to lint when nothing is named."""
+    """What to lint without arguments."""
     exclude: tuple[str, ...] = ()
     fail_on: str = "error"
     root: str = ""
@@ -67,8 +67,8 @@ def settings_for(
 ) -> Settings:
     """The settings that apply to these paths.
 
-    `select` and `ignore` are what the command line says, with commas between: a selection replaces the file's own
-    `select` and `ignore`, and what is to be ignored is ignored besides.
+    `select` and `ignore` come from the command line, separated by commas: `select` replaces `select` and `ignore` of
+    the file, and `ignore` is added to them.
     """
     file = Path(config) if config else None if isolated else find_settings_file(paths)
     settings = read_settings(file) if file else Settings()
@@ -78,9 +78,9 @@ def settings_for(
         settings = msgspec.structs.replace(settings, ignore=(*settings.ignore, *_codes(_words(ignore))))
     if not settings.rules:
         raise SettingsError(
-            "--select and --ignore leave no rule to look for; name at least one, such as --select O12."
+            "--select and --ignore leave no rule to check; name at least one, such as --select O12."
             if select is not None or ignore is not None or file is None
-            else f"{spelled(str(file))}: select and ignore leave no rule to look for; name at least one, such as O12."
+            else f"{spelled(str(file))}: select and ignore leave no rule to check; name at least one, such as O12."
         )
     return settings
 
@@ -90,7 +90,7 @@ def _words(text: str) -> list[str]:
 
 
 def find_settings_file(paths: Sequence[str]) -> Path | None:
-    """The nearest pyproject.toml with a `[tool.unstuck]` table, upwards of everything that is named."""
+    """The nearest pyproject.toml with a `[tool.unstuck]` table, in or above the common folder of the paths."""
     whole = [os.path.abspath(path) for path in paths if path != "-"] or [os.getcwd()]
     try:
         start = Path(os.path.commonpath(whole))
@@ -104,7 +104,7 @@ def find_settings_file(paths: Sequence[str]) -> Path | None:
 
 
 def read_settings(file: Path) -> Settings:
-    """The `[tool.unstuck]` table of a file, or a SettingsError that names the file, the key and what was meant."""
+    """The `[tool.unstuck]` table of a file, or a SettingsError that names the file and the key."""
     table = _table_in(file, required=True)
     reading = _Reading(spelled(str(file)))
     values: dict[str, Any] = {"root": str(Path(os.path.abspath(file)).parent)}
@@ -121,7 +121,7 @@ def _table_in(file: Path, *, required: bool) -> dict[str, Any] | None:
         raw = read_regular(file, LARGEST_FILE)
     except OSError as problem:
         if required:
-            raise SettingsError(f"{file} cannot be read ({problem.strerror}); check the path of --config.") from None
+            raise SettingsError(f"cannot read {file} ({problem.strerror}); check the path of --config.") from None
         return None
     if b"unstuck" not in raw and not required:
         return None
@@ -131,7 +131,7 @@ def _table_in(file: Path, *, required: bool) -> dict[str, Any] | None:
     try:
         document = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SettingsError(f"{shown} is not valid TOML ({problem}); correct it, or add --isolated.") from None
+        raise SettingsError(f"{shown} is not valid TOML ({problem}); correct it, or use --isolated.") from None
     tool = document.get("tool")
     table = tool.get("unstuck") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
@@ -142,7 +142,7 @@ def _table_in(file: Path, *, required: bool) -> dict[str, Any] | None:
 
 
 class _Reading:
-    """Turns the values of one file into settings, and says which of them is wrong."""
+    """Converts the values of one file to settings, and reports invalid ones."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -186,7 +186,7 @@ class _Reading:
         chosen: dict[str, Severity] = {}
         for word, level in self.table(key, value).items():
             if level not in levels:
-                raise self.refuse(key, f"{level!r} for {word} is no severity; choose among {', '.join(levels)}.")
+                raise self.refuse(key, f"{level!r} for {word} is not a severity; use one of {', '.join(levels)}.")
             chosen.update(dict.fromkeys(self.codes(key, [word]), Severity(level)))
         return chosen
 

@@ -1,4 +1,4 @@
-"""`--statistics`: how often each rule spoke."""
+"""`--statistics`: the number of findings per rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unstuck.report.text import count
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How often one rule spoke at one severity."""
+    """The number of findings of one rule at one severity."""
 
     code: str
     name: str
@@ -19,7 +19,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def counts(result: Result) -> list[Count]:
-    """The most frequent first."""
+    """The counts, most frequent first."""
     seen: dict[tuple[str, str, Severity], int] = {}
     for diagnosis in result.verdict.diagnoses:
         key = (diagnosis.lead.code, diagnosis.lead.name, diagnosis.severity)

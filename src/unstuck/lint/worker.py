@@ -1,4 +1,4 @@
-"""One process that judges files for us, from both sides of its pipes."""
+"""A process that judges files: the side that controls it, and the code that runs in it."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from unstuck.source.documents.files import UNREADABLE
 from unstuck.source.reader.project import Modules, rare_collection
 
 LENGTH = 8
-"""Bytes that say how long a message is."""
+"""Bytes of the length in front of a message."""
 
 
 def is_possible() -> bool:
-    """Can a process be limited here, and waited for? Not on Windows, where files are judged in our own."""
+    """Can processes be forked and limited here? Not on Windows, where files are judged in our own process."""
     return hasattr(os, "fork")
 
 
 class NoProcess(OSError):
-    """The system starts no more processes."""
+    """The system refused to start a process."""
 
 
 class Task(msgspec.Struct):
-    """Files to judge, in order, by the rules of these codes."""
+    """Files to judge, in order, with the rules of these codes."""
 
     names: list[str]
     codes: list[str]
     text: str | None = None
-    """What stands for the file's own text."""
+    """Replaces the file's content on disk."""
     remembers: bool = False
-    """May modules be used that an earlier task has read?"""
+    """May modules read by an earlier task be reused?"""
     folder: str = ""
 
 
 class Worker:
-    """A process that is given tasks, and answers with one outcome for each file."""
+    """A process that takes tasks and answers with one outcome for each file."""
 
     _alive: ClassVar[set[Worker]] = set()
 
@@ -59,28 +59,28 @@ class Worker:
         self._waiting: list[str] = []
         self._text: str | None = None
         self._deadline = 0.0
-        # A process with threads must not fork: a lock that another thread holds would stay locked in the child.
+        # A process with threads must not fork: a lock held by another thread would stay locked in the child.
         self._process, self._requests, self._answers = _started(_spawn if threading.active_count() > 1 else _fork)
         Worker._alive.add(self)
 
     def give(self, task: Task) -> None:
-        """Start on a task; the one before is done."""
+        """Start a task; the previous one must be done."""
         task.folder = os.getcwd()
         self._waiting, self._text = list(task.names), task.text
         self._start_clock()
-        with contextlib.suppress(OSError):  # one that has died is found out when it is asked for its answer
+        with contextlib.suppress(OSError):  # a dead worker is noticed when its answer is read
             _send(self._requests, msgspec.to_builtins(task))
 
     @staticmethod
     def answering(workers: Collection[Worker]) -> list[Worker]:
-        """Wait for those that have an answer, have died, or have taken too long."""
+        """Wait for workers that have an answer, have died, or have taken too long."""
         left = min(worker._deadline for worker in workers) - time.monotonic()
         ready, _, _ = select.select([worker._answers for worker in workers], [], [], max(left, 0.0))
         now = time.monotonic()
         return [worker for worker in workers if worker._answers in ready or worker._deadline <= now]
 
     def answer(self) -> Outcome:
-        """What it says of the next file, or why that was given up: then the worker has ended."""
+        """The outcome of the next file, or the reason why it was skipped; then the worker has ended."""
         name = self._waiting.pop(0)
         is_late = not select.select([self._answers], [], [], 0)[0]
         answer = None if is_late else _receive(self._answers)
@@ -89,25 +89,25 @@ class Worker:
             return msgspec.convert(answer, Outcome)
         if is_late:
             self.end()
-            return _given_up(name, self._budget(name), Beyond.TIME)
-        return _given_up(name, self._budget(name), _cause(self._reap()))
+            return _skipped(name, self._budget(name), Beyond.TIME)
+        return _skipped(name, self._budget(name), _cause(self._reap()))
 
     def end(self) -> None:
-        """Whatever it is doing."""
+        """Kill the process."""
         if not self.has_ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process, signal.SIGKILL)
             self._reap()
 
     def _reap(self) -> int:
-        """How it ended: its exit code, or the number of the signal below 0."""
+        """How it ended: its exit code, or the negative number of the signal."""
         self.has_ended = True
         Worker._alive.discard(self)
         os.close(self._requests)
         os.close(self._answers)
         try:
             return os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
-        except ChildProcessError:  # somebody in this process waits for all children
+        except ChildProcessError:  # other code in this process waits for all children
             return 0
 
     def _start_clock(self) -> None:
@@ -127,7 +127,7 @@ def _budget_for(name: str, text: str | None) -> Budget:
         return Budget(0)
 
 
-def _given_up(name: str, budget: Budget, why: Beyond) -> Outcome:
+def _skipped(name: str, budget: Budget, why: Beyond) -> Outcome:
     path = Path(name)
     return Outcome(None, Problem(budget.sentence(path, why)), {os.path.abspath(path): UNREADABLE})
 
@@ -135,12 +135,12 @@ def _given_up(name: str, budget: Budget, why: Beyond) -> Outcome:
 def _cause(code: int) -> Beyond:
     if code == -signal.SIGXCPU:
         return Beyond.TIME
-    # The system itself ends processes with SIGKILL when it runs out of memory.
+    # The kernel kills processes with SIGKILL when memory runs out.
     return Beyond.MEMORY if code in (OUT_OF_MEMORY, -signal.SIGKILL) else Beyond.CRASH
 
 
 def _started(start: Callable[[int, int, int, int], int]) -> tuple[int, int, int]:
-    """A process that serves: its number, and our ends of its pipes."""
+    """Start a worker process; returns its number and our ends of its pipes."""
     ends: list[int] = []
     try:
         ends += os.pipe()
@@ -157,28 +157,28 @@ def _started(start: Callable[[int, int, int, int], int]) -> tuple[int, int, int]
 
 
 def _fork(requests: int, to_worker: int, from_worker: int, answers: int) -> int:
-    """A copy of this process, which has the rules loaded already."""
+    """A copy of this process, which has already loaded the rules."""
     process = os.fork()
     if process:
         return process
     code = 1
     try:
-        # A worker sees that we are gone when its pipe closes, so none may hold an end of another's.
+        # A worker ends when its pipe closes, so no other worker may keep an end of that pipe open.
         for worker in Worker._alive:
             os.close(worker._requests)
             os.close(worker._answers)
         os.close(to_worker)
         os.close(from_worker)
         _be_quiet()
-        os.setsid()  # Ctrl-C reaches the command alone, which ends us
+        os.setsid()  # Ctrl-C reaches only the command, which ends us
         serve(requests, answers)
         code = 0
     except Exception:
         import traceback
 
-        traceback.print_exc()  # read by nobody, unless UNSTUCK_RAISE is set
+        traceback.print_exc()  # visible only if UNSTUCK_RAISE is set
     finally:
-        os._exit(code)  # nothing of the command that was copied may run on here
+        os._exit(code)  # the copied command must not continue here
 
 
 def _be_quiet() -> None:
@@ -190,7 +190,7 @@ def _be_quiet() -> None:
 
 
 def _spawn(requests: int, to_worker: int, from_worker: int, answers: int) -> int:
-    """A Python of its own, for where this process cannot be copied."""
+    """A new Python process, if this one cannot be forked."""
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({requests}, {answers})"
     for end in (requests, answers):
         os.set_inheritable(end, True)
@@ -208,7 +208,7 @@ def _spawn(requests: int, to_worker: int, from_worker: int, answers: int) -> int
 
 
 def serve(requests: int, answers: int) -> None:
-    """What a worker does: judge the files it is sent, until nothing more comes."""
+    """The loop of a worker: judge the files it receives, until the pipe closes."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
@@ -230,7 +230,7 @@ def serve(requests: int, answers: int) -> None:
 
 
 def judge_here(path: Path, rules: Sequence[Rule], modules: Modules, text: str | None = None) -> Outcome:
-    """Judge a file in this process. One that finds a bug of ours does not cost the others."""
+    """Judge a file in this process. A bug of ours in one file does not affect the others."""
     try:
         return outcome_of(path, rules, modules, text)
     except MemoryError:
@@ -243,7 +243,7 @@ def judge_here(path: Path, rules: Sequence[Rule], modules: Modules, text: str | 
 
 
 def _send(pipe: int, message: Any) -> None:
-    # Not msgpack, which has no word for a file name that is not UTF-8.
+    # Not msgpack, which cannot encode file names that are not UTF-8.
     raw = marshal.dumps(message)
     waiting = memoryview(len(raw).to_bytes(LENGTH, "big") + raw)
     while waiting:
@@ -251,7 +251,7 @@ def _send(pipe: int, message: Any) -> None:
 
 
 def _receive(pipe: int) -> Any:
-    """A whole message, or None where the other side has ended."""
+    """A complete message, or None if the other side has ended."""
     size = _read(pipe, LENGTH)
     raw = _read(pipe, int.from_bytes(size, "big")) if size else None
     return marshal.loads(raw) if raw else None

@@ -1,8 +1,8 @@
-"""Files judged in processes of their own, which can be ended. The answers, and their order, are those of one process.
+"""Files judged in worker processes. The outcomes and their order are the same as in one process.
 
-A file may make its reader loop for ever, eat all memory or crash the interpreter. That ends the worker that was at it
-and costs one line in the report; a new worker goes on with the next file. Where the system starts no process, files
-are judged in this one, without limits.
+A file may make the reader loop forever, use all memory or crash the interpreter. That ends its worker and adds one line
+to the report; a new worker continues with the next file. If the system refuses to start a process, files are judged in
+this one, without limits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from unstuck.rule import Rule
 from unstuck.source.reader.project import Modules, rare_collection
 
 WORTH_A_WORKER = 300_000
-"""Bytes of source for each process: with less, it takes longer to start than the files take to read."""
+"""Bytes of source per process: less is judged faster than a process starts."""
 CHUNKS_PER_WORKER = 6
 
 
 def available_cores() -> int:
-    """How many processes may run at once."""
+    """How many processes can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -40,7 +40,7 @@ def judge_files(paths: Sequence[Path], rules: Sequence[Rule], jobs: int) -> Iter
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, 0 where it cannot be seen."""
+    """Bytes of a file; 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):
@@ -48,16 +48,16 @@ def size_of(path: Path) -> int:
 
 
 def _chunks(paths: Sequence[Path], sizes: Sequence[int], amount: int) -> list[list[str]]:
-    """Neighbours stay together, since they import the same modules."""
+    """Neighbouring files stay together, since they import the same modules."""
     wanted = sum(sizes) / amount
     chunks: list[list[str]] = [[]]
-    held = 0.0
+    filled = 0.0
     for path, size in zip(paths, sizes, strict=True):
-        if held >= wanted and amount > 1:
+        if filled >= wanted and amount > 1:
             chunks.append([])
-            held = 0.0
+            filled = 0.0
         chunks[-1].append(str(path))
-        held += size
+        filled += size
     return chunks
 
 
@@ -70,16 +70,16 @@ def _judged_here(names: Iterable[str], rules: Sequence[Rule]) -> Iterator[Outcom
 
 @functools.cache
 def _mention_missing_limits() -> None:
-    """Once in the life of this process."""
+    """Once per process."""
     print(
-        "unstuck: the system refused to start another process, so files are read in this one, without a limit of time "
-        "and memory for each.",
+        "unstuck: the system refused to start another process, so files are judged in this one, without limits on time "
+        "and memory.",
         file=sys.stderr,
     )
 
 
 def _spread(chunks: Sequence[list[str]], rules: Sequence[Rule], jobs: int) -> Iterator[Outcome]:
-    """Keep some workers busy; whatever ends this ends them too."""
+    """Keep the workers busy; they end with this generator."""
     answers: list[list[Outcome]] = [[] for _ in chunks]
     waiting = deque(number for number, chunk in enumerate(chunks) if chunk)
     busy: dict[Worker, int] = {}
@@ -89,20 +89,20 @@ def _spread(chunks: Sequence[list[str]], rules: Sequence[Rule], jobs: int) -> It
         for number, chunk in enumerate(chunks):
             while len(answers[number]) < len(chunk):
                 while waiting and len(busy) < jobs:
-                    given = waiting.popleft()
-                    left = chunks[given][len(answers[given]) :]
+                    chosen = waiting.popleft()
+                    left = chunks[chosen][len(answers[chosen]) :]
                     try:
                         worker = idle.pop() if idle else Worker()
                     except NoProcess:
-                        if busy:  # the workers that there are do it all
-                            waiting.appendleft(given)
+                        if busy:  # the running workers do the rest
+                            waiting.appendleft(chosen)
                             jobs = len(busy)
                             break
                         _mention_missing_limits()
-                        answers[given] += _judged_here(left, rules)
+                        answers[chosen] += _judged_here(left, rules)
                         continue
                     worker.give(Task(left, codes))
-                    busy[worker] = given
+                    busy[worker] = chosen
                 for worker in Worker.answering(busy) if busy else ():
                     at = busy[worker]
                     answers[at].append(worker.answer())
@@ -119,7 +119,7 @@ def _spread(chunks: Sequence[list[str]], rules: Sequence[Rule], jobs: int) -> It
 
 
 class Reader:
-    """Judges texts one after the other in a process that is kept between them; for editors and flake8."""
+    """Judges texts one after another in a process that stays alive between them; for editors and flake8."""
 
     def __init__(self, *, remembers: bool = False) -> None:
         self._remembers = remembers
@@ -127,7 +127,7 @@ class Reader:
         self._owner = 0
 
     def judge(self, path: Path, text: str, rules: Sequence[Rule]) -> Outcome:
-        """The outcome of a text as if it lay at `path`. With `remembers`, files it imports are read once for all."""
+        """The outcome of a text as the file at `path`. With `remembers`, imported files are read only once."""
         if not is_possible():
             return judge_here(path, rules, Modules(), text)
         if self._worker is None or self._worker.has_ended or self._owner != os.getpid():
@@ -139,7 +139,7 @@ class Reader:
         self._worker.give(Task([str(path)], [rule.code for rule in rules], text, self._remembers))
         for _ in Worker.answering([self._worker]):
             return self._worker.answer()
-        raise AssertionError("a worker always answers, or its time is over")
+        raise AssertionError("a worker always answers or times out")
 
     def close(self) -> None:
         """End the process."""

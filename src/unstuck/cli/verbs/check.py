@@ -1,4 +1,4 @@
-"""`unstuck check train.py:objects`: look at a model, its loss, optimizer and one batch before training."""
+"""`unstuck check train.py:objects`: check a model, its loss, optimizer and one batch before training."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ HELP = "check a model, its loss, optimizer and one batch before training"
 GROUP = "cause"
 
 ARGUMENTS = ("model", "loss_fn", "optimizer", "batch")
-DESCRIPTION = """Look at live objects before training, and say what would keep them from learning.
+DESCRIPTION = """Check live objects before training, and report what would keep them from learning.
 
-OBJECTS is FILE.py:FUNCTION or MODULE:FUNCTION. The function is called without arguments and returns the model, the
-loss function, the optimizer and one batch: as a dict with the keys model, loss_fn, optimizer and batch, as a tuple in
-this order, or as an object with these attributes. All but the model may be left out. Loading it runs that file, as
-importing it would. With a loss and a batch one step and a few passes are tried on the side."""
+OBJECTS is FILE.py:FUNCTION or MODULE:FUNCTION. The function takes no arguments and returns the
+model, the loss function, the optimizer and one batch: as a dict with the keys model, loss_fn,
+optimizer and batch, as a tuple in this order, or as an object with these attributes. Only the model
+is required. The file is imported, so its top-level code runs. With a loss and a batch, one step and
+a few forward passes are tried, and everything is restored."""
 EPILOG = (
     common.EXIT_CODES
     + """
@@ -39,7 +40,7 @@ examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call the function, check what it returns, and print what was found."""
+    """Call the function, check what it returns, and print the findings."""
     options = _parser().parse_args(list(arguments))
     common.check_output(options.output)
     if importlib.util.find_spec("torch") is None:
@@ -67,14 +68,14 @@ def _objects(target: str) -> dict[str, Any]:
 
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name.isidentifier():
-        raise common.Stop(f"{target!r} names no function; write file.py:function, such as train.py:objects.")
+        raise common.Stop(f"{target!r} does not name a function; write FILE.py:FUNCTION, such as train.py:objects.")
     with _importable_from_here():
         try:
             function = load(target)
         except SurfaceError as error:
             raise common.Stop(str(error)) from None
         if not callable(function):
-            raise common.Stop(f"{target} is no function; name one that returns the objects.")
+            raise common.Stop(f"{target} is not a function; name one that returns the objects.")
         try:
             return _arguments(function(), target)
         except (Exception, SystemExit) as error:
@@ -84,7 +85,7 @@ def _objects(target: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _importable_from_here() -> Iterator[None]:
-    """As `python -m` would, modules beside where we are can be imported; also what the function imports when called."""
+    """Make modules in the current directory importable, as `python -m` does, also for imports inside the function."""
     added = os.getcwd()
     sys.path.insert(0, added)
     try:
@@ -95,22 +96,23 @@ def _importable_from_here() -> Iterator[None]:
 
 
 def _arguments(given: Any, target: str) -> dict[str, Any]:
-    """What `unstuck.check` takes, out of whatever the function returned."""
+    """The arguments of `unstuck.check`, from what the function returned."""
     if isinstance(given, Mapping):
         unknown = [str(key) for key in given if key not in ARGUMENTS]
         if unknown:
-            raise common.Stop(f"{target} returns {unknown[0]!r}, which is none of {', '.join(ARGUMENTS)}.")
+            raise common.Stop(f"{target} returns an unknown key {unknown[0]!r}; the keys are {', '.join(ARGUMENTS)}.")
         found = dict(given)
     elif isinstance(given, tuple | list) and not hasattr(given, "_fields"):
         if len(given) > len(ARGUMENTS):
-            raise common.Stop(f"{target} returns {len(given)} things; the order is {', '.join(ARGUMENTS)}.")
+            raise common.Stop(
+                f"{target} returns {len(given)} values; return at most {len(ARGUMENTS)}: {', '.join(ARGUMENTS)}."
+            )
         found = dict(zip(ARGUMENTS, given, strict=False))
     else:
         found = {name: getattr(given, name) for name in ARGUMENTS if hasattr(given, name)}
     if found.get("model") is None:
         raise common.Stop(
-            f"{target} returns no model; return a dict with the keys {', '.join(ARGUMENTS)}, of which only model must "
-            "be there."
+            f"{target} returns no model; return a dict with the keys {', '.join(ARGUMENTS)} (only model is required)."
         )
     return found
 
@@ -124,7 +126,7 @@ def _checked(target: str, objects: dict[str, Any]) -> Verdict:
     except (Exception, SystemExit) as error:
         _pass_on(error)
         if WHO_CALLED in getattr(error, "__notes__", ()):
-            raise common.Stop(f"what {target} returns does not run{_line(error)}: {_said(error)}") from None
+            raise common.Stop(f"the objects of {target} do not run{_line(error)}: {_said(error)}") from None
         if isinstance(error, TypeError | ValueError):
             raise common.Stop(f"{target} cannot be checked: {error}") from None
         raise
@@ -136,7 +138,7 @@ def _pass_on(error: BaseException) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """The innermost line of the user's own that led to it."""
+    """The innermost line of the user's own code."""
     from unstuck.capture.places import Places
 
     places = Places().of_traceback(error.__traceback__)

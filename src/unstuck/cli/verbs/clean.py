@@ -1,4 +1,4 @@
-"""`unstuck clean`: remove old records and the answers that lint keeps, and nothing else."""
+"""`unstuck clean`: remove old records and the lint cache, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ HELP = "remove old records and the lint cache"
 GROUP = "more"
 
 KEPT = 20
-DESCRIPTION = f"""Remove what unstuck keeps under {FOLDER} here: the records of all runs but the newest, the answers of
-lint, and what killed trials left. Runs that a living process uses stay, and so does everything that unstuck did not put
-there."""
+DESCRIPTION = f"""Remove what unstuck stored under {FOLDER} in this directory: the records of all runs but the
+newest, the lint cache, and the leftovers of killed trials. Runs that are in use are not removed,
+nor are files that unstuck did not create."""
 EPILOG = """exit codes:
-  0   all of it is gone, or there was nothing to remove
-  2   wrong usage, or something that cannot be removed
+  0   everything was removed, or there was nothing to remove
+  2   wrong usage, or something could not be removed
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Remove old runs and the lint cache, and say what that freed."""
+    """Remove old runs and the lint cache, and print how much space that freed."""
     parser = common.verb_parser("clean", DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--keep", type=_count, default=KEPT, metavar="N", help=f"runs to keep (default: {KEPT})")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
     options = parser.parse_args(arguments)
     runs = [folder for folder in runs_by_age() if is_run(folder)]
     busy = [folder for folder in runs[options.keep :] if is_in_use(folder)]
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     freed += sum(size for folder, size in sizes.items() if folder not in stuck)
     _say(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)
     if busy:
-        print(f"{_several(len(busy), 'older run')} in use and left alone.")
+        print(f"{_several(len(busy), 'older run')} in use and not removed.")
     if stuck:
-        raise common.Stop(f"{stuck[0]} cannot be removed{_and_more(stuck)}; check the permissions.")
+        raise common.Stop(f"cannot remove {stuck[0]}{_and_more(stuck)}; check the permissions.")
     return common.CLEAN
 
 
@@ -68,13 +68,13 @@ def _cache() -> tuple[Path, list[str]]:
 
 def _count(word: str) -> int:
     if not word.isascii() or not word.isdigit() or len(word) > 18:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of runs; use 0 to keep none")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of runs; use 0 to remove all")
     return int(word)
 
 
 def _say(runs: int, answers: int, kept: int, freed: int, is_dry: bool) -> None:
     what = [f"{runs:,} run{'s' * (runs != 1)}"] * (runs > 0)
-    what += [f"{answers:,} kept answer{'s' * (answers != 1)} of lint"] * (answers > 0)
+    what += [f"{answers:,} cached lint result{'s' * (answers != 1)}"] * (answers > 0)
     verb, freeing = ("Would remove", "would free") if is_dry else ("Removed", "freed")
     if not what:
         print(f"Nothing to remove; {_several(kept, 'run')} kept.")
@@ -95,4 +95,4 @@ def _size(amount: float) -> str:
 
 
 def _and_more(stuck: Sequence[Path]) -> str:
-    return f" (nor can {len(stuck) - 1:,} more)" if len(stuck) > 1 else ""
+    return f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""

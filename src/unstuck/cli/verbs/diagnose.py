@@ -1,4 +1,4 @@
-"""`unstuck diagnose SCRIPT [ARGS]`: the whole triage, with proofs."""
+"""`unstuck diagnose SCRIPT [ARGS]`: watch a script, test fixes and run experiments until the cause is found."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 HELP = "find out why a script does not learn: watch it, try fixes, run experiments"
 GROUP = "cause"
 
-DESCRIPTION = f"""Find out why a training script does not learn: watch it for a while, try the remedy of what is found
-(same script, same seeds, with and without), and experiment on its loop if that does not settle it.
+DESCRIPTION = f"""Find out why a training script does not learn: watch it for a while, test the fix of each finding
+(same script, same seeds, with and without the fix), and run experiments on its loop if that does
+not settle it.
 
 {trying.IN_TRIALS}"""
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def investigate(verb: str, description: str, arguments: Sequence[str], *, only_proofs: bool = False) -> int:
-    """What `diagnose` and `prove` share."""
+    """Shared by `diagnose` and `prove`."""
     split, options = trying.parsed(_parser(verb, description), arguments, verb)
     common.check_files(options)
     from unstuck.trials.interrupts import Interrupts
@@ -41,7 +42,7 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
             raise common.Stop(trying.NOTHING_KNOWN, interrupts.exit_code) from None
         _publish(done, options)
         if interrupts.arrived is not None:
-            print("unstuck: interrupted; the report shows what was known by then", file=sys.stderr)
+            print("unstuck: interrupted; the report shows the results so far", file=sys.stderr)
             return interrupts.exit_code
     crashed = bool(done.ended_badly) or (done.result.run is not None and done.result.run.status == "crashed")
     return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)

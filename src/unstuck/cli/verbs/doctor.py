@@ -1,4 +1,4 @@
-"""`unstuck doctor`: try on this machine what is promised."""
+"""`unstuck doctor`: check on this machine that watching is safe."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 HELP = "check on this machine that watching is safe"
 GROUP = "more"
 
-DESCRIPTION = """Try on this machine what is promised: that a watched training gives the same results to the last bit,
-that nothing stays behind, that an error of ours does not reach the program, and what a watch costs."""
+DESCRIPTION = """Check on this machine that watching is safe: a watched training gives the same results to the last
+bit, nothing is left behind in torch, and errors of unstuck do not reach the program. Also measures
+what watching costs."""
 EPILOG = """exit codes:
-  0   every promise holds
-  1   one does not
+  0   all checks passed
+  1   a check failed
   2   wrong usage
   3   torch is not installed
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the checks and say what each gave."""
+    """Run the checks and print the result of each."""
     parser = common.verb_parser("doctor", DESCRIPTION, epilog=EPILOG)
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
@@ -68,8 +69,8 @@ def _line(check: Check) -> str:
 def _last_line(done: Sequence[Check]) -> str:
     broken = sum(not check.ok for check in done)
     if not broken:
-        return f"\nAll {len(done)} promises hold on this machine.\n"
-    return f"\n{broken} of {len(done)} promises do not hold on this machine: please report this output.\n"
+        return f"\nAll {len(done)} checks passed on this machine.\n"
+    return f"\n{broken} of {len(done)} checks failed on this machine; please report this output.\n"
 
 
 def _json(here: dict[str, str], done: Sequence[Check]) -> str:

@@ -22,22 +22,22 @@ GROUP = "cause"
 EPILOG = (
     common.EXIT_CODES
     + """
-A file that cannot be parsed is reported and the others are still looked at; the exit code is then
-1 if something was found in the others, else 2 (70 if one of our own rules broke down).
---fix, --unsafe-fixes and --diff: a fix is applied only if the file then parses and no longer raises
-the finding. With --diff the exit code is 1 if anything would change. --unsafe-fixes includes --fix.
-A line is left alone when it ends in `# unstuck: ignore[O12]`.
-RULES are codes, names or beginnings of codes, with commas between: O12,clip-misplaced,G.
+A file that cannot be parsed is reported and the others are still linted; the exit code is then 1 if
+the others have findings, otherwise 2 (70 if one of our rules failed).
+A fix is applied only if the file then parses and no longer has the finding. With --diff the exit code
+is 1 if anything would change. --unsafe-fixes includes --fix.
+Silence a line you are sure about with `# unstuck: ignore[O12]`.
+RULES is a comma-separated list of codes, names or prefixes of codes: O12,clip-misplaced,G.
 The nearest pyproject.toml with a [tool.unstuck] table may set select, ignore, per-file-ignores,
-severity, paths, exclude and fail-on; its patterns are written as in .gitignore.
+severity, paths, exclude and fail-on; its patterns use the syntax of .gitignore.
 """
 )
-PATH_HELP = "a script, a folder to search, or - for stdin (default: paths of the settings, or else .)"
+PATH_HELP = "a script, a folder to search, or - for stdin (default: `paths` in the settings, or .)"
 STDIN = "-"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Lint the given paths and print what was found."""
+    """Lint the given paths and print the findings."""
     options = _parser().parse_args(arguments)
     common.check_output(options.output)
     try:
@@ -58,27 +58,29 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = common.verb_parser("lint", "Find mistakes in training scripts without running them.", epilog=EPILOG)
     parser.add_argument("paths", nargs="*", metavar="PATH", help=PATH_HELP)
-    parser.add_argument("--select", metavar="RULES", help="only these rules, whatever the settings say")
-    parser.add_argument("--ignore", metavar="RULES", help="all rules but these")
+    parser.add_argument("--select", metavar="RULES", help="check only these rules, overriding the settings")
+    parser.add_argument("--ignore", metavar="RULES", help="skip these rules")
     common.add_report_options(parser)
     parser.set_defaults(fail_on=None)
-    parser.add_argument("--statistics", action="store_true", help="how often each rule speaks, instead of a report")
-    parser.add_argument("--add-ignores", action="store_true", help="add an ignore comment to every line found")
-    parser.add_argument("--fix", action="store_true", help="apply the fixes that change nothing but the mistake")
-    parser.add_argument("--unsafe-fixes", action="store_true", help="apply also the fixes to be looked at first")
-    parser.add_argument("--diff", action="store_true", help="print what the fixes would change, and change nothing")
-    parser.add_argument("--stdin-filename", metavar="FILE", help="where the text from stdin would lie")
+    parser.add_argument(
+        "--statistics", action="store_true", help="print the number of findings per rule instead of a report"
+    )
+    parser.add_argument("--add-ignores", action="store_true", help="add an ignore comment to every line with a finding")
+    parser.add_argument("--fix", action="store_true", help="apply the fixes that only remove the mistake")
+    parser.add_argument("--unsafe-fixes", action="store_true", help="also apply fixes that you should review")
+    parser.add_argument("--diff", action="store_true", help="print the fixes as a diff, and change nothing")
+    parser.add_argument("--stdin-filename", metavar="FILE", help="the file name of the text from stdin")
     parser.add_argument("--config", metavar="FILE", help="read [tool.unstuck] from this file")
     parser.add_argument("--isolated", action="store_true", help="read no settings from files")
-    parser.add_argument("--no-gitignore", action="store_true", help="lint also what .gitignore leaves out")
-    parser.add_argument("--no-cache", action="store_true", help="do not use the answers of earlier runs")
+    parser.add_argument("--no-gitignore", action="store_true", help="also lint files that git ignores")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the results of earlier runs")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="processes to use (default: one per core)")
     return parser
 
 
 def _positive(word: str) -> int:
     if not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a positive whole number")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
     return int(word)
 
 
@@ -95,18 +97,18 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _check_together(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
     if options.config and options.isolated:
-        raise SettingsError("--config and --isolated contradict each other; leave one out.")
+        raise SettingsError("--config and --isolated contradict each other; use one of them.")
     if options.stdin_filename and STDIN not in options.paths:
-        raise SettingsError("--stdin-filename goes with - as the path; add it, or leave the name out.")
+        raise SettingsError("--stdin-filename needs - as the path; add it, or drop the option.")
     if STDIN in options.paths and len(options.paths) > 1:
-        raise SettingsError("stdin (-) is linted alone; leave out the other paths, or name files only.")
+        raise SettingsError("stdin (-) cannot be combined with other paths; use one or the other.")
     _check_changes(options)
     if options.statistics and options.format not in ("text", "json"):
-        raise SettingsError("--statistics is written as text or json; choose one of them with --format.")
+        raise SettingsError("--statistics supports only --format text and --format json.")
 
 
 def _check_changes(options: argparse.Namespace) -> None:
-    """Refuse to change what cannot be changed, or in two ways at once."""
+    """Refuse to change stdin, or to combine options that change files in different ways."""
     given = {
         "--add-ignores": options.add_ignores,
         "--diff": options.diff,
@@ -115,13 +117,13 @@ def _check_changes(options: argparse.Namespace) -> None:
     }
     changing = [option for option, is_given in given.items() if is_given]
     if changing and STDIN in options.paths:
-        verb = "show changes of" if options.diff else "rewrite"
+        verb = "show changes to" if options.diff else "rewrite"
         raise SettingsError(f"{changing[0]} cannot {verb} stdin; name a file.")
     if options.add_ignores and len(changing) > 1:
-        raise SettingsError(f"{changing[-1]} and --add-ignores are two answers to one finding; choose one of them.")
+        raise SettingsError(f"{changing[-1]} and --add-ignores contradict each other; use one of them.")
     if options.diff and (options.statistics or options.format != "text"):
         other = "--statistics" if options.statistics else f"--format {options.format}"
-        raise SettingsError(f"--diff writes a diff and nothing else; leave out {other}, or --diff.")
+        raise SettingsError(f"--diff prints only a diff; drop {other} or --diff.")
 
 
 def _result(paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> Result:
@@ -150,7 +152,7 @@ def _publish(result: Result, options: argparse.Namespace) -> None:
 
 
 def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, settings: Settings) -> int:
-    """Apply or show the fixes; what is left is reported as ever."""
+    """Apply or show the fixes, and report what remains."""
     from unstuck.cli import lint_fixes
 
     changes = lint_fixes.make(result, options, settings)
@@ -187,7 +189,7 @@ def _exit_code(result: Result, fail_on: str) -> int:
 
 
 def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
-    """Nothing was found; but a rule that broke down, or a file that could not be read, is no clean bill of health."""
+    """Without findings: a rule that failed or a file that could not be read is still an error."""
     if verdict.failures:
         return common.INTERNAL
     return common.BAD_INPUT if problems else common.CLEAN

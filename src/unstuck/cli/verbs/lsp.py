@@ -1,4 +1,4 @@
-"""`unstuck lsp`: the server that editors talk to."""
+"""`unstuck lsp`: the language server for editors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from unstuck.cli import common
 HELP = "serve an editor: findings as you type, rule pages, quick fixes"
 GROUP = "more"
 
-DESCRIPTION = """Serve an editor over stdin and stdout, by the Language Server Protocol: findings while you type,
-the page of a rule on hover, and quick fixes. docs/ci.md shows how to set up an editor."""
+DESCRIPTION = """Serve an editor over stdin and stdout, with the Language Server Protocol: findings as you type, the
+page of a rule on hover, and quick fixes. docs/ci.md shows how to set up an editor."""
 LEFT = 1
 EPILOG = """exit codes:
-  0   the editor said goodbye
-  1   the editor left without a word
+  0   the editor ended the session
+  1   the editor left without ending the session
   3   pygls is missing: pip install 'pygls>=2'
 """
 
@@ -22,7 +22,9 @@ EPILOG = """exit codes:
 def main(arguments: Sequence[str]) -> int:
     """Serve until the editor leaves."""
     parser = common.verb_parser("lsp", DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--stdio", action="store_true", help="talk over stdin and stdout, which is the only way")
+    parser.add_argument(
+        "--stdio", action="store_true", help="use stdin and stdout (the default, and the only transport)"
+    )
     parser.parse_args(arguments)
     try:
         from unstuck.integrations.lsp import serve

@@ -1,4 +1,4 @@
-"""`unstuck report [RUN]`: judge the record of an earlier run again."""
+"""`unstuck report [RUN]`: show the report of an earlier run again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ GROUP = "more"
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report on a record."""
-    parser = common.verb_parser("report", "Judge the record of an earlier run again. Nothing is run.")
+    parser = common.verb_parser("report", "Show the report of an earlier run again, from its record. Nothing is run.")
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="a record, its folder, or the name of a run here (default: the latest)"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="a record, its folder, or the name of a run in this directory (default: the latest)",
     )
     common.add_report_options(parser)
     common.add_html_option(parser)
     options = parser.parse_args(arguments)
     common.check_files(options)
-    gc.disable()  # a million events, none of them garbage, would be looked through again and again
+    gc.disable()  # it would scan a million live events again and again
     if options.run and options.run != "latest":
         path = run_named(options.run)
         record = record_at(path)

@@ -1,4 +1,4 @@
-"""`unstuck rules`: list every pitfall that is recognised."""
+"""`unstuck rules`: list all rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ HEADER = ("code", "name", "severity", "seen by", "pitfall")
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table of rules."""
-    parser = common.verb_parser("rules", "List every pitfall that is recognised, and who can see it.", epilog="")
+    parser = common.verb_parser(
+        "rules",
+        "List all rules, and where each can be found: in source, a setup, a run, a surface or an experiment.",
+        epilog="",
+    )
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
     if options.format == "json":
@@ -33,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def table(rules: Iterable[Rule], width: int) -> str:
-    """The rules in aligned columns; the last one is wrapped to the width, or stands below where that is too narrow."""
+    """The rules in aligned columns; the last one is wrapped to the width, or moves below if that is too narrow."""
     rows = [HEADER, *(_row(rule) for rule in rules)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER) - 1)]
     room = width - sum(widths) - 2 * len(widths)

@@ -1,4 +1,4 @@
-"""`unstuck run SCRIPT [ARGS]`: run a training script and say why it does not learn."""
+"""`unstuck run SCRIPT [ARGS]`: run a training script and report why it does not learn."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 HELP = "run a training script and report why it does not learn"
 GROUP = "cause"
 
-DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and say why it does not learn.
+DESCRIPTION = """Run a training script as `python SCRIPT ARGS` would, watch it, and report why it does not learn.
 
-Everything after SCRIPT belongs to the script. Its output is untouched; the report goes to stderr, and errors that
-are certain while the script still runs are announced there at once."""
+Everything after SCRIPT is passed to the script. Its output is unchanged; the report goes to stderr,
+and errors that are certain while the script is running are announced there at once."""
 EPILOG = (
     common.EXIT_CODES
     + common.STOPPED_CODE
     + """
-When the script itself ends with another code than 0, that code is passed on. Under a launcher (torchrun, mpirun,
-srun, ...) findings count only if --fail-on is given, and then once all ranks have ended.
+If the script exits with a code other than 0, that code is used. Under a launcher (torchrun, mpirun,
+srun, ...) findings change the exit code only with --fail-on, and only after all ranks have ended.
 """
 )
 WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
 
 NOWHERE = "not-recorded"
-"""The name of a folder that could not be made."""
+"""The name of a folder that could not be created."""
 
 
 class Split(NamedTuple):
-    """A command line cut in two: ours, and what belongs to the script."""
+    """A command line in two parts: our options, and the script with its arguments."""
 
     ours: list[str]
     target: str | None
@@ -56,29 +56,29 @@ class Split(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A run that is over."""
+    """A finished run."""
 
     code: int
     folder: Path
     monitor: Monitor
-    closely: int | None
-    """The step around which every module was looked at."""
+    replayed_step: int | None
+    """The step around which every module was checked."""
 
-    def afterthoughts(self, record: Record, verdict: Verdict) -> Iterator[str]:
-        """What was announced and is judged otherwise now, and what was waited for in vain."""
+    def closing_sentences(self, record: Record, verdict: Verdict) -> Iterator[str]:
+        """Which announced errors the complete run contradicts, and whether a replay met a non-finite value."""
         from unstuck.events import NonFinite
         from unstuck.watch.announce import taken_back
 
         yield from taken_back(self.monitor.announced, verdict.diagnoses)
-        if self.closely is not None and not any(record.of(NonFinite)):
+        if self.replayed_step is not None and not any(record.of(NonFinite)):
             yield (
-                f"--replay-nonfinite looked at every module around step {self.closely + 1}, and this time no value "
-                "became NaN or infinite. Fix the seeds, so that the script repeats itself."
+                f"--replay-nonfinite checked every module around step {self.replayed_step + 1}, but this time no value "
+                "became NaN or infinite. Set the seeds, so that the script repeats itself."
             )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the script under watch, then report."""
+    """Run and watch the script, then report."""
     split = split_arguments(arguments)
     parser = _parser()
     options = parser.parse_args(split.ours)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     if importlib.util.find_spec("torch") is None:
         needed = "run needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
-    # The script may change directory, or put something else in place of stderr.
+    # The script may change the directory or replace stderr.
     home, stream = os.getcwd(), job.stream(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115
     for name in ("output", "html"):
         if getattr(options, name):
@@ -99,18 +99,18 @@ def main(arguments: Sequence[str]) -> int:
     with Interrupts() as interrupts:
         ran = _launch(split, options, stream, interrupts.program_ended, job)
         with _back_in(home):
-            reported = _report(ran.folder, options, stream, ran.code, ran.afterthoughts)
+            reported = _report(ran.folder, options, stream, ran.code, ran.closing_sentences)
             return job.exit_code(ran.code, reported, ran.folder, stream)
 
 
 @contextlib.contextmanager
 def _back_in(home: str) -> Iterator[None]:
-    """In the directory we were called in. What the script still does at exit finds its own again."""
+    """Run in the directory we were called in; exit handlers of the script find theirs again."""
     try:
         there = os.getcwd()
     except OSError:
         there = home  # the script removed the directory it was in
-    with contextlib.suppress(OSError):  # either may be gone by now
+    with contextlib.suppress(OSError):  # either may have been removed
         os.chdir(home)
     try:
         yield
@@ -120,7 +120,7 @@ def _back_in(home: str) -> Iterator[None]:
 
 
 def split_arguments(arguments: Sequence[str], with_value: Sequence[str] = WITH_VALUE) -> Split:
-    """Our options come before the script; whatever follows it is the script's own, untouched."""
+    """Our options come before the script; everything after it is passed to the script unchanged."""
     words = list(arguments)
     index = 0
     while index < len(words):
@@ -139,40 +139,42 @@ def _parser() -> argparse.ArgumentParser:
     parser = common.verb_parser("run", DESCRIPTION, usage, EPILOG)
     common.add_report_options(parser)
     common.add_html_option(parser)
-    parser.set_defaults(fail_on=None)  # whether it was given matters under a launcher
+    parser.set_defaults(fail_on=None)  # under a launcher it matters whether the option was used
     parser.add_argument(
         "--loss",
         metavar="LOSS",
         action="append",
         default=[],
-        help="record what a loss of yours is given, for `unstuck surface LOSS --around latest`: MODULE:NAME, "
+        help="record the inputs of your loss function, for `unstuck surface LOSS --around latest`: MODULE:NAME, "
         "FILE.py:NAME, or NAME if the script defines it; may be repeated",
     )
     parser.add_argument(
         "--every",
         metavar="N",
-        type=_whole,
-        help="measure each N-th step, from the first, whatever it costs (default: all at first, then as many as cost "
-        "next to nothing)",
+        type=_positive,
+        help="measure every Nth step, from the first, at any cost (default: all at first, then as many as take less "
+        "than 1 %% of the time)",
     )
     parser.add_argument(
         "--stop-on",
         choices=("error", "warning"),
-        help="end the script at the first such finding that is certain while it runs, as sys.exit would, with code 4",
+        help="end the script with exit code 4, as sys.exit would, at the first such finding that is certain",
     )
     parser.add_argument(
         "--replay-nonfinite",
         action="store_true",
-        help="look at every module around the step in which the last run of this script met its first NaN or infinity; "
-        "needs a script that repeats itself, so fix its seeds",
+        help="check every module around the step in which the last run of this script had its first NaN or infinity; "
+        "the script must repeat itself, so set its seeds",
     )
-    parser.add_argument("--quiet", action="store_true", help="print no report; the record and the exit code remain")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print no report; the record and the exit code stay the same"
+    )
     return parser
 
 
-def _whole(word: str) -> int:
+def _positive(word: str) -> int:
     if not word.isascii() or not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
     return int(word)
 
 
@@ -180,11 +182,11 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
-    closely = _broken_step(split.target) if options.replay_nonfinite else None
+    replayed_step = _broken_step(split.target) if options.replay_nonfinite else None
     folder = _folder_for(job.record_name(split.target))
     if not _is_silent(options):
         common.mention_untried_torch()
-    has_ended = mmap.mmap(-1, 1)  # shared with the process that is left behind: a full disk cannot tell it
+    has_ended = mmap.mmap(-1, 1)  # shared with the process that outlives us: on a full disk the record has no end
     if not options.quiet:
         leave_behind(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)
@@ -196,19 +198,19 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
             record_path=folder,
             losses=options.loss,
             every=options.every,
-            closely=closely,
+            closely=replayed_step,
             listener=monitor,
             when_ended=when_ended,
         )
         has_ended[0] = 1
-        return Ran(code, folder, monitor, closely)
+        return Ran(code, folder, monitor, replayed_step)
     except LaunchError as error:
         remove_run(folder)
         raise common.Stop(str(error)) from None
 
 
 def _folder_for(target: str) -> Path:
-    """Where the record goes. Where no folder can be made, the writer says so, and the script runs all the same."""
+    """The folder for the record. If it cannot be created, the writer says so, and the script still runs."""
     try:
         return folder_for(target)
     except OSError:
@@ -216,7 +218,7 @@ def _folder_for(target: str) -> Path:
 
 
 def _broken_step(target: str) -> int:
-    """The step in which the last run of this script met its first non-finite value."""
+    """The step in which the last run of this script had its first non-finite value."""
     from unstuck.events import NonFinite
     from unstuck.record import RecordError, read
 
@@ -229,8 +231,8 @@ def _broken_step(target: str) -> int:
             broken = next(record.of(NonFinite), None)
             if broken is not None:
                 return broken.step
-            raise common.Stop(f"the last run of {target} met no NaN or infinity, so there is nothing to replay.")
-    raise common.Stop(f"there is no run of {target} on record here; run it once without --replay-nonfinite.")
+            raise common.Stop(f"the last run of {target} had no NaN or infinity, so there is nothing to replay.")
+    raise common.Stop(f"there is no recorded run of {target} here; run it once without --replay-nonfinite.")
 
 
 def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monitor:
@@ -249,7 +251,7 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
 
 
 def _is_silent(options: argparse.Namespace) -> bool:
-    """A report for programs that goes to the same stream must stay alone there."""
+    """Is stderr reserved for a report that a program reads?"""
     return bool(options.quiet or (options.format != "text" and not options.output))
 
 
@@ -260,7 +262,7 @@ def _report(
     code: int | None,
     afterwards: Afterwards = lambda record, verdict: (),
 ) -> int:
-    """Report on the run. Whatever goes wrong here, the exit code is the script's own."""
+    """Report on the run. If that fails, the exit code is still the script's own."""
     try:
         more = (lambda record, verdict: ()) if _is_silent(options) else afterwards
         ours = report_on(record_at(folder), folder, "run", options, None if options.quiet else stream, more, code)
@@ -274,7 +276,7 @@ def _report(
         return code or common.CLEAN
     except OSError as error:
         what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
-        _say(f"unstuck: there is no report, since the system refused something ({what}).", stream)
+        _say(f"unstuck: the report could not be written ({what}).", stream)
         return code or common.CLEAN
     except Exception as error:
         if os.environ.get("UNSTUCK_RAISE"):
@@ -285,12 +287,12 @@ def _report(
 
 
 def _say(sentence: str, stream: TextIO) -> None:
-    with contextlib.suppress(OSError, ValueError):  # the stream itself may be what failed: full, or closed
+    with contextlib.suppress(OSError, ValueError):  # the stream itself may be full or closed
         print(sentence, file=stream, flush=True)
 
 
 def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO) -> None:
-    """What has told its end has been reported on, and what trained nothing has nothing to tell."""
+    """Report, unless the run has recorded its end, and was reported then, or did not train."""
     from unstuck.judge import TRAINING
     from unstuck.record import RecordError, has_ended, read
 
@@ -300,7 +302,7 @@ def _report_if_killed(folder: Path, options: argparse.Namespace, stream: TextIO)
 
 
 def _is_explained(folder: Path) -> bool:
-    """Has the launcher said why there is no record? A disk that is full or cannot be written leaves no line."""
+    """Has the launcher already said why there is no record? On a full or read-only disk it has no line."""
     from unstuck.record.store import record_file
     from unstuck.regular import open_regular
 

@@ -1,4 +1,4 @@
-"""`unstuck surface losses.py:my_loss`: show a loss on its own and say what is wrong with its shape."""
+"""`unstuck surface losses.py:my_loss`: plot a loss function and report what is wrong with its shape."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 HELP = "plot a loss function and report what is wrong with its shape"
 GROUP = "cause"
 
-DESCRIPTION = """Feed a loss synthetic values and show its surface, its gradients, and what is wrong with its shape.
+DESCRIPTION = """Evaluate a loss on synthetic values, and show its surface, its gradients, and what is wrong with its
+shape.
 
-LOSS is FILE.py:NAME or MODULE:NAME, a function, a class or a module of torch. Loading it runs that file, as
-importing it would. With two losses they are compared on the same axes."""
+LOSS is FILE.py:NAME or MODULE:NAME: a function, a class or a torch module. The file is imported, so
+its top-level code runs. Two losses are compared on the same axes."""
 EPILOG = (
     common.EXIT_CODES
     + """
@@ -38,7 +39,7 @@ WITH_NUMBERS = ("--x", "--y", "--at", "--desired", "--fix")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the losses and print what was found."""
+    """Draw the losses and print the findings."""
     options = _parser().parse_args(_joined(arguments))
     _check(options)
     from unstuck.surface.loss import SurfaceError
@@ -58,11 +59,11 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = common.verb_parser("surface", DESCRIPTION, epilog=EPILOG)
     parser.add_argument("losses", nargs="+", metavar="LOSS", help="FILE.py:NAME or MODULE:NAME; one, or two to compare")
-    parser.add_argument("--x", metavar="AXIS", help="first axis, NAME=LOW:HIGH[:POINTS]; else from the signature")
-    parser.add_argument("--y", metavar="AXIS", help="second axis; without it a loss of one input is a curve")
+    parser.add_argument("--x", metavar="AXIS", help="first axis, NAME=LOW:HIGH[:POINTS] (default: from the signature)")
+    parser.add_argument("--y", metavar="AXIS", help="second axis; a loss of one input is drawn as a curve")
     parser.add_argument("--at", metavar="X,Y", action="append", default=[], help="an operating point; may be repeated")
     parser.add_argument(
-        "--fix", metavar="NAME=VALUE", action="append", default=[], help="hold another input at a value"
+        "--fix", metavar="NAME=VALUE", action="append", default=[], help="set another input to a fixed value"
     )
     parser.add_argument(
         "--desired", metavar="NAME=LOW:HIGH", action="append", default=[], help="where descent should end"
@@ -71,17 +72,19 @@ def _parser() -> argparse.ArgumentParser:
         "--component", metavar="NAME=LOSS", action="append", default=[], help="a part of the loss, for the table"
     )
     parser.add_argument(
-        "--around", metavar="RUN", help="axes over what the loss was given in a run: a record, or `latest`"
+        "--around", metavar="RUN", help="axes over the inputs that the loss received in a run: a record, or `latest`"
     )
-    parser.add_argument("--points", type=int, metavar="N", help="points along each axis (80; 400 on a line)")
+    parser.add_argument(
+        "--points", type=int, metavar="N", help="points along each axis (default: 80, or 400 for a curve)"
+    )
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32")
-    parser.add_argument("--out", metavar="FILE", help="a picture: .html (interactive), .png or .svg")
+    parser.add_argument("--out", metavar="FILE", help="write a picture: .html (interactive), .png or .svg")
     common.add_report_options(parser)
     return parser
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--at -1,0` as one word, since argparse takes a word that begins with a dash for an option."""
+    """Join `--at -1,0` into one word, since argparse reads a word that begins with a dash as an option."""
     words: list[str] = []
     for word in arguments:
         joins = words and words[-1] in WITH_NUMBERS and word[:1] == "-" and word[1:2] in "0123456789."
@@ -93,16 +96,16 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what cannot work before the user's file is run."""
+    """Refuse what cannot work, before importing the user's file."""
     common.check_output(options.output)
     common.check_output(options.out)
     if len(options.losses) > MOST_LOSSES:
-        raise common.Stop(f"{len(options.losses)} losses were named; one is shown, or two are compared.")
+        raise common.Stop(f"{len(options.losses)} losses are too many; name one, or two to compare.")
     if importlib.util.find_spec("torch") is None:
         needed = "surface needs PyTorch, which is not installed here: pip install torch"
         raise common.Stop(needed, common.MISSING_DEPENDENCY)
     if options.out and Path(options.out).suffix not in (".html", ".png", ".svg"):
-        raise common.Stop(f"--out {options.out} ends in none of .html, .png and .svg.")
+        raise common.Stop(f"--out {options.out} must end in .html, .png or .svg.")
 
 
 def _surfaces(options: argparse.Namespace) -> list[Surface]:
@@ -126,7 +129,7 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
 
 
 def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> Surface:
-    """The loss where a run was. What that fixes and marks holds for a second loss too."""
+    """The loss around the inputs of a run; a second loss gets the same fixed values and marks."""
     from unstuck.cli.runs import latest_record, record_at
     from unstuck.surface.scan import surface
     from unstuck.surface.shape.standing import with_standings
@@ -145,15 +148,15 @@ def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> S
 def _named(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
-        raise common.Stop(f"--component {word} names no part; write --component NAME=FILE.py:FUNCTION.")
+        raise common.Stop(f"--component {word} has no name; write --component NAME=FILE.py:FUNCTION.")
     return name, value
 
 
 def _pair(word: str, option: str) -> tuple[str, Any]:
-    """`target=1.0`, `target=[0, 1]`, `reduction=sum`: what Python would read, else the text itself."""
+    """`target=1.0`, `target=[0, 1]`, `reduction=sum`: a Python literal, otherwise the text itself."""
     name, equals, value = word.partition("=")
     if not equals:
-        raise common.Stop(f"{option} {word} gives no value; write {option} NAME=VALUE.")
+        raise common.Stop(f"{option} {word} has no value; write {option} NAME=VALUE.")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
@@ -164,7 +167,7 @@ def _range(word: str) -> tuple[str, tuple[float, float]]:
     name, equals, value = word.partition("=")
     numbers = _numbers(value, "--desired", ":") if equals else ()
     if len(numbers) != 2 or numbers[0] > numbers[1]:
-        raise common.Stop(f"--desired {word} is no range; write --desired NAME=LOW:HIGH.")
+        raise common.Stop(f"--desired {word} is not a range; write --desired NAME=LOW:HIGH.")
     return name, (numbers[0], numbers[1])
 
 
@@ -172,7 +175,7 @@ def _numbers(word: str, option: str, between: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in word.split(between))
     except ValueError:
-        raise common.Stop(f"{option} {word} holds something that is no number.") from None
+        raise common.Stop(f"{option} {word} contains something that is not a number.") from None
 
 
 def _draw(surfaces: Sequence[Surface], out: str | None) -> None:
