@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from unstuck.events import Crash, Place
+from unstuck.findings.curve import Curve
+from unstuck.findings.preview import Preview
 from unstuck.findings.verdict import Verdict
 
 
@@ -35,6 +37,9 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What the models received, a sentence for each input."""
     has_pictures: bool = False
     """Is there a batch on record to look at?"""
+    previews: tuple[Preview, ...] = ()
+    curves: dict[str, Curve] = {}
+    """The loss by step, one curve for each optimizer that has a loss of its own."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

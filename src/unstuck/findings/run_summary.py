@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchShown, ModelSeen, OptimizerStep, TensorGauges, TensorsNamed
+from unstuck.findings.curve import curves_of
+from unstuck.findings.preview import previews_of
 from unstuck.findings.result import RunSummary
 from unstuck.findings.verdict import Verdict
 
@@ -30,6 +32,8 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
         record=path,
         received=(*(good.lead.message for good in verdict.good_news), *parameters_without_gradient(record)),
         has_pictures=any(record.of(BatchShown)),
+        previews=previews_of(record),
+        curves={name: curve for name, curve in curves_of(record).items() if curve.losses},
     )
 
 

@@ -13,7 +13,7 @@ from unstuck.findings.investigation import Investigation, Reason, Skipped
 from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
-from unstuck.report.preview.received import exhibit_sentences
+from unstuck.report.preview import preview_sentences
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
 
@@ -69,7 +69,7 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
         lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
     if trend is not None and trend.steps:
         lines += wrapped(trend_sentence(trend), prose)
-    for sentence in (*(run.received if run else ()), *exhibit_sentences(done.folder)):
+    for sentence in (*run.received, *preview_sentences(run.previews)) if run else ():
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
 
