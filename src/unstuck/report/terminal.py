@@ -76,3 +76,11 @@ def columns_of(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or 100
     except (OSError, ValueError, AttributeError):
         return 100
+
+
+def encodable(text: str) -> str:
+    """The text without the halves of characters that a file name in another encoding leaves in it."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # halves that do not stand for a byte
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
