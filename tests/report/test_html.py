@@ -207,7 +207,7 @@ class Reader(HTMLParser):
 def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
     words = Reader(page(investigation(tmp_path, preview()))).words
     for part in (
-        "The cause is O12 double-softmax, and mending it was shown to help.",
+        "Cause: O12 double-softmax. Fixing it lowered the loss by 91–99 % (3 seeds).",
         "return torch.softmax(self.head(x), dim=1)",
         "gradient kept 0.1934 of the right one (threshold 0.5)",
         "The loss is flat: 2.3 → 2.29 over 400 steps.",
@@ -337,7 +337,7 @@ def test_a_run_without_a_finding_has_a_page_too(tmp_path: Path) -> None:
     result = Result(command="diagnose", verdict=verdict, run=RunSummary(script="train.py", steps=300))
     done = Investigation(result=result, folder=tmp_path)
     words = Reader(page(done)).words
-    assert "Nothing found; one pitfall checked." in words
+    assert "Nothing found; 1 rule checked." in words
     assert "The answer" not in words
 
 

@@ -73,6 +73,7 @@ from unstuck.events.run import (
     Note as Note,
     RunEnded as RunEnded,
     RunStarted as RunStarted,
+    RunStatus as RunStatus,
 )
 from unstuck.events.schedules import (
     GradientsReduced as GradientsReduced,

@@ -23,7 +23,9 @@ STYLES = {
     "label": "1;34",
     "command": "32",
 }
-ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"})
+ASCII = str.maketrans(
+    {"→": "->", "–": "-", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"}
+)
 
 
 INVISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r\f"}

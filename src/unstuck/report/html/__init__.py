@@ -98,7 +98,7 @@ def _answer(done: Investigation, principal: Diagnosis | None) -> Html:
             tag("p", f"With it, still found: {rest}." if rest else "With it, nothing else is found in the run.")
         )
     if done.together is not None:
-        parts += [tag("h4", f"{done.together.code} mended at once"), *proof_parts(done.together)]
+        parts += [tag("h4", f"{done.together.code} fixed together"), *proof_parts(done.together)]
     shown_already = proof is not None and proof.pairs
     parts += [watched] if watched and not shown_already else []
     return _section("The answer", [tag("div", parts, class_=f"answer{edge}")])
@@ -111,7 +111,7 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
     parts = [heading_of(diagnosis)]
     if cause is not None:
         where = f" It shows at {diagnosis.lead.place}." if diagnosis.lead.place else ""
-        parts.append(tag("p", f"Follows from {cause.lead.code}: mend that first.{where}"))
+        parts.append(tag("p", f"Follows from {cause.lead.code}: fix that first.{where}"))
     else:
         parts += diagnosis_parts(done, diagnosis)
     proof = done.proof_of(diagnosis)
@@ -134,17 +134,17 @@ def _data(done: Investigation) -> list[Html]:
 
 def _method(done: Investigation) -> list[Html]:
     runs = sum(len(proof.pairs) for proof in done.proofs)
-    told = [f"It took {time_used(done)}{because(done)}."] if done.budget else []
+    facts = [f"It took {time_used(done)}{because(done)}."] if done.budget else []
     if runs:
-        told.append(
+        facts.append(
             f"{count(runs, 'pair')} of runs for the proofs: the same script, the same seed, the same number of steps,"
             " once as it is and once with only that change."
         )
-    told += [f"{one.name}: {one.method}." for one in done.experiments]
+    facts += [f"{one.name}: {one.method}." for one in done.experiments]
     checked = done.result.verdict.checked
-    told += [done.protected] if done.protected else []
-    told += [f"Pitfalls checked: {' '.join(checked)}."] if checked else []
-    return _list([*told, *(f"Not checked: {sentence}" for sentence in done.result.verdict.not_checked)])
+    facts += [done.protected] if done.protected else []
+    facts += [f"Pitfalls checked: {' '.join(checked)}."] if checked else []
+    return _list([*facts, *(f"Not checked: {sentence}" for sentence in done.result.verdict.not_checked)])
 
 
 def _bottom(done: Investigation) -> Html:
