@@ -350,7 +350,7 @@ def _grouped(silent: dict[str, str]) -> list[str]:
 def _trend(record: Record) -> Trend | None:
     """Which way the loss went. Several optimizers minimise several losses, of which no single word is true."""
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
-    return goals.told(trend_of(_losses(record)), record) if len(stepping) <= 1 else None
+    return goals.with_moving_goal(trend_of(_losses(record)), record) if len(stepping) <= 1 else None
 
 
 def _losses(record: Record) -> list[float]:

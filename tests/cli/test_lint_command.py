@@ -103,7 +103,7 @@ def test_a_folder(broken: Path, fixed: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["lint", "."]) == 1
     shown = capsys.readouterr().out
     assert "Found 1 error in 2 files." in shown
-    assert "Most likely cause" not in shown
+    assert "Likely cause" not in shown
 
 
 def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_a_broken_script_is_diagnosed_on_stderr(broken: Path, unstuck: object) -
     done = unstuck("run", "train.py")  # type: ignore[operator]
     assert done.returncode == 1
     assert done.stdout == "the end\n"
-    assert "Most likely cause" in done.stderr
+    assert "Likely cause: " in done.stderr
     assert "error O12 double-softmax: " in done.stderr
     assert " --> train.py:11:" in done.stderr
     (record,) = Path(".unstuck/runs").iterdir()

@@ -38,7 +38,7 @@ def test_what_a_scheduler_kills_is_reported_on(broken: Path, number: signal.Sign
     code, _, shown = ended_by(number)
     assert code == -number
     assert "train.py was killed, left by os._exit() or ran out of disk, after at least 30 optimizer steps." in shown
-    assert "Most likely cause" in shown
+    assert "Likely cause: " in shown
     assert "\nerror O12 double-softmax:" in shown
     assert "Record " in shown
 

@@ -18,7 +18,7 @@ from tests.lint.conftest import PROJECT, write
 from unstuck.findings.result import Result
 from unstuck.lint import cache as cache_module, engine
 from unstuck.lint.settings import Settings
-from unstuck.report import json
+from unstuck.report.formats import json
 
 
 def seen(result: Result) -> str:

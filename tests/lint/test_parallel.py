@@ -15,7 +15,7 @@ import pytest
 from tests.lint.conftest import PROJECT, write
 from unstuck.lint import engine, workers
 from unstuck.lint.settings import Settings
-from unstuck.report import json
+from unstuck.report.formats import json
 
 
 def many_files(amount: int, statements: int = 0) -> None:

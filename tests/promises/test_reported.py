@@ -70,7 +70,7 @@ def test_numbers_that_are_not_finite_are_reported(folder: Path, parts: dict[str,
     assert code == 1
     assert "error G10 non-finite:" in errors
     assert "train.py finished after 30 optimizer steps" in errors
-    assert "Found 1 error." in errors, errors  # and nothing that reads the odd number as a magnitude
+    assert "(1 error)." in errors, errors  # and nothing that reads the odd number as a magnitude
     assert (f"Give the optimizer a finite {setting}." in errors) == bool(setting)
     (run,) = folder.glob(".unstuck/runs/*")
     assert read(run).damaged_lines == ()

@@ -14,12 +14,12 @@ from fakes import detailed_finding, make_finding
 from odd_results import ODD_PATH, everything, lint_result, odd_finding, run_without_place
 
 from unstuck.cli import main
-from unstuck.cli.common import FORMATS
+from unstuck.cli.common import format_names
 from unstuck.events import Place
 from unstuck.findings import Fix, Severity
 from unstuck.findings.result import Problem
-from unstuck.report import formats, github
-from unstuck.report.formats import render
+from unstuck.report import formats
+from unstuck.report.formats import github, render
 
 BROKEN = """\
 import torch
@@ -44,9 +44,16 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_offered_format_can_be_written() -> None:
-    assert set(FORMATS) == {formats.TEXT, *formats.MODULES}
-    for wanted in FORMATS:
-        assert render(everything(), wanted)
+    assert format_names() == ["text", "concise", "json", "json-lines", "sarif", "github", "junit"]
+    for name in format_names():
+        assert render(everything(), name)
+
+
+def test_a_format_is_one_file_that_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "one_word.py").write_text("def render(result):\n    return result.command\n")
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    assert format_names()[-1] == "one-word"
+    assert render(lint_result(), "one-word") == "lint"
 
 
 def test_concise_is_one_line_each() -> None:
@@ -151,14 +158,14 @@ def test_a_clean_junit_report_is_one_test_that_passed() -> None:
     assert root[0][0].get("name") == "2 pitfalls looked for, none found"
 
 
-@pytest.mark.parametrize("wanted", FORMATS)
+@pytest.mark.parametrize("wanted", format_names())
 def test_a_file_name_that_is_no_text_still_gets_a_report(wanted: str) -> None:
     path = os.fsdecode(b"caf\xe9.py")
     result = lint_result(make_finding(path=path), problems=(Problem(f"{path} is odd", Place(path, 1)),))
     render(result, wanted).encode("utf-8")
 
 
-@pytest.mark.parametrize("wanted", FORMATS[1:])
+@pytest.mark.parametrize("wanted", format_names()[1:])
 def test_from_the_command_line(wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(BROKEN)
     Path("good.py").write_text(BROKEN.replace(", nn.Softmax(dim=1)", ""))
@@ -210,7 +217,7 @@ def test_a_run_and_its_record_are_reported_in_every_format(capsys: pytest.Captur
     command = [sys.executable, "-m", "unstuck", "run", "--format", "concise", "--output", "first", "train.py"]
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 1
     assert Path("first").read_text().startswith("train.py:4:40: O12 error double-softmax: ")
-    for wanted in FORMATS:
+    for wanted in format_names():
         assert main(["report", "--format", wanted]) == 1
         shown = capsys.readouterr().out
         assert "O12" in shown

@@ -15,27 +15,17 @@ import msgspec
 import pytest
 
 from tests.fakes import SCRIPT, detailed_finding, make_finding
-from unstuck.events import Place
-from unstuck.events.preview import (
-    FILE,
-    Drawn,
-    Dynamics,
-    Filters,
-    FirstLayer,
-    Snapshot,
-    Table,
-    TargetShown,
-    TensorShown,
-)
+from unstuck.events import Drawn, Filters, Form, Place, PredictionKind, TensorShown
 from unstuck.findings import Edit, Finding, Fix, Severity, merge
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.preview import Dynamics, FirstLayer, Preview, Snapshot, Targets
 from unstuck.findings.result import Result, RunSummary
 from unstuck.findings.results import Experiment, Matter, NamedCurve, Pair, Proof
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report.html import page
-from unstuck.report.preview.received import exhibit_sentences
+from unstuck.report.preview import preview_sentences
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
@@ -89,12 +79,10 @@ def picture(seed: int, target: str) -> Drawn:
     return Drawn(12, 12, 3, pixels, target=target)
 
 
-def table(class_name: str = "cat") -> Table:
+def preview(class_name: str = "cat") -> Preview:
     weights = tuple(Drawn(5, 5, 1, bytes((seed * 31 + i * 10) % 256 for i in range(25))) for seed in range(8))
-    shots = tuple(
-        Snapshot(step, tuple(float(i % 3 if step > 8 else 1) for i in range(6)), (0.5,) * 6) for step in (0, 1, 8, 20)
-    )
-    return Table(
+    shots = tuple(Snapshot(step, tuple(float(i % 3 if step > 8 else 1) for i in range(6))) for step in (0, 1, 8, 20))
+    return Preview(
         model="Net",
         tensors=(
             TensorShown(
@@ -108,7 +96,7 @@ def table(class_name: str = "cat") -> Table:
                 quantiles=(0.0, 60.0, 120.0, 200.0, 254.0),
                 examples=6,
                 duplicates=2,
-                form="pictures",
+                form=Form.PICTURES,
                 scaling="0 is black, 255 white",
                 drawn=tuple(picture(seed, class_name) for seed in range(1, 7)),
             ),
@@ -117,7 +105,7 @@ def table(class_name: str = "cat") -> Table:
                 dtype="float32",
                 shape=(6, 3),
                 examples=6,
-                form="table",
+                form=Form.TABLE,
                 drawn=(Drawn(numbers=(1.5, None)),),
             ),
             TensorShown(
@@ -125,7 +113,7 @@ def table(class_name: str = "cat") -> Table:
                 dtype="int64",
                 shape=(6, 4),
                 examples=6,
-                form="ids",
+                form=Form.IDS,
                 drawn=(Drawn(numbers=(4.0,), text=HOSTILE),),
             ),
             TensorShown(
@@ -133,13 +121,11 @@ def table(class_name: str = "cat") -> Table:
                 dtype="float32",
                 shape=(6, 90),
                 examples=6,
-                form="series",
+                form=Form.SERIES,
                 drawn=(Drawn(numbers=tuple(math.sin(i / 9) for i in range(90)), target="1"),),
             ),
         ),
-        target=TargetShown(
-            loss="cross_entropy", dtype="int64", shape=(6,), counts={"0": 80, "1": 7, "2": 13}, batches=4
-        ),
+        targets=Targets(loss="cross_entropy", dtype="int64", shape=(6,), counts={"0": 80, "1": 7, "2": 13}, batches=4),
         class_names=(class_name, "dog", "fox"),
         first_layer=FirstLayer(
             name="features.0",
@@ -149,11 +135,11 @@ def table(class_name: str = "cat") -> Table:
             end=Filters(step=20, scale=0.4, pictures=weights),
             moved=0.123,
         ),
-        dynamics=Dynamics(kind="class", classes=3, targets=(0.0, 1.0, 2.0, 0.0, 1.0, 2.0), snapshots=shots),
+        dynamics=Dynamics(kind=PredictionKind.CLASS, targets=(0.0, 1.0, 2.0, 0.0, 1.0, 2.0), snapshots=shots),
     )
 
 
-def investigation(folder: Path, shown: Table | None = None, **more: Any) -> Investigation:
+def investigation(folder: Path, shown: Preview | None = None, **more: Any) -> Investigation:
     (folder / "train.py").write_text(SCRIPT)
     script = str(folder / "train.py")
     edit = Edit(script, 5, 16, 5, 50, "self.head(x)")
@@ -168,11 +154,8 @@ def investigation(folder: Path, shown: Table | None = None, **more: Any) -> Inve
         trend=Trend("flat", 400, first=2.3, last=2.29),
         checked=("O12", "G10"),
     )
-    run = RunSummary(script=script, steps=400, status="stopped", record="")
-    if shown is not None:
-        trial = folder / "01-watched"
-        trial.mkdir()
-        (trial / FILE).write_bytes(msgspec.json.encode(shown))
+    previews = () if shown is None else (shown,)
+    run = RunSummary(script=script, steps=400, status="stopped", record="", previews=previews)
     fields: dict[str, Any] = {
         "result": Result(command="diagnose", verdict=verdict, run=run),
         "experiments": (sweep(),),
@@ -222,9 +205,9 @@ class Reader(HTMLParser):
 
 
 def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
-    words = Reader(page(investigation(tmp_path, table()))).words
+    words = Reader(page(investigation(tmp_path, preview()))).words
     for part in (
-        "The cause is O12 double-softmax, and mending it was shown to help.",
+        "Cause: O12 double-softmax. Fixing it lowered the loss by 91–99 % (3 seeds).",
         "return torch.softmax(self.head(x), dim=1)",
         "gradient kept 0.1934 of the right one (threshold 0.5)",
         "The loss is flat: 2.3 → 2.29 over 400 steps.",
@@ -255,7 +238,7 @@ def test_a_file_that_changed_since_gets_no_diff(tmp_path: Path) -> None:
 
 
 def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
-    content = page(investigation(tmp_path, table()))
+    content = page(investigation(tmp_path, preview()))
     reader = Reader(content)
     assert reader.open == []
     assert not any(tag in ("script", "link", "iframe", "object", "base", "form") for tag, _ in reader.seen)
@@ -273,7 +256,7 @@ def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
 def test_names_of_the_user_stay_text(tmp_path: Path) -> None:
     folder = tmp_path / "<script>alert(1)<"
     folder.mkdir()
-    shown = msgspec.structs.replace(table(HOSTILE), model=HOSTILE, notes=(HOSTILE,))
+    shown = msgspec.structs.replace(preview(HOSTILE), model=HOSTILE, trouble=HOSTILE)
     done = investigation(folder, shown, ruled_out=(HOSTILE,), next_command=HOSTILE, protected=HOSTILE)
     run = msgspec.structs.replace(done.result.run, script=HOSTILE, arguments=(HOSTILE,), received=(HOSTILE,))
     evil = make_finding(
@@ -290,7 +273,7 @@ def test_names_of_the_user_stay_text(tmp_path: Path) -> None:
 
 
 def test_every_picture_and_curve_has_words(tmp_path: Path) -> None:
-    reader = Reader(page(investigation(tmp_path, table())))
+    reader = Reader(page(investigation(tmp_path, preview())))
     images = [attributes for tag, attributes in reader.seen if tag == "img"]
     assert len(images) == 6 + 16 + 2
     assert all(attributes["alt"] for attributes in images)
@@ -304,7 +287,7 @@ def test_every_picture_and_curve_has_words(tmp_path: Path) -> None:
 
 
 def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:
-    shown = table()
+    shown = preview()
     found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", page(investigation(tmp_path, shown)))
     content = base64.b64decode(found[0])
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
@@ -320,7 +303,8 @@ def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:
 
 def test_bars_are_as_long_as_classes_are_frequent(tmp_path: Path) -> None:
     lengths = [
-        float(one) for one in re.findall(r'class="bar" style="width:([\d.]+)%"', page(investigation(tmp_path, table())))
+        float(one)
+        for one in re.findall(r'class="bar" style="width:([\d.]+)%"', page(investigation(tmp_path, preview())))
     ]
     assert lengths == [80.0, 7.0, 13.0]
 
@@ -353,14 +337,13 @@ def test_a_run_without_a_finding_has_a_page_too(tmp_path: Path) -> None:
     result = Result(command="diagnose", verdict=verdict, run=RunSummary(script="train.py", steps=300))
     done = Investigation(result=result, folder=tmp_path)
     words = Reader(page(done)).words
-    assert "Nothing found; one pitfall checked." in words
+    assert "Nothing found; 1 rule checked." in words
     assert "The answer" not in words
 
 
-def test_sentences_for_the_text_report(tmp_path: Path) -> None:
-    assert exhibit_sentences(tmp_path) == ()
-    (tmp_path / FILE).write_bytes(msgspec.json.encode(table()))
-    assert exhibit_sentences(tmp_path) == (
+def test_sentences_for_the_text_report() -> None:
+    assert preview_sentences(()) == ()
+    assert preview_sentences([preview()]) == (
         "2 of the 6 examples of x in the first batch are copies of others, bit by bit.",
         "Targets are int64 [6]; 3 classes came in the 4 batches looked at, the rarest 7 times, the most frequent 80.",
         "After step 20 the model predicts 3 classes for the 6 examples of the first batch, 1 class at step 0; "
@@ -368,13 +351,12 @@ def test_sentences_for_the_text_report(tmp_path: Path) -> None:
     )
 
 
-def test_a_model_that_predicts_one_class_is_told(tmp_path: Path) -> None:
-    same = Dynamics(kind="class", snapshots=(Snapshot(0, (0.0, 1.0)), Snapshot(60, (1.0, 1.0))), targets=(0.0, 1.0))
-    (tmp_path / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(table(), dynamics=same)))
-    assert "predicts class 1 dog for all 2 examples" in exhibit_sentences(tmp_path)[-1]
+def test_a_model_that_predicts_one_class_is_reported() -> None:
+    shots = (Snapshot(0, (0.0, 1.0)), Snapshot(60, (1.0, 1.0)))
+    same = Dynamics(kind=PredictionKind.CLASS, snapshots=shots, targets=(0.0, 1.0))
+    shown = msgspec.structs.replace(preview(), dynamics=same)
+    assert "predicts class 1 dog for all 2 examples" in preview_sentences([shown])[-1]
 
 
-def test_a_broken_exhibit_is_no_exhibit(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"model": 3')
-    assert exhibit_sentences(tmp_path) == ()
+def test_a_run_that_shows_no_data_has_no_section_for_it(tmp_path: Path) -> None:
     assert "Data on the table" not in page(investigation(tmp_path))

@@ -16,7 +16,7 @@ from unstuck.findings.result import Problem, Result
 from unstuck.findings.run_summary import run_summary
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
-from unstuck.report import json as report
+from unstuck.report.formats import json as report
 
 DOCS = Path(__file__).parents[2] / "docs" / "json.md"
 

@@ -18,7 +18,7 @@ from unstuck.events import Place
 from unstuck.findings import Diagnosis, Edit, Fix, Severity
 from unstuck.findings.result import Result
 from unstuck.report.formats import render
-from unstuck.report.sarif.rules import LEVELS, PROBLEMS
+from unstuck.report.formats.sarif import LEVELS, PROBLEMS
 from unstuck.rule import all_rules
 
 

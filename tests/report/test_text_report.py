@@ -11,7 +11,7 @@ import pytest
 from fakes import SCRIPT, detailed_finding, make_finding
 
 from unstuck.events import Crash, Place
-from unstuck.findings import Confidence, Diagnosis, Evidence, Finding, Severity, Witness
+from unstuck.findings import Confidence, Diagnosis, Evidence, Finding, Severity, Witness, merge
 from unstuck.findings.result import Problem, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
@@ -60,10 +60,9 @@ def run_result(**more: Any) -> Result:
 
 RUN_AT_80 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────
+Likely cause: O12 double-softmax at train.py:5 (1 error).
 train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 The loss is flat: 2.303 → 2.301 over 640 steps.
-
-Most likely cause
 
 error O12 double-softmax: cross_entropy got probabilities in all 640 calls:
 every row of its input sums to 1.
@@ -87,19 +86,17 @@ every row of its input sums to 1.
   also      seen in the source: The loss gets probabilities, not logits.
   more      unstuck explain O12
 
-Found 1 error.
 lint sees 1 more that the run did not show: unstuck lint train.py
-Checked      O02 O12
+2 rules checked; `unstuck rules` lists them.
 Not checked  G01: no gradient was clipped
 Record       .unstuck/runs/20260101-120000-train
 """
 
 HEAD_AT_200 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────────────────────────
+Likely cause: O12 double-softmax at train.py:5 (1 error).
 train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 The loss is flat: 2.303 → 2.301 over 640 steps.
-
-Most likely cause
 
 error O12 double-softmax: cross_entropy got probabilities in all 640 calls: every row of its input
 sums to 1.
@@ -151,7 +148,7 @@ warning (likely) O03 loss-detached: The loss gets probabilities, not logits.
   more      unstuck explain O03
 
 Found 1 error and 1 warning in 1 file.
-Checked      O03 O12
+2 rules checked; `unstuck rules` lists them.
 Not checked  G10: only a run shows it
 """
 
@@ -162,7 +159,7 @@ def test_lint_of_one_script() -> None:
 
 
 def test_many_scripts_have_no_single_cause() -> None:
-    assert "Most likely cause" not in rendered(lint_result(make_finding(), files=1))
+    assert "Likely cause" not in rendered(lint_result(make_finding(), files=1))
 
 
 def test_advice_is_no_cause() -> None:
@@ -173,19 +170,38 @@ def test_advice_is_no_cause() -> None:
 
 def test_nothing_found_is_said_plainly_without_a_list_of_what_was_checked() -> None:
     assert rendered(lint_result(files=3)) == (
-        "Nothing found in 3 files; 2 pitfalls checked.\nNot checked  G10: only a run shows it\n"
+        "Nothing found in 3 files; 2 rules checked.\nNot checked  G10: only a run shows it\n"
     )
 
 
-def test_a_run_with_nothing_found_lists_what_was_checked() -> None:
-    assert "Checked      O03 O12" in rendered(run_result(verdict=Verdict(checked=("O03", "O12"))))
+def test_a_healthy_run_begins_with_one_line_and_a_count() -> None:
+    shown = rendered(run_result(verdict=Verdict(checked=("O03", "O12")))).splitlines()
+    assert shown[2] == "Nothing found; 2 rules checked."
+    assert not any("O03" in line for line in shown)
+
+
+def test_the_first_line_fits_into_100_columns_whatever_the_path() -> None:
+    far = make_finding(place=Place("a/" * 60 + "train.py", 5))
+    shown = rendered(run_result(verdict=Verdict(diagnoses=tuple(merge([far])), checked=("O12",))))
+    assert shown.splitlines()[2] == "Likely cause: O12 double-softmax (1 error)."
+
+
+def test_a_symptom_is_one_line_under_its_cause() -> None:
+    cause = Diagnosis(lead=make_finding(), findings=(make_finding(),), explains=("G10",))
+    symptom = make_finding("G10", line=9, severity=Severity.WARNING)
+    other = make_finding("O03", line=9, severity=Severity.WARNING)
+    diagnoses = (cause, *merge([symptom]), *merge([other]))
+    shown = rendered(run_result(verdict=Verdict(diagnoses=diagnoses, checked=("O12",))))
+    assert "\n  more      unstuck explain O12\n  leads to  G10 non-finite (warning) at train.py:9\n\n" in shown
+    assert shown.count("G10") == 1
+    assert shown.index("Also found") < shown.index("O03")
 
 
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("flat", "No cause found: the loss is flat, but it is none of the 2 pitfalls checked."),
-        ("falling", "Nothing found; 2 pitfalls checked."),
+        ("flat", "No cause found: the loss is flat; 2 rules checked."),
+        ("falling", "Nothing found; 2 rules checked."),
     ],
 )
 def test_a_stuck_run_without_a_cause_is_not_called_healthy(word: str, sentence: str) -> None:
@@ -216,7 +232,7 @@ def test_a_crash_that_no_rule_explains() -> None:
         (Trend("too short", 1, 2.0, 2.0), "One loss was seen: 2."),
         (
             Trend("crawling", 100, 2.3, 2.2, runs_to_go=22.0),
-            "The loss is crawling: 2.3 → 2.2 over 100 steps; at this pace it would take 22 more runs as long to "
+            "The loss is crawling: 2.3 → 2.2 over 100 steps; at this rate it needs about 22 times more steps to "
             "reach 0.",
         ),
     ],

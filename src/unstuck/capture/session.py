@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from unstuck.capture.clock import Clock
+    from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
     from unstuck.capture.torch_hooks.attach import Attachment
 
 
@@ -67,10 +68,12 @@ class Session:
         listener: Listener | None = None,
         closely: int | None = None,
         stage: str = "",
+        probe: FirstBatchProbe | None = None,
     ) -> None:
         self._sink = sink if listener is None else _both(sink, listener.heard)
         self._every, self._closely = every, closely
         self._listener = listener
+        self._probe = probe
         self._attachment: Attachment | None = None
         self._cancel: Callable[[], None] | None = None
         self._losses = losses
@@ -146,6 +149,7 @@ class Session:
         watch = Watch(self._sink, self.guard, self.places, Clock(self._every, self._closely))
         if self._listener is not None:
             watch.after_window = self.guard.protect("the run so far", self._listener.window_ended)
+        watch.probe = self._probe
         self._attachment = Attachment(watch)
         for module, loss in self._found:
             self._attachment.watch_loss(module, loss.name)

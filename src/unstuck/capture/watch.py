@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from unstuck.capture.observers.batches import Batches
     from unstuck.capture.observers.evaluations import Evaluations
+    from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
 
 
 class Watch:
@@ -47,6 +48,8 @@ class Watch:
         """Is an evaluation being looked at, in a window that need not be sampled?"""
         self.batches: Batches | None = None
         self.evaluations: Evaluations | None = None
+        self.probe: FirstBatchProbe | None = None
+        """In a trial: asks the model what it predicts for its first batch."""
         self.synced: bool | None = None
         """Under DistributedDataParallel: will the next backward reduce the gradients over the ranks?"""
         self.carried = Carried()

@@ -75,7 +75,6 @@ def verb_parser(
     )
 
 
-FORMATS = ("text", "concise", "json", "json-lines", "sarif", "github", "junit")
 FORMAT_HELP = """text for people (default), concise for editors, json or json-lines for programs, sarif for code
 scanning, github for annotations in GitHub Actions, junit for GitLab and others"""
 
@@ -87,9 +86,16 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def format_names() -> list[str]:
+    """The formats of a report, in the order in which the help mentions them."""
+    from unstuck.report.formats import names
+
+    return sorted(names(), key=lambda name: (name not in FORMAT_HELP, FORMAT_HELP.find(name)))
+
+
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """`--format`, `--output` and `--fail-on`, for every verb that reports findings."""
-    parser.add_argument("--format", choices=FORMATS, default="text", help=FORMAT_HELP)
+    parser.add_argument("--format", choices=format_names(), default="text", help=FORMAT_HELP)
     parser.add_argument("--output", metavar="FILE", help="write the report to FILE, completely or not at all")
     add_fail_on_option(parser)
 

@@ -15,11 +15,11 @@ from unstuck.diagnose.prove import SEEDS, prove, try_remedy
 from unstuck.diagnose.ranking import SYMPTOMS, compatible, each_code_first, order_of, proven
 from unstuck.diagnose.remedies import Remedied, worth_trying
 from unstuck.diagnose.tasks import Task, work
-from unstuck.experiments.judging import GOOD, experiment_named, findings_in
+from unstuck.experiments.judging import experiment_named, findings_in
 from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
 from unstuck.findings.result import Result
-from unstuck.findings.results import Experiment, Proof
+from unstuck.findings.results import GOOD, Experiment, Proof
 from unstuck.findings.verdict import Verdict
 from unstuck.interventions import Intervention, Isolation, StopAfter
 from unstuck.record import RecordError

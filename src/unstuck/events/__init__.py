@@ -61,14 +61,11 @@ from unstuck.events.measurements import (
 from unstuck.events.preview import (
     BatchShown as BatchShown,
     Drawn as Drawn,
-    Dynamics as Dynamics,
     Filters as Filters,
     FiltersShown as FiltersShown,
-    FirstLayer as FirstLayer,
+    Form as Form,
     Predicted as Predicted,
-    Snapshot as Snapshot,
-    Table as Table,
-    TargetShown as TargetShown,
+    PredictionKind as PredictionKind,
     TensorShown as TensorShown,
 )
 from unstuck.events.run import (
@@ -76,6 +73,7 @@ from unstuck.events.run import (
     Note as Note,
     RunEnded as RunEnded,
     RunStarted as RunStarted,
+    RunStatus as RunStatus,
 )
 from unstuck.events.schedules import (
     GradientsReduced as GradientsReduced,

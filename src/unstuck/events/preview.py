@@ -1,25 +1,44 @@
-"""The data of a run on the table: what the model received, its first filters, what it predicts. Plain data."""
+"""What a run records of its data for a person to look at: the first batch, the first filters, some predictions."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from enum import StrEnum
 
 import msgspec
 
-from unstuck.events import Event
-from unstuck.regular import read_regular
+from unstuck.events.base import Event
 
-FILE = "exhibit.json"
-LARGEST_TABLE = 64 * 2**20
+
+class Form(StrEnum):
+    """How the examples of a tensor are drawn."""
+
+    NONE = ""
+    PICTURES = "pictures"
+    SERIES = "series"
+    TABLE = "table"
+    IDS = "ids"
+
+
+class PredictionKind(StrEnum):
+    """What the number that stands for each prediction is."""
+
+    CLASS = "class"
+    """The class with the highest score."""
+    VALUE = "value"
+    """The output itself."""
+    RIGHT = "right"
+    """The share of positions predicted right."""
+    SPREAD = "spread"
+    """The standard deviation within the output."""
 
 
 class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One example as it can be shown: pixels of a picture, or numbers."""
+    """One example: pixels of a picture, or numbers."""
 
     height: int = 0
     width: int = 0
     channels: int = 0
-    """1 or 3; 0: it is no picture."""
+    """1 or 3; 0 if it is not a picture."""
     pixels: bytes = b""
     numbers: tuple[float | None, ...] = ()
     """None: not finite."""
@@ -46,27 +65,11 @@ class TensorShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     constant: int = 0
     """Examples whose elements are all the same."""
     duplicates: int = 0
-    """Examples that are the same as an earlier one, bit by bit."""
-    form: str = ""
-    """How it is drawn: `pictures`, `series`, `table` or `ids`."""
+    """Examples that equal an earlier one, bit by bit."""
+    form: Form = Form.NONE
     scaling: str = ""
     """How values became grey levels."""
     drawn: tuple[Drawn, ...] = ()
-
-
-class TargetShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the first call of a loss was given to compare with."""
-
-    loss: str
-    dtype: str
-    shape: tuple[int, ...]
-    low: float | None = None
-    high: float | None = None
-    mean: float | None = None
-    counts: dict[str, int] = {}
-    """How often each class came, over the calls that were counted."""
-    batches: int = 0
-    """How many calls were counted."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,56 +80,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pictures: tuple[Drawn, ...] = ()
 
 
-class FirstLayer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The layer that looks at the pictures, before training and at the last look."""
-
-    name: str
-    kind: str
-    count: int
-    start: Filters
-    end: Filters
-    moved: float | None = None
-    """The norm of the change as a share of the norm at the start."""
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """What the model predicts for the probe batch after so many steps, a number for each example."""
-
-    step: int
-    values: tuple[float | None, ...]
-    confidence: tuple[float | None, ...] = ()
-
-
-class Dynamics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Predictions on a fixed batch over the run."""
-
-    kind: str
-    """`class`: the class with the highest score; `value`: the output; `right`: the share of positions
-    predicted right; `spread`: the deviation within the output."""
-    classes: int = 0
-    targets: tuple[float | None, ...] = ()
-    """In the unit of the values, where examples have one each."""
-    snapshots: tuple[Snapshot, ...] = ()
-    training_mode: bool = True
-    batch: str = "the first batch"
-    asked: bool = True
-    """The model was called for this, with the same dropout each time; else the program called it."""
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything on the table."""
-
-    model: str = ""
-    tensors: tuple[TensorShown, ...] = ()
-    target: TargetShown | None = None
-    class_names: tuple[str, ...] = ()
-    first_layer: FirstLayer | None = None
-    dynamics: Dynamics | None = None
-    notes: tuple[str, ...] = ()
-
-
 class BatchShown(Event, tag="batch-shown", frozen=True):
-    """The first training batch of a model as it was received, to be looked at."""
+    """The first training batch of a model, as it received it."""
 
     model: str = ""
     tensors: tuple[TensorShown, ...] = ()
@@ -134,7 +89,7 @@ class BatchShown(Event, tag="batch-shown", frozen=True):
 
 
 class FiltersShown(Event, tag="filters-shown", frozen=True):
-    """The filters of the layer that looks at the pictures, told a few times in a run."""
+    """The filters of the layer that receives the pictures, recorded a few times in a run."""
 
     model: str = ""
     layer: str = ""
@@ -142,31 +97,23 @@ class FiltersShown(Event, tag="filters-shown", frozen=True):
     count: int = 0
     filters: Filters | None = None
     moved: float | None = None
-    """How far those shown are from where they began, as a share of their norm there."""
+    """How far they are from where they began, as a share of their norm there."""
 
 
 class Predicted(Event, tag="predicted", frozen=True):
-    """What a model made of a batch that the program gave it before."""
+    """What a model predicts for a batch that it receives again and again."""
 
     model: str = ""
     batch: int = 0
     """Which of the batches that came again."""
-    kind: str = ""
-    """As `Dynamics` has it."""
-    classes: int = 0
+    kind: PredictionKind = PredictionKind.VALUE
     values: tuple[float | None, ...] = ()
-    confidence: tuple[float | None, ...] = ()
     targets: tuple[float | None, ...] = ()
+    """In the unit of the values, where each example has one."""
     training_mode: bool = True
     learning: bool = True
     """With gradients, in training mode: else the program evaluates."""
-
-
-def read_table(folder: Path) -> Table | None:
-    """What a trial kept in its folder, or the first trial of an investigation that kept something."""
-    for path in (folder / FILE, *sorted(folder.glob(f"*/{FILE}"))):
-        try:
-            return msgspec.json.decode(read_regular(path, LARGEST_TABLE), type=Table)
-        except (OSError, msgspec.DecodeError, RecursionError):
-            continue
-    return None
+    asked: bool = False
+    """In a trial: we gave the model its first batch, with the same dropout each time; else the program called it."""
+    trouble: str = ""
+    """Why a model cannot be asked any more."""

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from unstuck.events.base import Event
 
 RECORD_VERSION = 1
+
+
+class RunStatus(StrEnum):
+    """How a run ended, or that it has not. A record holds the first five."""
+
+    FINISHED = "finished"
+    EXITED = "exited"
+    """By sys.exit."""
+    INTERRUPTED = "interrupted"
+    """By Ctrl-C."""
+    CRASHED = "crashed"
+    STOPPED = "stopped"
+    """By us, on demand."""
+    RUNNING = "running"
+    UNFINISHED = "unfinished"
+    """The record has no end."""
+    UNRECORDED = "unrecorded"
+    """The record has no end, as on a full disk, but the process is known to have ended."""
 
 
 class RunStarted(Event, tag="run-started", frozen=True):
@@ -25,9 +45,9 @@ class RunStarted(Event, tag="run-started", frozen=True):
 
 
 class RunEnded(Event, tag="run-ended", frozen=True):
-    """`finished`, `exited` (sys.exit), `interrupted` (Ctrl-C), `crashed`, or `stopped` by us on demand."""
+    """The last line of a record."""
 
-    status: str = "finished"
+    status: RunStatus = RunStatus.FINISHED
     exit_code: int = 0
     seconds: float = 0.0
     steps: int = 0

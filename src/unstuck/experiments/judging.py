@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Witness
-from unstuck.findings.results import Experiment
+from unstuck.findings.results import Experiment, time_needed
 from unstuck.rule import all_rules
 
 if TYPE_CHECKING:
     from unstuck.trials.context import Context
-
-GOOD = frozenset({"passed", "learns", "inside", "independent", "causal", "reproducible"})
-"""Verdicts that rule something out."""
 
 SEVERAL_RUNS = frozenset({"overfit", "baseline", "lr", "seeds"})
 """Experiments that are planned by the pace of the program; the others take one step."""
@@ -36,11 +32,6 @@ def answered(name: str, function: Callable[[Context], Experiment], context: Cont
     except NoTime as error:
         sentence = f"It was not tried: it needs {time_needed(error.needed, error.left, context.budget)}; give it more."
         return Experiment(name=name, verdict="undecided", sentence=sentence, method="nothing was run")
-
-
-def time_needed(needed: float, left: float, budget: float) -> str:
-    """`about 40 s, and 12 of 150 s were left`."""
-    return f"about {math.ceil(needed)} s, and {math.floor(left)} of {budget:.0f} s were left"
 
 
 def findings_in(experiment: Experiment) -> list[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from unstuck.events import Crash, Place
+from unstuck.events import Crash, Place, RunStatus
+from unstuck.findings.curve import Curve
+from unstuck.findings.preview import Preview
 from unstuck.findings.verdict import Verdict
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that kept us from looking: a file that does not parse, a rule that broke down."""
+    """Something that could not be checked: a file that does not parse, a rule that failed."""
 
     message: str
     place: Place | None = None
@@ -20,9 +22,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     script: str
     arguments: tuple[str, ...] = ()
-    status: str = "unfinished"
-    """`finished`, `exited`, `interrupted`, `crashed`, `stopped`, `running`; `unfinished`: the record has no end; or
-    `unrecorded`: it has none, as on a full disk, but the process is known to have ended."""
+    status: RunStatus = RunStatus.UNFINISHED
     reason: str = ""
     """Why it was stopped."""
     exit_code: int | None = None
@@ -30,11 +30,14 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     crash: Crash | None = None
     record: str = ""
-    """Where the record lies."""
+    """Where the record is."""
     received: tuple[str, ...] = ()
     """What the models received, a sentence for each input."""
     has_pictures: bool = False
     """Is there a batch on record to look at?"""
+    previews: tuple[Preview, ...] = ()
+    curves: dict[str, Curve] = {}
+    """The loss by step, one curve for each optimizer that has a loss of its own."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from unstuck.events import Place, Trial
@@ -9,6 +11,8 @@ from unstuck.findings import Diagnosis, Subject
 from unstuck.findings.curve import Curve
 
 Measure = bool | int | float | str | None
+GOOD = frozenset({"passed", "learns", "inside", "independent", "causal", "reproducible"})
+"""Verdicts that rule something out."""
 
 
 class NamedCurve(msgspec.Struct, frozen=True):
@@ -93,3 +97,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> Place | None:
         """Where it shows."""
         return self.about[0].place if self.about else None
+
+
+def time_needed(needed: float, left: float, budget: float) -> str:
+    """`about 40 s, and 12 of 150 s were left`."""
+    return f"about {math.ceil(needed)} s, and {math.floor(left)} of {budget:.0f} s were left"

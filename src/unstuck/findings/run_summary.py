@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchShown, ModelSeen, OptimizerStep, TensorGauges, TensorsNamed
+from unstuck.events import BatchShown, ModelSeen, OptimizerStep, RunStatus, TensorGauges, TensorsNamed
+from unstuck.findings.curve import curves_of
+from unstuck.findings.preview import previews_of
 from unstuck.findings.result import RunSummary
 from unstuck.findings.verdict import Verdict
 
@@ -21,7 +23,7 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
     return RunSummary(
         script=started.script,
         arguments=started.arguments,
-        status=ended.status if ended else "unfinished",
+        status=ended.status if ended else RunStatus.UNFINISHED,
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
         steps=ended.steps if ended else _steps_on_record(record),
@@ -30,6 +32,8 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
         record=path,
         received=(*(good.lead.message for good in verdict.good_news), *parameters_without_gradient(record)),
         has_pictures=any(record.of(BatchShown)),
+        previews=previews_of(record),
+        curves={name: curve for name, curve in curves_of(record).items() if curve.losses},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a record does not tell, in sentences."""
+"""What is missing from a record, in sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 LONGEST_NOTE = 1000
 MOST_LINES_NAMED = 6
-NO_END = "what came after the last event on record, which has no end"
 
 
 def gaps_in(record: Record) -> list[str]:
@@ -18,8 +17,8 @@ def gaps_in(record: Record) -> list[str]:
     notes = list(dict.fromkeys(_shortened(note.text) for note in record.notes))
     if record.damaged_lines:
         notes.append(_damage(record.damaged_lines))
-    if record.ended is None:
-        notes.append(NO_END)
+    if record.ended is None and not record.is_running:
+        notes.append("what came after the last event on record, which has no end")
     return notes
 
 

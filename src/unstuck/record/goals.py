@@ -1,4 +1,4 @@
-"""Whether a loss is one that training should bring down: where the model has a hand in its own targets, it need not."""
+"""Whether training should bring a loss down: where a model computes its own targets, the loss need not fall."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Event, Forward, LossCall, OptimizerStep
-from unstuck.record.trend import Trend
+from unstuck.record.trend import Direction, Trend
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
-MOVING = "moving"
-"""The word for a loss that rises or spikes while its goal moves."""
 FEWEST = 5
 EACH_SIDE = 3
-"""So many values on either side of 0 are those of a loss that is no distance from a goal."""
+"""With this many values on either side of 0 the loss is not a distance from a goal."""
 
 
-def told(trend: Trend, record: Record) -> Trend:
-    """The trend of a run's loss, in words that are no blame where its goal moves."""
-    blames = trend.word in ("rising", "spiking") and may_rise(record)
-    return msgspec.structs.replace(trend, word=MOVING) if blames else trend
+def with_moving_goal(trend: Trend, record: Record) -> Trend:
+    """The trend of a run's loss; a loss that goes up is `MOVING` where its goal moves."""
+    goes_up = trend.word in (Direction.RISING, Direction.SPIKING)
+    return msgspec.structs.replace(trend, word=Direction.MOVING) if goes_up and may_rise(record) else trend
 
 
 def may_rise(record: Record) -> bool:
-    """Do most steps rest on what a network said without gradients, as in Q-learning, or is the loss a policy's?"""
+    """Do most steps use the output of a network without gradients, as in Q-learning, or is the loss a policy's?"""
     values = [value for _, value in record.losses]
     below, above = sum(value < 0 for value in values), sum(value > 0 for value in values)
     if min(below, above) >= EACH_SIDE:
         return True
     windows = list(_windows(record))
-    return len(windows) >= FEWEST and 2 * sum(map(_sets_its_goal, windows)) > len(windows)
+    return len(windows) >= FEWEST and 2 * sum(map(_computes_its_goal, windows)) > len(windows)
 
 
 def _windows(record: Record) -> Iterator[list[Event]]:
@@ -49,8 +47,8 @@ def _windows(record: Record) -> Iterator[list[Event]]:
             pending = []
 
 
-def _sets_its_goal(window: list[Event]) -> bool:
-    """Was a network asked without gradients, and not to compute a loss of its own, as an evaluation does?"""
+def _computes_its_goal(window: list[Event]) -> bool:
+    """Was a network called without gradients, and not for a loss of its own, as an evaluation does?"""
     asked = any(isinstance(event, Forward) and not event.grad_enabled for event in window)
     evaluated = any(isinstance(event, LossCall) and event.output_requires_grad is False for event in window)
     return asked and not evaluated

@@ -37,6 +37,8 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     """The process was killed: there is no closing line, or the last line is torn."""
     damaged_lines: tuple[int, ...] = ()
     """The numbers, from 1, of lines that could not be read and were skipped."""
+    is_running: bool = False
+    """The process is still going on, so a missing end is not a gap."""
 
     def of(self, *kinds: type[_Kind]) -> Iterator[_Kind]:
         """The events of these kinds."""

@@ -1,10 +1,11 @@
-"""Which way a loss went, in one word that can be defended."""
+"""Which way a loss went: a direction, and the statistics that support it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -15,24 +16,38 @@ HEAD = 25
 SIGNIFICANT = 4.0
 """A shift must exceed its own standard error this many times to be a direction."""
 SMALLEST_MOVE = 0.01
-"""A shift below this share of the loss is no direction, however certain."""
+"""A shift below this share of the loss is not a direction, however certain."""
 LARGEST_REST = 0.05
 """A loss is flat only if a change above this share of it can be ruled out."""
 LARGEST_UNSEEN = 0.2
-"""Of a long run under much noise: no change can be seen, and one above this share can be ruled out."""
+"""A long, noisy run is flat if no change is visible and one above this share can be ruled out."""
 LONG = 100
 CRAWL = 0.1
-"""A run that takes no more than this share off the loss, and is still at it when it ends, crawls."""
+"""A loss that falls by at most this share, and still falls at that rate at the end, crawls."""
 CRAWL_FEWEST = 50
-"""Of fewer values than this a slow start and a crawl look the same."""
+"""With fewer values than this a slow start and a crawl look the same."""
+
+
+class Direction(StrEnum):
+    """Where a loss goes."""
+
+    FALLING = "falling"
+    CRAWLING = "crawling"
+    """It falls steadily, and too slowly to get anywhere."""
+    FLAT = "flat"
+    RISING = "rising"
+    SPIKING = "spiking"
+    NON_FINITE = "non-finite"
+    TOO_SHORT = "too short"
+    """The noise hides any direction."""
+    MOVING = "moving"
+    """It rises or spikes, but its goal moves with the model, so it need not fall."""
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """How the loss went from the start of a run to its end, and the statistics behind the word."""
+    """How the loss went from the start of a run to its end, and the statistics behind the direction."""
 
-    word: str
-    """`falling`, `crawling`, `flat`, `rising`, `spiking`, `non-finite`, or `too short` to tell any from the noise; of a
-    run whose goal moves also `moving`."""
+    word: Direction
     steps: int
     """How many loss values were seen."""
     first: float | None = None
@@ -40,20 +55,20 @@ class Trend(msgspec.Struct, frozen=True):
     last: float | None = None
     """Median of the last tenth."""
     change: float | None = None
-    """What the word rests on: the shift from start to end as a share of the larger of the two, below 0 for a fall."""
+    """The shift from start to end as a share of the larger of the two, below 0 for a fall."""
     error: float | None = None
     """Standard error of `change`."""
     noise: float | None = None
     """Standard deviation from one value to the next, as a share of the same."""
     spikes: int = 0
-    """How many values jumped up out of the noise, above thrice the level before."""
+    """How many values jumped up out of the noise, above three times the level before."""
     runs_to_go: float | None = None
-    """Of a loss that crawls: how many more runs as long it would take to bring it to 0 at this pace."""
+    """For a loss that crawls: how many times more steps it needs to reach 0 at this rate."""
 
     @property
     def falls(self) -> bool:
-        """Does it go down, be it slowly?"""
-        return self.word in ("falling", "crawling")
+        """Does it go down, even if slowly?"""
+        return self.word in (Direction.FALLING, Direction.CRAWLING)
 
 
 class _Shift(msgspec.Struct, frozen=True):
@@ -68,7 +83,7 @@ class _Shift(msgspec.Struct, frozen=True):
         return abs(self.size) > max(SIGNIFICANT * self.error, SMALLEST_MOVE * self.scale)
 
     def is_nothing(self, steps: int) -> bool:
-        """Is there no change worth a word, as far as the noise allows to tell?"""
+        """Can any noticeable change be ruled out?"""
         largest = abs(self.size) + 2 * self.error
         unseen = steps >= LONG and abs(self.size) <= 2 * self.error and largest <= LARGEST_UNSEEN * self.scale
         return unseen or largest <= LARGEST_REST * self.scale
@@ -81,12 +96,12 @@ def trend_of(losses: Sequence[float]) -> Trend:
     first = _median(finite[: min(HEAD, tail)])
     last = _median([value for value in losses[-tail:] if math.isfinite(value)])
     if losses and (not math.isfinite(losses[-1]) or last is None):
-        return Trend("non-finite", len(losses), first, last)
+        return Trend(Direction.NON_FINITE, len(losses), first, last)
     if len(finite) < FEWEST:
-        return Trend("too short", len(losses), first, last)
+        return Trend(Direction.TOO_SHORT, len(losses), first, last)
     largest = max(abs(value) for value in finite)
     # Every comparison is relative: a common factor changes nothing, and keeps huge losses from overflowing.
-    trend = _judged([value / largest for value in finite]) if largest else Trend("flat", 0, change=0.0)
+    trend = _judged([value / largest for value in finite]) if largest else Trend(Direction.FLAT, 0, change=0.0)
     return msgspec.structs.replace(trend, steps=len(losses), first=first, last=last)
 
 
@@ -99,12 +114,13 @@ def _judged(values: Sequence[float]) -> Trend:
     spikes = _spikes(values, noise)
     togo = None
     if spikes >= 3:
-        word = "spiking"
+        word = Direction.SPIKING
     elif decisive.is_direction:
         togo = _runs_to_go(values, decisive, tenth) if decisive.size < 0 else None
-        word = "rising" if decisive.size > 0 else "falling" if togo is None else "crawling"
+        falls = Direction.FALLING if togo is None else Direction.CRAWLING
+        word = Direction.RISING if decisive.size > 0 else falls
     else:
-        word = "flat" if long.is_nothing(len(values)) else "too short"
+        word = Direction.FLAT if long.is_nothing(len(values)) else Direction.TOO_SHORT
     scale = decisive.scale or 1.0
     shares = (decisive.size / scale, decisive.error / scale, noise / scale)
     return Trend(word, 0, None, None, *shares, spikes, togo)
@@ -118,24 +134,24 @@ def _shift(values: Sequence[float], head: int, tail: int, noise: float) -> _Shif
 
 
 def _runs_to_go(values: Sequence[float], fall: _Shift, tenth: int) -> float | None:
-    """How far from its goal a loss is that falls steadily and slowly; None of one that fell, or has levelled off."""
+    """How far from 0 a loss is that falls steadily and slowly; None for one that fell, or has levelled off."""
     first, last = _median(values[:tenth]) or 0.0, _median(values[-tenth:]) or 0.0
     middle = _median(values[(len(values) - tenth) // 2 :][:tenth]) or 0.0
     slow = len(values) >= CRAWL_FEWEST and 0 < first - last <= CRAWL * fall.scale and last > 0
-    # Half of it in the second half would be a straight line; one that levels off has its fall behind it.
+    # Half of it in the second half would be a straight line; one that levels off has already fallen.
     steady = middle - last >= 0.3 * (first - last)
     return last / (first - last) if slow and steady else None
 
 
 def _noise(values: Sequence[float]) -> float:
-    """Standard deviation from one step to the next, deaf to trend and to outliers."""
+    """Standard deviation from one step to the next, robust to trends and outliers."""
     changes = [abs(after - before) for before, after in itertools.pairwise(values)]
     # 1.4826 turns a median deviation into a standard deviation; a difference of two has sqrt(2) of it.
     return (_median(changes) or 0.0) * 1.4826 / math.sqrt(2)
 
 
 def _spikes(values: Sequence[float], noise: float) -> int:
-    """How many values jump up: out of the noise, above thrice the level before, visibly against the start."""
+    """How many values jump up: out of the noise, above three times the level before, visibly against the start."""
     window = min(HEAD, max(3, len(values) // 10))
     visible = 0.1 * abs(_median(values[:window]) or 0.0)
     count = 0

@@ -1,4 +1,4 @@
-"""The JSON form of a result, described field by field in docs/json.md. Every key is always there."""
+"""Results and rules as JSON documents, described field by field in docs/json.md. Every key is always there."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
 from unstuck.findings.result import Problem, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
-from unstuck.report.formats import encodable
+from unstuck.report.terminal import encodable
 from unstuck.rule import Rule
 
 Json = dict[str, Any]
-
-
-def render(result: Result) -> str:
-    """The result as a JSON document."""
-    return encode(document(result))
 
 
 def encode(value: object) -> str:

@@ -26,7 +26,9 @@ STYLES = {
     "label": "1;34",
     "command": "32",
 }
-ASCII = str.maketrans({"→": "->", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"})
+ASCII = str.maketrans(
+    {"→": "->", "–": "-", "…": "...", "·": "-", "─": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x", "’": "'"}
+)
 
 
 INVISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r\f"}
@@ -79,3 +81,11 @@ def columns_of(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or 100
     except (OSError, ValueError, AttributeError):
         return 100
+
+
+def encodable(text: str) -> str:
+    """The text without the halves of characters that a file name in another encoding leaves in it."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # halves that do not stand for a byte
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,12 +7,11 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-from unstuck.events import Place
+from unstuck.events import Place, RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
 from unstuck.findings.result import Result, RunSummary
 from unstuck.findings.verdict import Verdict
-from unstuck.record.goals import MOVING
-from unstuck.record.trend import Trend
+from unstuck.record.trend import Direction, Trend
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.terminal import Line
 
@@ -20,8 +19,8 @@ PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""
 MOST_NAMES = 6
 MANY = 100
-"""From so many steps on it is not for want of steps that a loss shows no direction."""
-SEEN = {
+"""With this many steps a loss without a direction is too noisy, not too short."""
+WITNESSES = {
     Witness.SOURCE: "in the source",
     Witness.SETUP: "in the live objects",
     Witness.RUN: "in the run",
@@ -29,14 +28,15 @@ SEEN = {
     Witness.EXPERIMENT: "in an experiment",
 }
 ENDED = {
-    "finished": "finished",
-    "exited": "exited",
-    "interrupted": "was interrupted",
-    "crashed": "crashed",
-    "stopped": "was stopped early,",
-    "running": "is still running",
-    "unfinished": "was killed, left by os._exit() or ran out of disk,",
+    RunStatus.FINISHED: "finished",
+    RunStatus.EXITED: "exited",
+    RunStatus.INTERRUPTED: "was interrupted",
+    RunStatus.CRASHED: "crashed",
+    RunStatus.STOPPED: "was stopped early,",
+    RunStatus.RUNNING: "is still running",
+    RunStatus.UNFINISHED: "was killed, left by os._exit() or ran out of disk,",
 }
+STUCK = (Direction.FLAT, Direction.CRAWLING, Direction.RISING, Direction.SPIKING, Direction.NON_FINITE)
 
 
 def render(result: Result, width: int = PROSE) -> list[Line]:
@@ -47,36 +47,65 @@ def render(result: Result, width: int = PROSE) -> list[Line]:
 
 
 def diagnosis_lines(
-    result: Result,
-    width: int,
-    beside: Callable[[Diagnosis], list[Line]] = lambda diagnosis: [],
-    title: str = "Most likely cause",
+    result: Result, width: int, proof_of: Callable[[Diagnosis], list[Line]] = lambda diagnosis: []
 ) -> list[Line]:
-    """Every diagnosis, the first under a title, each followed by what is known `beside` it."""
+    """Every diagnosis with its symptoms, one line each, and what `proof_of` says about it."""
     prose = min(width, PROSE)
     sources = Sources(result.changed, result.texts)
     lines: list[Line] = []
-    for index, diagnosis in enumerate(result.verdict.diagnoses):
-        lines += _title(result, index, title)
-        above, below = result.verdict.diagnoses[:index], result.verdict.diagnoses[index + 1 :]
-        cause = next((other for other in above if diagnosis.lead.code in other.explains), None)
-        if cause is not None:
-            lines += _symptom(diagnosis, cause, prose)
-        else:
-            lines += _diagnosis(diagnosis, [other.lead.code for other in below], sources, width, prose)
-        if extra := beside(diagnosis):
-            lines[-1:] = [*extra, []]
+    groups = _by_cause(result.verdict.diagnoses)
+    for number, (diagnosis, *symptoms) in enumerate(groups):
+        if number == 1 and result.run is not None and principal(result) is not None:
+            lines += [[("Also found", "strong")], []]
+        lines += [*_diagnosis(diagnosis, sources, width, prose), *proof_of(diagnosis)]
+        for symptom in symptoms:
+            lines += [*labelled("leads to", _symptom(symptom), prose), *proof_of(symptom)]
+        lines.append([])
     return lines
 
 
-def _title(result: Result, index: int, title: str) -> list[Line]:
-    """What a run suffers from has a most likely cause; a script that was only read may not suffer at all."""
-    first = result.verdict.diagnoses[0]
-    if result.run is None or first.severity is Severity.ADVICE:
-        return []
-    if index == 0:
-        return [[(title, "strong")], []]
-    return [[("Also found", "strong")], []] if index == 1 else []
+def _by_cause(diagnoses: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
+    """Each diagnosis that nothing above it explains, followed by its symptoms."""
+    groups: list[list[Diagnosis]] = []
+    group_of: dict[int, list[Diagnosis]] = {}
+    for index, diagnosis in enumerate(diagnoses):
+        cause = next((i for i in range(index) if diagnosis.lead.code in diagnoses[i].explains), None)
+        if cause is None:
+            groups.append([])
+        group_of[index] = groups[-1] if cause is None else group_of[cause]
+        group_of[index].append(diagnosis)
+    return groups
+
+
+def _symptom(diagnosis: Diagnosis) -> str:
+    lead = diagnosis.lead
+    where = f" at {lead.place}" if lead.place else ""
+    return f"{lead.code} {lead.name} ({diagnosis.severity.value}){where}"
+
+
+def principal(result: Result) -> Diagnosis | None:
+    """What to fix first, if there is anything louder than advice."""
+    found = result.verdict.diagnoses
+    return found[0] if found and found[0].severity is not Severity.ADVICE else None
+
+
+def answer(result: Result) -> str:
+    """The first line of a report on a run."""
+    first = principal(result)
+    if first is not None:
+        where = f" at {first.lead.place}" if first.lead.place else ""
+        whole, short = (f"{likely(first)}{part} ({_counts(result.verdict)})." for part in (where, ""))
+        return whole if len(whole) <= PROSE else short
+    crash = result.run.crash if result.run is not None else None
+    if crash is not None and not result.verdict.diagnoses:
+        return f"No rule explains the {crash.kind}{f' at {crash.place}' if crash.place else ''}."
+    return outcome(result)
+
+
+def likely(diagnosis: Diagnosis) -> str:
+    """`Likely cause: O12 double-softmax`; a warning is only the first thing to look at."""
+    label = "Likely cause" if diagnosis.severity is Severity.ERROR else "Look first at"
+    return f"{label}: {diagnosis.lead.code} {diagnosis.lead.name}"
 
 
 def _heading(result: Result, prose: int) -> list[Line]:
@@ -84,57 +113,47 @@ def _heading(result: Result, prose: int) -> list[Line]:
     if run is None:
         return []
     rule = "─── unstuck " + "─" * (prose - 12)
-    lines: list[Line] = [[], [(rule, "quiet")], *wrapped(_run_sentence(run), prose)]
+    lines: list[Line] = [[], [(rule, "quiet")], *wrapped(answer(result), prose, "strong")]
+    lines += wrapped(_run_sentence(run), prose)
     if result.verdict.trend and result.verdict.trend.steps:
         lines += wrapped(trend_sentence(result.verdict.trend), prose)
     for sentence in run.received:
         lines += wrapped(sentence, prose, "quiet")
-    if run.crash and not result.verdict.diagnoses:
-        where = f" at {run.crash.place}" if run.crash.place else ""
-        lines += wrapped(f"No rule explains the {run.crash.kind}{where}.", prose)
     return [*lines, []]
 
 
 def _run_sentence(run: RunSummary) -> str:
     words = shlex.join([run.script, *run.arguments]) if run.script else "The run"
     # A record without an end may have left out the last steps: those are sampled, and written in batches.
-    least = "at least " if run.status == "unfinished" and run.steps else ""
+    least = "at least " if run.status == RunStatus.UNFINISHED and run.steps else ""
     after = f"after {least}{count(run.steps, 'optimizer step')}"
-    if run.status == "unrecorded":
+    if run.status == RunStatus.UNRECORDED:
         return f"{words} ended with exit code {run.exit_code}; its record stops {after}."
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
     because = f", because of {run.reason}" if run.reason else ""
-    return f"{words} {ENDED.get(run.status, run.status)} {after}{took}{because}."
+    return f"{words} {ENDED[run.status]} {after}{took}{because}."
 
 
 def trend_sentence(trend: Trend) -> str:
     """Where the loss went, in its own numbers."""
     values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
-    if trend.word == "non-finite":
+    if trend.word == Direction.NON_FINITE:
         began = "" if trend.first is None else f" (it began at {number(trend.first)})"
         return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
     if trend.steps == 1 and trend.last is not None:
         return f"One loss was seen: {number(trend.last)}."
-    if trend.word == "too short":
+    if trend.word == Direction.TOO_SHORT:
         doubt = "too short" if trend.steps < MANY else "too noisy"
         return f"The loss went {values}: {doubt} to tell a direction."
-    if trend.word == MOVING:
+    if trend.word == Direction.MOVING:
         return f"The loss went {values}; what it is measured against moves with the model, so it need not fall."
     if trend.runs_to_go is not None:
-        pace = f"at this pace it would take {trend.runs_to_go:.0f} more runs as long to reach 0"
-        return f"The loss is {trend.word}: {values}; {pace}."
+        rate = f"at this rate it needs about {trend.runs_to_go:.0f} times more steps"
+        return f"The loss is {trend.word}: {values}; {rate} to reach 0."
     return f"The loss is {trend.word}: {values}."
 
 
-def _symptom(diagnosis: Diagnosis, cause: Diagnosis, prose: int) -> list[Line]:
-    """What follows from something reported above is told in short: it goes when its cause goes."""
-    where = f" (it shows at {diagnosis.lead.place})" if diagnosis.lead.place else ""
-    lines = _headline(diagnosis, prose)
-    lines += labelled("follows", f"from {cause.lead.code} above: mend that first{where}", prose)
-    return [*lines, *labelled("more", diagnosis.lead.docs, prose, "command"), []]
-
-
-def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, width: int, prose: int) -> list[Line]:
+def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -> list[Line]:
     lead = diagnosis.lead
     lines = _headline(diagnosis, prose)
     if lead.place:
@@ -148,10 +167,8 @@ def _diagnosis(diagnosis: Diagnosis, below: Sequence[str], sources: Sources, wid
         lines += labelled("then", f"{lead.verify.command}  should show {lead.verify.expect}", prose, "command")
     for witness, message in _other_witnesses(diagnosis).items():
         news = "" if lead.message.startswith(message.rstrip(".")) else f": {message}"
-        lines += labelled("also", f"seen {SEEN[witness]}{news}", prose)
-    if symptoms := [code for code in diagnosis.explains if code in below]:
-        lines += labelled("leads to", f"{', '.join(symptoms)}, reported below", prose)
-    return [*lines, *labelled("more", lead.docs, prose, "command"), []]
+        lines += labelled("also", f"seen {WITNESSES[witness]}{news}", prose)
+    return [*lines, *labelled("more", lead.docs, prose, "command")]
 
 
 def _fixing_command(fix: Fix) -> str:
@@ -184,10 +201,10 @@ def _evidence(evidence: Sequence[Evidence], prose: int) -> list[Line]:
     values = max((len(_value(item)) for item in evidence if len(_value(item)) <= 16), default=0)
     lines: list[Line] = []
     for item in evidence:
-        held = f"  (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
+        limit = f"  (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
         where = f"  {item.place}" if item.place else ""
-        value = _value(item).ljust(values) if held or where else _value(item)
-        lines += hanging([(f"  {item.name:<{names}}  ", "quiet")], f"{value}{held}{where}", prose)
+        value = _value(item).ljust(values) if limit or where else _value(item)
+        lines += hanging([(f"  {item.name:<{names}}  ", "quiet")], f"{value}{limit}{where}", prose)
     return [*lines, []] if lines else []
 
 
@@ -218,12 +235,12 @@ def count(amount: int, what: str) -> str:
 
 
 def labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:
-    """`  label     text`, the text wrapped beside it."""
+    """`  label     text`, the text wrapped next to it."""
     return hanging([(f"  {label:<8}  ", "label")], text, prose, style)
 
 
 def hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
-    """`start`, then the text wrapped beside it. Indented lines of the text are code and stay as they are."""
+    """`start`, then the text wrapped next to it. Indented lines of the text are code and stay as they are."""
     indent = sum(len(piece) for piece, _ in start)
     rows: list[str] = []
     for paragraph in text.split("\n"):
@@ -242,22 +259,22 @@ def wrapped(text: str, prose: int, style: str = "") -> list[Line]:
 def _closing(result: Result, prose: int) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
-    for good in verdict.good_news if result.run is None else ():  # of a run it stands at the top
+    for good in verdict.good_news if result.run is None else ():  # the heading of a run has it
         lines += wrapped(f"{good.lead.code} {good.lead.name}: {good.lead.message}", prose, "strong")
     for problem in result.errors:
         lines += wrapped(problem_sentence(problem.message, problem.place), prose, "warning")
     for path in sorted(result.changed) if verdict.diagnoses else ():
         lines += wrapped(f"{path} is no longer what ran, so its lines are not shown.", prose)
-    lines += wrapped(outcome(result), prose, "strong")
+    if result.run is None:
+        lines += wrapped(outcome(result), prose, "strong")
     if verdict.ignored:
-        lines += wrapped(f"{count(len(verdict.ignored), 'finding')} ignored, by a comment on the line.", prose)
+        lines += wrapped(f"{count(len(verdict.ignored), 'finding')} ignored by a comment on the line.", prose)
     if verdict.unconfirmed and result.run:
         more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
         lines += wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
-    # Of a clean lint the number says enough; a run that does not learn is searched for what else was ruled out.
-    if verdict.checked and (verdict.diagnoses or result.command != "lint"):
-        lines += hanging([("Checked      ", "quiet")], " ".join(verdict.checked), prose, "quiet")
-    for sentence in verdict.not_checked if verdict.checked else ():  # else the sentence above says it
+    if verdict.checked and verdict.diagnoses:  # without a finding, the outcome says how many
+        lines += wrapped(f"{rules_checked(verdict)}; `unstuck rules` lists them.", prose, "quiet")
+    for sentence in verdict.not_checked if verdict.checked else ():
         lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
     if result.run and result.run.record:
         lines += hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
@@ -266,17 +283,17 @@ def _closing(result: Result, prose: int) -> list[Line]:
 
 
 def _data_hint(run: RunSummary, prose: int) -> list[Line]:
-    if not run.has_pictures or run.status == "running":
+    if not run.has_pictures or run.status == RunStatus.RUNNING:
         return []
     folder, name = os.path.split(run.record)
     where = name if folder == os.path.join(".unstuck", "runs") else run.record
     return hanging(
-        [("Data seen    ", "quiet")], f"unstuck report {shlex.quote(where)} --html page.html", prose, "quiet"
+        [("Data         ", "quiet")], f"unstuck report {shlex.quote(where)} --html page.html", prose, "quiet"
     )
 
 
 def problem_sentence(message: str, place: Place | None) -> str:
-    """The problem with its place in front, unless the sentence names the file itself."""
+    """The problem after its place, unless the sentence names the file itself."""
     return f"{place}: {message}" if place and place.path not in message else message
 
 
@@ -288,10 +305,14 @@ def outcome(result: Result) -> str:
         return f"Found {_counts(verdict)}{where}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
-    known = f"{len(verdict.checked)} pitfalls" if len(verdict.checked) != 1 else "one pitfall"
-    if verdict.trend and verdict.trend.word in ("flat", "crawling", "rising", "spiking", "non-finite"):
-        return f"No cause found: the loss is {verdict.trend.word}, but it is none of the {known} checked."
-    return f"Nothing found{where}; {known} checked."
+    if verdict.trend and verdict.trend.word in STUCK:
+        return f"No cause found: the loss is {verdict.trend.word}; {rules_checked(verdict)}."
+    return f"Nothing found{where}; {rules_checked(verdict)}."
+
+
+def rules_checked(verdict: Verdict) -> str:
+    """`63 rules checked`."""
+    return f"{count(len(verdict.checked), 'rule')} checked"
 
 
 def _counts(verdict: Verdict) -> str:

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import msgspec
 
+from unstuck.events import RunStatus
 from unstuck.findings.result import Result
 from unstuck.findings.run_summary import run_summary
-from unstuck.findings.verdict import Verdict
 from unstuck.judge import is_what_ran, judge, script_of, spelled
 from unstuck.record import Record
-from unstuck.record.gaps import NO_END
 
 
 def result_of(
     record: Record, path: Path, command: str, so_far: int | None = None, ended_with: int | None = None
 ) -> Result:
-    """The answer of `command` about the record kept at `path`; `so_far`: the steps of a run that still goes on;
-    `ended_with`: the exit code of one that has ended, be that on record or not."""
+    """The answer of `command` about the record at `path`; `so_far`: the steps of a run that is still going on;
+    `ended_with`: the exit code of one that has ended, whether that is on record or not."""
+    if so_far is not None:
+        record = msgspec.structs.replace(record, is_running=True)
     script = script_of(record)
     verdict = judge(scripts=(script,) if script else (), record=record)
     ran = record.started.script
@@ -27,15 +28,10 @@ def result_of(
     changed = frozenset({spelled(ran)}) if is_other_text else frozenset()
     run = run_summary(record, _typed(path), verdict)
     if ended_with is not None and record.ended is None:
-        run = msgspec.structs.replace(run, status="unrecorded", exit_code=ended_with)
+        run = msgspec.structs.replace(run, status=RunStatus.UNRECORDED, exit_code=ended_with)
     if so_far is not None:
-        verdict, run = _so_far(verdict), msgspec.structs.replace(run, status="running", steps=so_far)
+        run = msgspec.structs.replace(run, status=RunStatus.RUNNING, steps=so_far)
     return Result(command=command, verdict=verdict, run=run, changed=changed)
-
-
-def _so_far(verdict: Verdict) -> Verdict:
-    left = tuple(sentence for sentence in verdict.not_checked if sentence != NO_END)
-    return msgspec.structs.replace(verdict, not_checked=left)
 
 
 def _typed(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck import torches
 from unstuck._version import __version__
 from unstuck.capture.session import RunStopped
-from unstuck.events import Crash, Event, Note, RunEnded, RunStarted
+from unstuck.events import Crash, Event, Note, RunEnded, RunStarted, RunStatus
 
 if TYPE_CHECKING:
     from unstuck.capture.session import Session
@@ -67,7 +67,9 @@ class Story:
             what = "1 process" if others == 1 else f"{others} processes"
             self._write(Note(text=f"what {what} did that the program started: only the first is watched"))
         self._write(
-            RunEnded(step=steps, status=status, exit_code=exit_code, seconds=seconds, steps=steps, reason=reason)
+            RunEnded(
+                step=steps, status=RunStatus(status), exit_code=exit_code, seconds=seconds, steps=steps, reason=reason
+            )
         )
 
     def _crash(self, error: BaseException) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from unstuck.capture.measure.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.preview.calls import Call
-from unstuck.capture.preview.display import Display
-from unstuck.capture.preview.recurring import Recurring
+from unstuck.capture.preview.first_batch import FirstBatch
+from unstuck.capture.preview.repeated_batches import RepeatedBatches
 from unstuck.capture.watch import Watch
 from unstuck.events import BatchSeen, InputFact
 
@@ -175,15 +175,15 @@ class Batches:
         """What losses inside of it were given."""
         self._open: list[Call] = []
         """Calls that a loss may still be about."""
-        self._display = Display(watch)
-        self._recurring = Recurring(watch)
+        self._first_batch = FirstBatch(watch)
+        self._repeated = RepeatedBatches(watch)
         protect = watch.guard.protect
-        self._draw = protect("what the model receives", self._display.received)
+        self._draw = protect("what the model receives", self._first_batch.draw)
         self._returned = protect("what the model predicts", self._has_returned)
         self._compare = protect("what losses are given", self._compared)
         self._settle = protect("what the model predicts", self._has_settled)
-        self._tell_shown = protect("what the model receives", self._display.window_ended)
-        self._tell_last = protect("what the model receives", self._display.finish)
+        self._tell_shown = protect("what the model receives", self._first_batch.window_ended)
+        self._tell_last = protect("what the model receives", self._first_batch.finish)
 
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A model is called in a sampled window."""
@@ -198,7 +198,7 @@ class Batches:
         if count <= _FIRST_LOOKS or count in _LATER_LOOKS:
             self._root = module
             self._call = Call(label, self._watch.clock.steps, learning=True, training=True)
-            if self._display.wants(label):
+            if self._first_batch.wants(label):
                 self._draw(self._call, module, _arguments(module, (args,)))
             self.entered(module, args)
 
@@ -223,8 +223,8 @@ class Batches:
             self._inside.clear()
             return
         watch, label = self._watch, self._watch.model(module).label
-        if call is not None and self._display.wants(label):
-            self._draw(call, module, _arguments(module, ((), *arguments[1:])), again=True)
+        if call is not None and self._first_batch.wants(label):
+            self._draw(call, module, _arguments(module, ((), *arguments[1:])), more=True)
         batch = looked_at(tensors)
         if call is not None and output is not None:
             self._returned(call, batch.fingerprint, output)
@@ -259,12 +259,12 @@ class Batches:
 
     def _has_returned(self, call: Call, fingerprint: tuple[float, ...], output: Any) -> None:
         if call.learning:
-            self._display.returned(call.label)
+            self._first_batch.returned(call)
         call.returned(output)
         for given in self._inside:
             call.compare(*given)
         self._inside.clear()
-        self._recurring.seen(call, fingerprint)
+        self._repeated.add(call, fingerprint)
         if len(self._open) < _MOST_OPEN:
             self._open.append(call)
 
@@ -292,7 +292,7 @@ class Batches:
         calls, self._open = self._open, []
         for call in calls:
             call.settle()
-        self._recurring.settle()
+        self._repeated.settle()
 
     def window_ended(self) -> None:
         """A sampled window ended."""

@@ -1,4 +1,4 @@
-"""What a model predicts for the examples of a batch, in a number for each."""
+"""What a model predicts for the examples of a batch, as one number for each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from torch import Tensor, isfinite
 
 from unstuck.capture.measure.tensors import tensors_in
-from unstuck.events.preview import Snapshot
+from unstuck.events import PredictionKind
 
 MOST_EXAMPLES = 32
 CLASS_LOSSES = ("cross_entropy", "nll_loss")
 
 
 class Compared(NamedTuple):
-    """What a loss was given beside the output of a model."""
+    """What a loss compared the output of a model with."""
 
     loss: str
     target: Tensor
@@ -41,10 +41,8 @@ class Compared(NamedTuple):
 class Reader(NamedTuple):
     """How outputs of one shape are read, and what they should have been."""
 
-    kind: str
-    """As `Dynamics` has it."""
-    snapshot: Callable[[int, Tensor], Snapshot]
-    classes: int = 0
+    kind: PredictionKind
+    values: Callable[[Tensor], tuple[float | None, ...]]
     targets: tuple[float | None, ...] = ()
 
 
@@ -54,15 +52,15 @@ def reader_for(output: Tensor, compared: Compared | None, of_classes: bool = Fal
     known = compared.target[:count].tolist() if compared is not None and compared.is_one_each(count) else []
     of_classes = compared.of_classes if compared is not None else of_classes
     if of_classes and output.dim() == 2 and output.shape[1] > 1:
-        return Reader("class", _classes, output.shape[1], tuple(float(value) for value in known))
+        return Reader(PredictionKind.CLASS, _classes, tuple(float(value) for value in known))
     axis = _class_axis(output, compared) if compared is not None and of_classes else None
     if axis is not None and compared is not None:
         positions = output.shape[3 - axis]
         aims = compared.target[: count * positions].reshape(-1, positions)
-        return Reader("right", functools.partial(_right, aims, axis))
+        return Reader(PredictionKind.RIGHT, functools.partial(_right, aims, axis))
     if output.numel() == count:
-        return Reader("value", _values, targets=short(known))
-    return Reader("spread", _spreads)
+        return Reader(PredictionKind.VALUE, _values, short(known))
+    return Reader(PredictionKind.SPREAD, _spreads)
 
 
 def _class_axis(output: Tensor, compared: Compared) -> int | None:
@@ -75,7 +73,7 @@ def _class_axis(output: Tensor, compared: Compared) -> int | None:
     elif compared.source[1:] == tuple(rest):
         axis = 1  # as torch has them
     elif compared.source[1:] == (rest[1], rest[0]):
-        axis = 2  # turned for the loss
+        axis = 2  # transposed for the loss
     else:
         return None
     positions = rest[2 - axis]
@@ -83,9 +81,9 @@ def _class_axis(output: Tensor, compared: Compared) -> int | None:
 
 
 def prediction(output: Any) -> Tensor | None:
-    """The tensor in what a model returns that its prediction is: the logits, or the first one of floating point.
+    """The tensor among what a model returns that is its prediction: the logits, or the first floating-point one.
 
-    The object is not asked: a property may compute.
+    Attributes are read without running code of the class: a property may compute.
     """
     logits = dict.get(output, "logits") if issubclass(type(output), dict) else own(output).get("logits")
     if isinstance(logits, Tensor):
@@ -118,25 +116,22 @@ def four_digits(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-def _classes(step: int, output: Tensor) -> Snapshot:
-    sums_to_one = bool((output >= 0).all()) and bool(((output.sum(1) - 1).abs() < 1e-3).all())
-    shares, best = (output if sums_to_one else output.softmax(1)).max(1)
-    broken = ~isfinite(output).all(1)
-    found = [None if bad else float(one) for one, bad in zip(best.tolist(), broken.tolist(), strict=True)]
-    return Snapshot(step, tuple(found), short(shares.tolist()))
+def _classes(output: Tensor) -> tuple[float | None, ...]:
+    finite = isfinite(output).all(1).tolist()
+    return tuple(float(best) if ok else None for best, ok in zip(output.argmax(1).tolist(), finite, strict=True))
 
 
-def _right(aims: Tensor, axis: int, step: int, output: Tensor) -> Snapshot:
+def _right(aims: Tensor, axis: int, output: Tensor) -> tuple[float | None, ...]:
     """The share of the positions that count at which the highest score is right."""
     counted = aims >= 0
     hits = (output.argmax(axis) == aims) & counted
-    return Snapshot(step, short((hits.sum(1) / counted.sum(1)).tolist()))
+    return short((hits.sum(1) / counted.sum(1)).tolist())
 
 
-def _values(step: int, output: Tensor) -> Snapshot:
-    return Snapshot(step, short(output.reshape(-1).tolist()))
+def _values(output: Tensor) -> tuple[float | None, ...]:
+    return short(output.reshape(-1).tolist())
 
 
-def _spreads(step: int, output: Tensor) -> Snapshot:
+def _spreads(output: Tensor) -> tuple[float | None, ...]:
     rows = output.reshape(len(output), -1)[:MOST_EXAMPLES]
-    return Snapshot(step, short(rows.std(1, correction=0).tolist()))
+    return short(rows.std(1, correction=0).tolist())

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from unstuck.capture.measure.tensors import HALVES, is_plain
 from unstuck.capture.preview.predicting import four_digits
-from unstuck.capture.preview.vocabulary import Ids, decoded
-from unstuck.events.preview import Drawn, Filters, TensorShown
+from unstuck.capture.preview.vocabulary import Ids
+from unstuck.events import Drawn, Filters, Form, TensorShown
 
 Decode = Callable[[Ids], list[str]]
 MOST_DRAWN = 16
@@ -34,8 +34,8 @@ OUTLIERS = 4.0
 """If the range is so many times that of the inner 98 %, pictures are drawn by the inner one."""
 
 
-def shown(name: str, tensor: Tensor, decode: Decode = decoded) -> TensorShown:
-    """What can be said and shown of an input. `decode` makes texts of token ids, if it can."""
+def shown(name: str, tensor: Tensor, decode: Decode) -> TensorShown:
+    """An input in numbers, and its first examples. `decode` turns token ids into text, if it can."""
     whole = tensor.detach()
     if whole.is_sparse or whole.is_complex() or whole.is_meta or whole.is_quantized:
         return TensorShown(name=name, dtype=_kind(whole), shape=tuple(whole.shape))
@@ -46,7 +46,7 @@ def shown(name: str, tensor: Tensor, decode: Decode = decoded) -> TensorShown:
     some = finite[:: max(1, len(finite) // 100_000)]
     levels = torch.tensor([0.01, 0.25, 0.5, 0.75, 0.99], dtype=values.dtype)
     is_mask = not whole.is_floating_point() and whole.dim() > 1 and bool(((values == 0) | (values == 1)).all())
-    form, scaling, drawn = ("", "", []) if is_mask else _drawn(part[:MOST_DRAWN] if part.dim() else part, decode)
+    form, scaling, drawn = (Form.NONE, "", []) if is_mask else _drawn(part[:MOST_DRAWN] if part.dim() else part, decode)
     rows = part.reshape(len(part), -1) if part.dim() and part.numel() and not is_mask else values.reshape(-1, 1)[:0]
     return TensorShown(
         name=name,
@@ -93,24 +93,24 @@ def _short(value: Any) -> float | None:
 
 
 def _duplicates(rows: Tensor) -> int:
-    """How many rows have been there before."""
-    seen = {row.contiguous().view(torch.uint8).numpy().tobytes() for row in rows}
-    return len(rows) - len(seen)
+    """How many rows equal an earlier one."""
+    distinct = {row.contiguous().view(torch.uint8).numpy().tobytes() for row in rows}
+    return len(rows) - len(distinct)
 
 
-def _drawn(examples: Tensor, decode: Decode) -> tuple[str, str, list[Drawn]]:
-    """How they are shown, how values became pixels, and the examples."""
+def _drawn(examples: Tensor, decode: Decode) -> tuple[Form, str, list[Drawn]]:
+    """How they are drawn, how values became pixels, and the examples."""
     if not examples.dim() or not examples.numel():
-        return "", "", []
+        return Form.NONE, "", []
     pictures = as_pictures(examples)
     if pictures is not None:
         pixels, scaling = _grey_levels(_thinned(pictures))
-        return "pictures", scaling, [_picture(one) for one in pixels]
+        return Form.PICTURES, scaling, [_picture(one) for one in pixels]
     flat = examples.reshape(len(examples), -1)
     if not examples.is_floating_point():
-        return "ids", "", _ids(flat, decode)
-    form = "table" if flat.shape[1] <= 24 else "series"
-    return form, "", [Drawn(numbers=_numbers(row, form == "series")) for row in flat]
+        return Form.IDS, "", _ids(flat, decode)
+    form = Form.TABLE if flat.shape[1] <= 24 else Form.SERIES
+    return form, "", [Drawn(numbers=_numbers(row, form is Form.SERIES)) for row in flat]
 
 
 def as_pictures(examples: Tensor) -> Tensor | None:
@@ -158,7 +158,7 @@ def _grey_levels(pictures: Tensor) -> tuple[Tensor, str]:
 
 
 def _thinned(pictures: Tensor) -> Tensor:
-    """Every so manieth pixel of very large ones."""
+    """Every Nth pixel of very large pictures."""
     step = max(1, max(pictures.shape[2:]) // (4 * MOST_SIDE))
     return pictures[:, :, ::step, ::step]
 

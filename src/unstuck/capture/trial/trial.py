@@ -80,7 +80,12 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
     lab.stage = stage.root if stage else ""
     losses = _Losses(lab)
     ending = _Ending(trial)
-    session = Session(writer, (), trial.every, ending, stage=lab.stage)
+    probe = None
+    if trial.show_data:
+        from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
+
+        probe = FirstBatchProbe(lab, writer)
+    session = Session(writer, (), trial.every, ending, stage=lab.stage, probe=probe)
     run = WatchedRun(program, trial.target, trial.arguments, writer, session)
 
     before = set(sys.modules)
@@ -101,10 +106,6 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
 
     ending.stop, ending.step_ended = stop, lab.step_ended
     signal.signal(signal.SIGTERM, lambda *_: stop(TIME_OVER))
-    if trial.show_data:
-        from unstuck.capture.preview.exhibit import Exhibit
-
-        Exhibit(lab, Path(folder))
     if outputs is not None:
         outputs.redirect()
     code = run.start()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 
-from unstuck.events.preview import read_table
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.investigation import Investigation
-from unstuck.record import Record, RecordError, read
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.diagnoses import diagnosis_parts, heading_of, proof_parts
 from unstuck.report.html.experiments import experiment_parts
 from unstuck.report.html.markup import Html, join, tag
-from unstuck.report.html.table import on_the_table
+from unstuck.report.html.preview import preview_parts
 from unstuck.report.investigation import answer, because, skipped_sentences, time_used
-from unstuck.report.preview.seen import tables_of
 from unstuck.report.text import count, trend_sentence
 
 __all__ = ["page"]
@@ -67,7 +63,7 @@ def _sections(done: Investigation) -> list[Html]:
         _answer(done, principal),
         _section("Also found", [_other(done, diagnosis) for diagnosis in others]),
         _section("Experiments", [part for one in done.experiments for part in experiment_parts(one)]),
-        _section("Data on the table", _table(done)),
+        _section("Data on the table", _data(done)),
         _section("Ruled out", _list(done.ruled_out)),
         _section("Not done", _list(skipped_sentences(done))),
         _section("How it was measured", _method(done)),
@@ -102,7 +98,7 @@ def _answer(done: Investigation, principal: Diagnosis | None) -> Html:
             tag("p", f"With it, still found: {rest}." if rest else "With it, nothing else is found in the run.")
         )
     if done.together is not None:
-        parts += [tag("h4", f"{done.together.code} mended at once"), *proof_parts(done.together)]
+        parts += [tag("h4", f"{done.together.code} fixed together"), *proof_parts(done.together)]
     shown_already = proof is not None and proof.pairs
     parts += [watched] if watched and not shown_already else []
     return _section("The answer", [tag("div", parts, class_=f"answer{edge}")])
@@ -115,7 +111,7 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
     parts = [heading_of(diagnosis)]
     if cause is not None:
         where = f" It shows at {diagnosis.lead.place}." if diagnosis.lead.place else ""
-        parts.append(tag("p", f"Follows from {cause.lead.code}: mend that first.{where}"))
+        parts.append(tag("p", f"Follows from {cause.lead.code}: fix that first.{where}"))
     else:
         parts += diagnosis_parts(done, diagnosis)
     proof = done.proof_of(diagnosis)
@@ -124,44 +120,31 @@ def _other(done: Investigation, diagnosis: Diagnosis) -> Html:
 
 def _watched(done: Investigation) -> Html | None:
     """The loss of the run as it is."""
-    from unstuck.findings.curve import curves_of
-
-    record = _record(done)
-    curves = {} if record is None else {name: curve for name, curve in curves_of(record).items() if curve.losses}
+    curves = done.result.run.curves if done.result.run else {}
     lines = [of_curve(name, curve, style) for style, (name, curve) in enumerate(curves.items(), 1)]
     return chart(lines[:MOST_LINES], "The run as it is") if lines else None
 
 
-def _record(done: Investigation) -> Record | None:
-    if done.result.run is None or not done.result.run.record:
-        return None
-    try:
-        return read(Path(done.result.run.record))
-    except (RecordError, OSError):
-        return None
-
-
-def _table(done: Investigation) -> list[Html]:
-    table = read_table(done.folder)
-    record = _record(done)
-    tables = (table,) if table is not None else tables_of(record) if record is not None else ()
-    received = done.result.run.received if done.result.run else ()
-    return [part for one in tables for part in on_the_table(one)] or _list(received)
+def _data(done: Investigation) -> list[Html]:
+    run = done.result.run
+    if run is None:
+        return []
+    return [part for preview in run.previews for part in preview_parts(preview)] or _list(run.received)
 
 
 def _method(done: Investigation) -> list[Html]:
     runs = sum(len(proof.pairs) for proof in done.proofs)
-    told = [f"It took {time_used(done)}{because(done)}."] if done.budget else []
+    facts = [f"It took {time_used(done)}{because(done)}."] if done.budget else []
     if runs:
-        told.append(
+        facts.append(
             f"{count(runs, 'pair')} of runs for the proofs: the same script, the same seed, the same number of steps,"
             " once as it is and once with only that change."
         )
-    told += [f"{one.name}: {one.method}." for one in done.experiments]
+    facts += [f"{one.name}: {one.method}." for one in done.experiments]
     checked = done.result.verdict.checked
-    told += [done.protected] if done.protected else []
-    told += [f"Pitfalls checked: {' '.join(checked)}."] if checked else []
-    return _list([*told, *(f"Not checked: {sentence}" for sentence in done.result.verdict.not_checked)])
+    facts += [done.protected] if done.protected else []
+    facts += [f"Pitfalls checked: {' '.join(checked)}."] if checked else []
+    return _list([*facts, *(f"Not checked: {sentence}" for sentence in done.result.verdict.not_checked)])
 
 
 def _bottom(done: Investigation) -> Html:

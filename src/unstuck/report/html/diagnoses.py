@@ -11,7 +11,7 @@ from unstuck.report.diff import unified_diff
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.markup import Html, tag
-from unstuck.report.text import SEEN, number
+from unstuck.report.text import WITNESSES, number
 
 CODE_WIDTH = 110
 STYLES = {"label": "label-text", "mark": "marked", "other": "other"}
@@ -31,7 +31,7 @@ def diagnosis_parts(done: Investigation, diagnosis: Diagnosis) -> list[Html]:
     sources = Sources(done.result.changed, done.result.texts)
     parts = [_quoted(diagnosis, sources)] if lead.place else []
     parts += [_evidence(diagnosis.evidence)] if diagnosis.evidence else []
-    seen = ", ".join(SEEN[witness] for witness in diagnosis.witnesses)
+    seen = ", ".join(WITNESSES[witness] for witness in diagnosis.witnesses)
     parts += [tag("h4", "Why it matters"), tag("p", lead.cause), tag("p", f"Seen {seen}.", class_="quiet")]
     parts += [tag("h4", "Change"), *_paragraphs(lead.fix.text)]
     edits = next((finding.fix.edits for finding in (lead, *diagnosis.findings) if finding.fix.edits), ())

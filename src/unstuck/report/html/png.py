@@ -6,7 +6,7 @@ import base64
 import struct
 import zlib
 
-from unstuck.events.preview import Drawn
+from unstuck.events import Drawn
 
 GREY, COLOUR = 0, 2
 """Kinds of pixel that PNG knows."""

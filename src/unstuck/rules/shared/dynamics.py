@@ -123,7 +123,7 @@ def _column(gauges: Sequence[TensorGauges], field: str, column: int) -> tuple[fl
 @remembered
 def trend(record: Record, optimizer: str = "") -> Trend:
     """Which way the loss went that this optimizer minimises; without a name, that of the only one."""
-    return goals.told(trend_of([value for _, value in losses(record, optimizer)]), record)
+    return goals.with_moving_goal(trend_of([value for _, value in losses(record, optimizer)]), record)
 
 
 def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:

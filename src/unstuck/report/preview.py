@@ -1,20 +1,30 @@
-"""What the data on the table say, in sentences."""
+"""What the data that a model received show, in sentences."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from unstuck.events.preview import Dynamics, Snapshot, Table, TargetShown
+from unstuck.events import PredictionKind
+from unstuck.findings.preview import Dynamics, Preview, Snapshot, Targets
 
 MADE_TO_REPEAT = re.compile(r"mask|length|lens|position|token_type|label|target", re.I)
 """Names of inputs that are alike from example to example by their nature."""
 
 
-def table_sentences(table: Table) -> tuple[str, ...]:
+def preview_sentences(previews: Sequence[Preview]) -> tuple[str, ...]:
+    """What stands out in the data of a run: copies, classes, predictions."""
+    sentences: list[str] = []
+    for preview in previews:
+        counts = (target_sentence(preview.targets),) if preview.targets is not None and preview.targets.counts else ()
+        sentences += [*input_sentences(preview), *counts, *prediction_sentences(preview)]
+    return tuple(sentences)
+
+
+def input_sentences(preview: Preview) -> tuple[str, ...]:
     """A sentence for each thing about the inputs that a person should look at."""
     found = []
-    for tensor in table.tensors:
+    for tensor in preview.tensors:
         if MADE_TO_REPEAT.search(tensor.name):
             continue
         if tensor.broken:
@@ -28,7 +38,7 @@ def table_sentences(table: Table) -> tuple[str, ...]:
     return tuple(found)
 
 
-def target_sentence(target: TargetShown) -> str:
+def target_sentence(target: Targets) -> str:
     """`int64 [32], 10 classes in 50 batches: 12 to 180 of each.`"""
     words = f"{target.dtype} {list(target.shape)}"
     if target.counts:
@@ -48,21 +58,22 @@ def target_sentence(target: TargetShown) -> str:
     return f"Targets are {words}."
 
 
-def prediction_sentences(table: Table) -> tuple[str, ...]:
-    """What the model made of the probe batch, at first and at last."""
-    dynamics = table.dynamics
+def prediction_sentences(preview: Preview) -> tuple[str, ...]:
+    """What the model predicts for the fixed batch, at first and at last."""
+    dynamics = preview.dynamics
     if dynamics is None or not dynamics.snapshots:
         return ()
     first, last = dynamics.snapshots[0], dynamics.snapshots[-1]
-    told = _classes_told if dynamics.kind == "class" else _values_told
-    return told(first, last, dynamics, table.class_names)
+    if dynamics.kind is PredictionKind.CLASS:
+        return (_class_sentence(first, last, dynamics, preview.class_names),)
+    return (_value_sentence(first, last, dynamics),)
 
 
-def _classes_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Sequence[str]) -> tuple[str, ...]:
+def _class_sentence(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Sequence[str]) -> str:
     size = len(last.values)
     kinds = {value for value in last.values if value is not None}
     if not kinds:
-        return (f"After step {last.step} no prediction for the {size} examples of {dynamics.batch} is finite.",)
+        return f"After step {last.step} no prediction for the {size} examples of {dynamics.batch} is finite."
     before = len(set(first.values))
     if len(kinds) == 1 and size > 1:
         only = class_word(int(kinds.pop()), names)
@@ -71,20 +82,20 @@ def _classes_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Se
         examples = f"the {size} examples of {dynamics.batch}"
         words = f"After step {last.step} the model predicts {len(kinds)} classes for {examples}"
     if last.step == first.step:
-        return (f"{words}.",)
+        return f"{words}."
     words += f", {before} class{'es' * (before != 1)} at step {first.step}"
     if len(dynamics.targets) == size:
         right = [sum(a == b for a, b in zip(shot.values, dynamics.targets, strict=True)) for shot in (first, last)]
         words += f"; {right[1]} right, {right[0]} right at step {first.step}"
-    return (f"{words}.",)
+    return f"{words}."
 
 
-def _values_told(first: Snapshot, last: Snapshot, dynamics: Dynamics, names: Sequence[str]) -> tuple[str, ...]:
-    what = {"value": "outputs", "right": "shares of positions predicted right"}.get(
+def _value_sentence(first: Snapshot, last: Snapshot, dynamics: Dynamics) -> str:
+    what = {PredictionKind.VALUE: "outputs", PredictionKind.RIGHT: "shares of positions predicted right"}.get(
         dynamics.kind, "spreads of the output"
     )
     words = f"On {dynamics.batch}, {what} are {_range(last)} after step {last.step}"
-    return (f"{words}, {_range(first)} at step {first.step}." if last.step != first.step else f"{words}.",)
+    return f"{words}, {_range(first)} at step {first.step}." if last.step != first.step else f"{words}."
 
 
 def _range(shot: Snapshot) -> str:

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 from unstuck.findings import Diagnosis
 from unstuck.findings.result import Problem, Result
-from unstuck.report.formats import encodable
 from unstuck.report.spots import beside_cell, spelled, spot_of
+from unstuck.report.terminal import encodable
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, not even escaped."""

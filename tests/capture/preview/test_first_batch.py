@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 from unstuck.events import BatchShown, FiltersShown, Predicted
+from unstuck.findings.preview import previews_of
 from unstuck.record import Record
-from unstuck.report.preview.seen import tables_of
 
 Recorded = Callable[[Callable[[], object]], Record]
 
@@ -108,14 +108,14 @@ def test_what_is_predicted_for_the_first_batch_of_an_evaluation_is_kept(recorded
     record = recorded(training(model, batches, evaluating(model, lambda: PICTURES, LABELS)))
     told = list(record.of(Predicted))
     assert [event.step for event in told] == [5, 10, 15, 20]
-    assert {(event.kind, event.classes, event.training_mode) for event in told} == {("class", 2, False)}
+    assert {(event.kind, event.training_mode) for event in told} == {("class", False)}
     assert told[0].targets == tuple(float(label) for label in LABELS[:32].tolist())
     assert told[-1].values == tuple(float(one) for one in model(PICTURES[:32]).argmax(1).tolist())
-    (table,) = tables_of(record)
-    assert table.dynamics is not None
-    assert (table.dynamics.batch, len(table.dynamics.snapshots)) == ("the first batch of the evaluations", 4)
-    assert table.target is not None
-    assert sum(table.target.counts.values()) == 10 * table.target.batches
+    (preview,) = previews_of(record)
+    assert preview.dynamics is not None
+    assert (preview.dynamics.batch, len(preview.dynamics.snapshots)) == ("the first batch of the evaluations", 4)
+    assert preview.targets is not None
+    assert sum(preview.targets.counts.values()) == 10 * preview.targets.batches
 
 
 def test_an_evaluation_before_training_does_not_take_the_place_of_the_first_batch(recorded: Recorded) -> None:
@@ -125,6 +125,17 @@ def test_an_evaluation_before_training_does_not_take_the_place_of_the_first_batc
         model.eval()
         with torch.no_grad():
             model(PICTURES)
+        training(model, [(PICTURES[:10], LABELS[:10])])()
+
+    (shown,) = recorded(train).of(BatchShown)
+    assert shown.tensors[0].shape == (10, 1, 8, 8)
+
+
+def test_a_dry_run_before_training_is_not_taken_for_the_first_batch(recorded: Recorded) -> None:
+    model = convolutions()
+
+    def train() -> None:
+        model(torch.zeros(2, 1, 8, 8))
         training(model, [(PICTURES[:10], LABELS[:10])])()
 
     (shown,) = recorded(train).of(BatchShown)

@@ -1,4 +1,4 @@
-"""The data on the table are what the model received, and the run does not notice that anybody looks."""
+"""A trial shows what its model received and predicts, and the run does not notice that anybody asks."""
 
 from __future__ import annotations
 
@@ -7,45 +7,60 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unstuck.capture.preview import probing
-from unstuck.capture.preview.exhibit import Exhibit
+from unstuck.capture import Session
+from unstuck.capture.preview import first_batch_probe
+from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
 from unstuck.capture.trial.interventions.lab import Lab
-from unstuck.events.preview import FILE, Table, read_table
+from unstuck.events import Event, Predicted, RunStarted
+from unstuck.findings.preview import Preview, previews_of
 from unstuck.interventions import Seed, StopAfter
+from unstuck.record import Record
 from unstuck.trials.runner import Program, Runner, Variant
 
 
 @pytest.fixture(autouse=True)
 def time_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks are left out where they would take too long; here, only where a test says so."""
-    monkeypatch.setattr(probing, "GRACE", 1e9)
+    monkeypatch.setattr(first_batch_probe, "GRACE", 1e9)
 
 
 Batch = Callable[[int], tuple[Any, Tensor]]
 
 
 class Steps:
-    """A training loop as scripts write it, watched by an Exhibit if there is a folder for one."""
+    """A training loop as scripts write it; `watched`, as a trial watches it."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, watched: bool = True) -> None:
         self.lab = Lab()
-        self._folder = folder
-        if folder is not None:
-            Exhibit(self.lab, folder)
+        self._events: list[Event] = [RunStarted(script="train.py")]
+        self._session: Session | None = None
+        if watched:
+            probe = FirstBatchProbe(self.lab, self._events.append)
+            self._session = Session(self._events.append, listener=self, probe=probe)
+
+    def heard(self, event: Event) -> None:
+        pass
+
+    def window_ended(self) -> None:
+        self.lab.step_ended()
 
     def train(self, model: nn.Module, batch: Batch, loss_name: str = "cross_entropy", steps: int = 3) -> list[float]:
         losses = []
         optimizer = None
+        if self._session is not None:
+            self._session.install()
         try:
             for step in range(steps):
                 inputs, target = batch(step)
                 output = model(inputs)
+                output = output.flatten(0, 1) if output.dim() == 3 else output
                 loss = getattr(F, loss_name)(output, target)
                 if optimizer is None:
                     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -53,16 +68,15 @@ class Steps:
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
-                self.lab.step_ended()
         finally:
+            if self._session is not None:
+                self._session.remove()
             self.lab.undo()
         return losses
 
     @property
-    def table(self) -> Table:
-        assert self._folder is not None
-        found = read_table(self._folder)
-        assert found is not None
+    def preview(self) -> Preview:
+        (found,) = previews_of(Record(Path(), tuple(self._events)))
         return found
 
 
@@ -81,10 +95,10 @@ def cnn() -> nn.Module:
     )
 
 
-def test_pictures_are_shown_as_the_model_received_them(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_pictures_are_shown_as_the_model_received_them() -> None:
+    run = Steps()
     run.train(cnn(), images)
-    (shown,) = run.table.tensors
+    (shown,) = run.preview.tensors
     given, target = images(0)
     assert (shown.name, shown.dtype, shown.shape) == ("input", "float32", (8, 3, 10, 12))
     assert shown.low == pytest.approx(float(given.min()), rel=1e-5)
@@ -97,24 +111,26 @@ def test_pictures_are_shown_as_the_model_received_them(tmp_path: Path) -> None:
     assert [one.target for one in shown.drawn] == [str(value) for value in target.tolist()]
 
 
-def test_classes_are_counted_and_filters_and_predictions_followed(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_classes_are_counted_and_filters_and_predictions_followed() -> None:
+    run = Steps()
     model = cnn()
     before = model[0].weight.detach().clone()
     run.train(model, images, steps=20)
-    table = run.table
-    assert table.target is not None
-    assert table.target.counts == {"0": 2 * 20, "1": 2 * 20, "2": 4 * 20}
-    layer = table.first_layer
+    preview = run.preview
+    assert preview.targets is not None
+    batches = preview.targets.batches
+    assert batches > 1
+    assert preview.targets.counts == {"0": 2 * batches, "1": 2 * batches, "2": 4 * batches}
+    layer = preview.first_layer
     assert layer is not None
     assert (layer.name, layer.kind, layer.count, layer.end.step) == ("0", "Conv2d", 6, 20)
     assert layer.moved == pytest.approx(float((model[0].weight - before).norm() / before.norm()), rel=1e-4)
     assert layer.start.scale == pytest.approx(float(before.abs().max()))
-    assert table.dynamics is not None
-    assert [shot.step for shot in table.dynamics.snapshots] == [0, 1, 2, 4, 8, 16, 20]
-    assert table.dynamics.targets == (0, 1, 2, 1, 0, 2, 2, 2)
+    assert preview.dynamics is not None
+    assert [shot.step for shot in preview.dynamics.snapshots] == [0, 1, 2, 4, 8, 16, 20]
+    assert preview.dynamics.targets == (0, 1, 2, 1, 0, 2, 2, 2)
     right = [
-        sum(a == b for a, b in zip(s.values, table.dynamics.targets, strict=True)) for s in table.dynamics.snapshots
+        sum(a == b for a, b in zip(s.values, preview.dynamics.targets, strict=True)) for s in preview.dynamics.snapshots
     ]
     assert right[-1] > right[0]
 
@@ -137,28 +153,27 @@ class Odd(nn.Module):
 
 
 @pytest.mark.parametrize("build", [cnn, Odd])
-def test_the_run_does_not_notice(tmp_path: Path, build: Callable[[], nn.Module]) -> None:
-    def trained(folder: Path | None) -> tuple[list[float], list[Tensor], list[bool]]:
+def test_the_run_does_not_notice(build: Callable[[], nn.Module]) -> None:
+    def trained(watched: bool) -> tuple[list[float], list[Tensor], list[bool]]:
         torch.manual_seed(5)
         numpy.random.seed(5)
         model = build()
-        losses = Steps(folder).train(model, images, steps=25)
+        losses = Steps(watched).train(model, images, steps=25)
         state = [value.detach().clone() for value in model.state_dict().values()]
         return losses, [*state, torch.rand(3)], [part.training for part in model.modules()]
 
-    plain, shown = trained(None), trained(tmp_path)
-    assert (tmp_path / FILE).exists()
+    plain, shown = trained(False), trained(True)
     assert plain[0] == shown[0]
     assert all(torch.equal(one, other) for one, other in zip(plain[1], shown[1], strict=True))
     assert plain[2] == shown[2]
 
 
-def test_weights_made_in_the_first_call_are_made_by_the_run(tmp_path: Path) -> None:
-    def losses(folder: Path | None) -> list[float]:
+def test_weights_made_in_the_first_call_are_made_by_the_run() -> None:
+    def losses(watched: bool) -> list[float]:
         torch.manual_seed(1)
-        return Steps(folder).train(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), images)
+        return Steps(watched).train(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), images)
 
-    assert losses(None) == losses(tmp_path)
+    assert losses(False) == losses(True)
 
 
 SCRIPT = """
@@ -186,14 +201,15 @@ def test_a_trial_is_the_same_bit_by_bit_and_so_is_its_record(tmp_path: Path, mon
         plain, shown = runner.run(variants, 60)
     assert len(plain.curve.losses) == 40
     assert plain.curve == shown.curve
-    told = [[(type(event), event.step, event.place) for event in run.record().events] for run in (plain, shown)]
-    assert told[0] == told[1]
-    assert read_table(plain.folder) is None
-    table = read_table(shown.folder)
-    assert table is not None
-    assert table.dynamics is not None
-    assert table.dynamics.snapshots[0].step == 0
-    assert "exhibit" not in shown.notes
+    events = [
+        [(type(event), event.step, event.place) for event in run.record().events if not isinstance(event, Predicted)]
+        for run in (plain, shown)
+    ]
+    assert events[0] == events[1]
+    asked = [event.step for event in shown.record().of(Predicted) if event.asked]
+    assert asked[0] == 0
+    assert not any(event.asked for event in plain.record().of(Predicted))
+    assert "preview" not in shown.notes
 
 
 class Tokenizer:
@@ -217,62 +233,59 @@ class Flat(nn.Module):
         return self.table(ids)
 
 
-def test_tokens_are_decoded_by_the_programs_own_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_decoded_by_the_programs_own_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "tokenizer", Tokenizer(), raising=False)
-    run = Steps(tmp_path)
-    original = F.cross_entropy
-    # Put back at the end by the lab: monkeypatch would put back what the lab has put there.
-    F.cross_entropy = lambda output, target: original(output.reshape(-1, 9), target)
+    run = Steps()
     run.train(Flat(), tokens, steps=21)
-    (shown,) = run.table.tensors
+    (shown,) = run.preview.tensors
     assert (shown.form, shown.name, shown.drawn[0].text) == ("ids", "ids", "abcdef")
     assert shown.drawn[1].numbers[:3] == (6.0, 7.0, 8.0)
-    assert run.table.dynamics is not None
-    assert run.table.dynamics.kind == "right"
-    last = run.table.dynamics.snapshots[-1]
+    assert run.preview.dynamics is not None
+    assert run.preview.dynamics.kind == "right"
+    last = run.preview.dynamics.snapshots[-1]
     assert last.step == 20
     assert all(value is not None and 0 <= value <= 1 for value in last.values)
 
 
-def test_without_a_tokenizer_there_are_ids(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_without_a_tokenizer_there_are_ids() -> None:
+    run = Steps()
     run.train(
         nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 3)),
         lambda s: (tokens(s)[0], torch.tensor([0, 1, 2, 0])),
     )
-    assert run.table.tensors[0].drawn[0].text == ""
-    assert run.table.tensors[0].drawn[0].numbers[:3] == (0.0, 1.0, 2.0)
+    assert run.preview.tensors[0].drawn[0].text == ""
+    assert run.preview.tensors[0].drawn[0].numbers[:3] == (0.0, 1.0, 2.0)
 
 
-def test_tables_and_series_and_outputs_of_one_number(tmp_path: Path) -> None:
+def test_tables_and_series_and_outputs_of_one_number() -> None:
     def rows(step: int) -> tuple[Tensor, Tensor]:
         x = torch.linspace(-1, 1, 40).reshape(10, 4)
         x[0, 0] = float("nan") if step == 99 else 1e4
         return x, x.sum(1, keepdim=True) / 1e4
 
-    run = Steps(tmp_path)
+    run = Steps()
     run.train(nn.Linear(4, 1), rows, "mse_loss")
-    table = run.table
-    assert table.tensors[0].form == "table"
-    assert table.tensors[0].drawn[0].numbers[0] == 1e4
-    assert table.tensors[0].drawn[0].target == "0.9997"
-    assert table.dynamics is not None
-    assert table.dynamics.kind == "value"
-    assert len(table.dynamics.snapshots[0].values) == 10
-    assert table.target is not None
-    assert table.target.counts == {}
+    preview = run.preview
+    assert preview.tensors[0].form == "table"
+    assert preview.tensors[0].drawn[0].numbers[0] == 1e4
+    assert preview.tensors[0].drawn[0].target == "0.9997"
+    assert preview.dynamics is not None
+    assert preview.dynamics.kind == "value"
+    assert len(preview.dynamics.snapshots[0].values) == 10
+    assert preview.targets is not None
+    assert preview.targets.counts == {}
 
 
-def test_what_is_not_finite_is_told(tmp_path: Path) -> None:
+def test_what_is_not_finite_is_told() -> None:
     def broken(step: int) -> tuple[Tensor, Tensor]:
         pictures, target = images(step)
         pictures[0, 0, 0, 0] = float("nan")
         pictures[1] = float("inf")
         return pictures, target
 
-    run = Steps(tmp_path)
+    run = Steps()
     run.train(cnn(), broken)
-    (shown,) = run.table.tensors
+    (shown,) = run.preview.tensors
     assert shown.broken == pytest.approx((1 + 360) / 2880)
     assert shown.high is not None
     assert shown.high < 1
@@ -287,12 +300,12 @@ class Once(nn.Linear):
         return super().forward(x)
 
 
-def test_a_model_that_refuses_is_left_alone(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_a_model_that_refuses_is_left_alone() -> None:
+    run = Steps()
     losses = run.train(Once(4, 3), lambda step: (torch.ones(6, 4), torch.zeros(6, dtype=torch.long)))
     assert len(losses) == 3
-    assert run.table.notes == ("the model cannot be called with its first batch again (RuntimeError)",)
-    assert run.table.tensors
+    assert run.preview.trouble == "the model cannot be called with its first batch again (RuntimeError)"
+    assert run.preview.tensors
 
 
 @pytest.mark.parametrize(
@@ -307,48 +320,48 @@ def test_a_model_that_refuses_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=["double", "dense", "zeros", "nan", "transposed", "expanded"],
 )
-def test_odd_inputs_are_shown_or_left_out(tmp_path: Path, given: Tensor) -> None:
-    run = Steps(tmp_path)
+def test_odd_inputs_are_shown_or_left_out(given: Tensor) -> None:
+    run = Steps()
     model = nn.Linear(4, 3).to(given.dtype)
     run.train(model, lambda step: (given, torch.tensor([0, 1, 2, 0, 1, 2])))
-    assert run.table.tensors[0].shape == (6, 4)
+    assert run.preview.tensors[0].shape == (6, 4)
 
 
-def test_a_dry_run_before_training_is_not_taken_for_it(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_a_dry_run_before_training_is_not_taken_for_it() -> None:
+    run = Steps()
     model = cnn()
     model(torch.zeros(2, 3, 10, 12))
     run.train(model, images)
-    assert run.table.tensors[0].shape == (8, 3, 10, 12)
+    assert run.preview.tensors[0].shape == (8, 3, 10, 12)
 
 
-def test_large_pictures_and_long_runs_stay_small(tmp_path: Path) -> None:
+def test_large_pictures_and_long_runs_stay_small() -> None:
     big = torch.rand(40, 3, 200, 160)
     target = torch.arange(40) % 3
-    run = Steps(tmp_path)
+    run = Steps()
     model = nn.Sequential(nn.Conv2d(3, 64, 16, stride=16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 3))
     run.train(model, lambda step: (big, target))
-    assert (tmp_path / FILE).stat().st_size < 1_500_000
-    (shown,) = run.table.tensors
+    assert len(msgspec.json.encode(run.preview)) < 1_500_000
+    (shown,) = run.preview.tensors
     assert len(shown.drawn) == 16
     assert (shown.drawn[0].height, shown.drawn[0].width) == (96, 77)
 
 
 @pytest.mark.slow
-def test_looks_are_few_however_long_the_run(tmp_path: Path) -> None:
-    run = Steps(tmp_path)
+def test_looks_are_few_however_long_the_run() -> None:
+    run = Steps()
     model = nn.Linear(4, 3)
     run.train(model, lambda step: (torch.ones(6, 4), torch.zeros(6, dtype=torch.long)), steps=1500)
-    assert run.table.dynamics is not None
-    steps = [shot.step for shot in run.table.dynamics.snapshots]
+    assert run.preview.dynamics is not None
+    steps = [shot.step for shot in run.preview.dynamics.snapshots]
     assert 10 <= len(steps) <= 64
     assert steps[-1] > 1400
 
 
-def test_looking_stops_when_it_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "GRACE", 0.0)
-    monkeypatch.setattr(probing, "SHARE", 0.0)
-    run = Steps(tmp_path)
+def test_looking_stops_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_batch_probe, "GRACE", 0.0)
+    monkeypatch.setattr(first_batch_probe, "SHARE", 0.0)
+    run = Steps()
     run.train(nn.Linear(4, 3), lambda step: (torch.ones(6, 4), torch.zeros(6, dtype=torch.long)), steps=30)
-    assert run.table.dynamics is not None
-    assert [shot.step for shot in run.table.dynamics.snapshots] == [0, 1]
+    assert run.preview.dynamics is not None
+    assert [shot.step for shot in run.preview.dynamics.snapshots] == [0, 1]

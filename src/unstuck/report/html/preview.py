@@ -1,14 +1,15 @@
-"""Data on the table: what the model received, its first filters, and what it predicts for one fixed batch."""
+"""The data of a run: what the model received, its first filters, and what it predicts for one fixed batch."""
 
 from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
 
-from unstuck.events.preview import Drawn, Dynamics, Filters, FirstLayer, Snapshot, Table, TargetShown, TensorShown
+from unstuck.events import Drawn, Filters, Form, PredictionKind, TensorShown
+from unstuck.findings.preview import Dynamics, FirstLayer, Preview, Snapshot, Targets
 from unstuck.report.html import png
 from unstuck.report.html.markup import Html, tag
-from unstuck.report.preview.exhibited import class_word, prediction_sentences, table_sentences, target_sentence
+from unstuck.report.preview import class_word, input_sentences, prediction_sentences, target_sentence
 
 MOST_BARS = 30
 MOST_ROWS = 8
@@ -19,27 +20,27 @@ RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37
 CLASSES = ("4477aa", "ee6677", "228833", "ccbb44", "66ccee", "aa3377", "882255", "999933", "ddaa77", "44aa99")
 
 
-def on_the_table(table: Table) -> list[Html]:
-    """The whole section."""
-    said = tuple(sentence for sentence in table_sentences(table) if sentence)
-    parts = [tag("ul", [tag("li", sentence) for sentence in said])] if said else []
-    for tensor in table.tensors:
-        parts += _tensor(tensor, table)
-    if table.target is not None:
-        parts += _target(table.target, table)
-    if table.first_layer is not None:
-        parts += _filters(table.first_layer)
-    if table.dynamics is not None and table.dynamics.snapshots:
-        parts += _dynamics(table.dynamics, table)
-    return parts + [tag("p", f"Predictions: {note}.", class_="quiet") for note in table.notes]
+def preview_parts(preview: Preview) -> list[Html]:
+    """The data of one model."""
+    sentences = input_sentences(preview)
+    parts = [tag("ul", [tag("li", sentence) for sentence in sentences])] if sentences else []
+    for tensor in preview.tensors:
+        parts += _tensor(tensor, preview)
+    if preview.targets is not None:
+        parts += _target(preview.targets, preview)
+    if preview.first_layer is not None:
+        parts += _filters(preview.first_layer)
+    if preview.dynamics is not None and preview.dynamics.snapshots:
+        parts += _dynamics(preview.dynamics, preview)
+    return [*parts, tag("p", f"Predictions: {preview.trouble}.", class_="quiet")] if preview.trouble else parts
 
 
-def _tensor(tensor: TensorShown, table: Table) -> list[Html]:
+def _tensor(tensor: TensorShown, preview: Preview) -> list[Html]:
     shape = " × ".join(str(length) for length in tensor.shape)
     facts = [("type", tensor.dtype), ("shape", shape)]
     if tensor.low is not None and tensor.high is not None:
         facts.append(("range", f"{tensor.low:.4g} to {tensor.high:.4g}"))
-    if tensor.mean is not None and tensor.spread is not None and tensor.form != "ids":
+    if tensor.mean is not None and tensor.spread is not None and tensor.form is not Form.IDS:
         facts.append(("mean ± deviation", f"{tensor.mean:.3g} ± {tensor.spread:.3g}"))
     if len(tensor.quantiles) == 5 and "float" in tensor.dtype:
         facts.append(("1, 25, 50, 75, 99 %", ", ".join(f"{level:.4g}" for level in tensor.quantiles)))
@@ -48,7 +49,7 @@ def _tensor(tensor: TensorShown, table: Table) -> list[Html]:
         facts.append(("copies of an earlier example", f"{tensor.duplicates:,} of {tensor.examples:,}"))
         facts.append(("examples of one single value", f"{tensor.constant:,} of {tensor.examples:,}"))
     return [
-        tag("h3", "Input ", tag("code", tensor.name), f" of {table.model}, in its first training call"),
+        tag("h3", "Input ", tag("code", tensor.name), f" of {preview.model}, in its first training call"),
         tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts], class_="facts"),
         *_examples(tensor),
     ]
@@ -58,11 +59,11 @@ def _examples(tensor: TensorShown) -> list[Html]:
     drawn = tensor.drawn
     if not drawn:
         return []
-    if tensor.form == "pictures":
+    if tensor.form is Form.PICTURES:
         shown = [_figure(one, index) for index, one in enumerate(drawn)]
         first = f"The first {len(drawn)} examples, {tensor.scaling}."
         return [tag("p", first, class_="quiet"), tag("div", shown, class_="pictures")]
-    if tensor.form == "series":
+    if tensor.form is Form.SERIES:
         return [tag("div", [_spark(one, index) for index, one in enumerate(drawn[:MOST_ROWS])], class_="charts spark")]
     return [
         tag("div", _rows(tensor, drawn[:MOST_ROWS]), class_="scroll", tabindex=0, role="region", aria_label="examples")
@@ -97,7 +98,7 @@ def _rows(tensor: TensorShown, drawn: Sequence[Drawn]) -> Html:
     has_target = any(one.target for one in drawn)
     has_text = any(one.text for one in drawn)
     width = max(len(one.numbers) for one in drawn)
-    columns = ["text"] if has_text else ["ids"] if tensor.form == "ids" else [str(i) for i in range(width)]
+    columns = ["text"] if has_text else ["ids"] if tensor.form is Form.IDS else [str(i) for i in range(width)]
     head = [
         tag("th", word, class_="text" if word in ("text", "ids") else None)
         for word in ["example", *columns, *(["target"] if has_target else [])]
@@ -106,7 +107,7 @@ def _rows(tensor: TensorShown, drawn: Sequence[Drawn]) -> Html:
     for index, one in enumerate(drawn):
         if has_text:
             cells = [tag("td", one.text, class_="text mono")]
-        elif tensor.form == "ids":
+        elif tensor.form is Form.IDS:
             cells = [tag("td", " ".join(_number(value) for value in one.numbers), class_="text mono")]
         else:
             cells = [tag("td", _number(value)) for value in one.numbers]
@@ -118,7 +119,7 @@ def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-def _target(target: TargetShown, table: Table) -> list[Html]:
+def _target(target: Targets, preview: Preview) -> list[Html]:
     parts = [tag("h3", "Targets given to ", tag("code", target.loss)), tag("p", target_sentence(target))]
     if not target.counts:
         return parts
@@ -129,7 +130,7 @@ def _target(target: TargetShown, table: Table) -> list[Html]:
         parts.append(tag("p", f"The {MOST_BARS} most frequent of {len(target.counts):,} classes:", class_="quiet"))
     bars = [
         (
-            tag("span", class_word(int(value), table.class_names)),
+            tag("span", class_word(int(value), preview.class_names)),
             tag("span", tag("span", class_="bar", style=f"width:{100 * count / most * 0.8:.1f}%"), f"{count:,}"),
         )
         for value, count in shown
@@ -166,12 +167,12 @@ def _filter_grid(title: str, filters: Filters) -> Html:
     return tag("div", tag("h4", words), tag("div", images, class_="pictures filters"))
 
 
-def _dynamics(dynamics: Dynamics, table: Table) -> list[Html]:
+def _dynamics(dynamics: Dynamics, preview: Preview) -> list[Html]:
     shots, rows = dynamics.snapshots, len(dynamics.snapshots[0].values)
     colours = _Colours(dynamics)
     pixels = b"".join(bytes(colours.of(shot.values[row])) for row in range(rows) for shot in shots)
-    said = " ".join(prediction_sentences(table))
-    strip = tag("img", src=png.data_uri(len(shots), rows, 3, pixels), alt=f"predictions by step: {said}")
+    summary = " ".join(prediction_sentences(preview))
+    strip = tag("img", src=png.data_uri(len(shots), rows, 3, pixels), alt=f"predictions by step: {summary}")
     ends = tag(
         "div",
         tag("span", f"step {shots[0].step}"),
@@ -185,20 +186,20 @@ def _dynamics(dynamics: Dynamics, table: Table) -> list[Html]:
         heat.append(tag("img", src=png.data_uri(1, rows, 3, aims), alt="targets"))
     below = [ends, tag("span", "target", class_="quiet")] if len(heat) > 1 else [ends]
     what = {
-        "class": "the class with the highest score",
-        "value": "the output",
-        "right": "the share of positions predicted right",
-        "spread": "the deviation within the output",
+        PredictionKind.CLASS: "the class with the highest score",
+        PredictionKind.VALUE: "the output",
+        PredictionKind.RIGHT: "the share of positions predicted right",
+        PredictionKind.SPREAD: "the deviation within the output",
     }[dynamics.kind]
     mode = "training mode" if dynamics.training_mode else "evaluation mode"
     mode += ", with the same dropout each time" if dynamics.training_mode and dynamics.asked else ""
     words = f"A row is an example of {dynamics.batch}, a column one of {len(shots)} looks at the model in {mode}"
     return [
         tag("h3", "Predictions on a fixed batch"),
-        tag("p", said),
+        tag("p", summary),
         tag("p", f"{words}; its colour is {what}.", class_="quiet"),
         tag("div", heat, below, class_="heat", style=f"--rows:{max(4, min(rows * 11, 360))}px"),
-        colours.legend(table.class_names),
+        colours.legend(preview.class_names),
     ]
 
 
@@ -212,7 +213,7 @@ class _Colours:
     def __init__(self, dynamics: Dynamics) -> None:
         seen = [value for shot in dynamics.snapshots for value in shot.values if value is not None]
         seen += [value for value in dynamics.targets if value is not None]
-        self._of_classes = dynamics.kind == "class"
+        self._of_classes = dynamics.kind is PredictionKind.CLASS
         self._seen = sorted(set(seen))
         self._low, self._high = min(seen, default=0.0), max(seen, default=1.0)
 

@@ -1,1 +1,0 @@
-"""What the data that a model received show, in sentences."""
