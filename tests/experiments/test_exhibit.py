@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unstuck.capture.preview import probing
 from unstuck.capture.preview.exhibit import Exhibit
-from unstuck.capture.trial.interventions.lab import Lab
+from unstuck.capture.trial.lab import Lab
 from unstuck.events.preview import FILE, Table, read_table
 from unstuck.interventions import Seed, StopAfter
 from unstuck.trials.runner import Program, Runner, Variant

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unstuck._version import __version__
 from unstuck.cli.common import BAD_INPUT, INTERNAL, INTERRUPTED, HelpFormatter, Stop, apology
@@ -17,12 +18,6 @@ VERBS = {
     "diagnose": "find out why a script does not learn: watch it, try remedies, experiment",
     "lint": "find mistakes in scripts without running them",
     "run": "run a training script and say why it does not learn",
-    "overfit": "can the script's loop learn one batch by heart?",
-    "baseline": "does it learn anything from its inputs?",
-    "lr": "which learning rates does it learn with?",
-    "seeds": "is it reproducible, and how much is chance?",
-    "independence": "does one example's output depend on the others?",
-    "causality": "does a prediction see what comes after it?",
     "prove": "try the remedy of everything that is found in a script",
     "check": "look at a model, its loss, optimizer and one batch before training",
     "surface": "show a loss on its own and say what is wrong with its shape",
@@ -33,7 +28,20 @@ VERBS = {
     "rules": "list every pitfall that is recognised",
     "doctor": "try on this machine what is promised",
 }
+"""Those with a file of their own under `verbs/`."""
 PIPE_CLOSED = 141
+
+
+def all_verbs() -> dict[str, str]:
+    """Every command and what it does: those above, and before `prove` the experiments."""
+    from unstuck.experiments import all_experiments
+
+    listed: dict[str, str] = {}
+    for verb, what in VERBS.items():
+        if verb == "prove":
+            listed |= {kind.name: kind.question for kind in all_experiments()}
+        listed[verb] = what
+    return listed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,13 +98,13 @@ def _flush_nowhere() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
-    if words and words[0] in VERBS:
+    verb = _find_verb(words[0]) if words else None
+    if verb is not None:
         if words[0] != "run":  # whose streams and directory are the script's
             _check_directory()
             sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-        code: int = importlib.import_module(f"unstuck.cli.verbs.{words[0]}").main(words[1:])
-        return code
-    parser = _parser()
+        return verb(words[1:])
+    parser = _parser(VERBS if words == ["--version"] else all_verbs())  # which takes longer than a version
     if not words:
         parser.print_help(sys.stderr)
         return BAD_INPUT
@@ -104,13 +112,29 @@ def _dispatch(words: list[str]) -> int:
     raise Stop(_unknown_verb(words[0]))
 
 
-def _parser() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {verb:<12}  {what}" for verb, what in VERBS.items())
+def _find_verb(word: str) -> Callable[[Sequence[str]], int] | None:
+    if word in VERBS:
+        main: Callable[[Sequence[str]], int] = importlib.import_module(f"unstuck.cli.verbs.{word}").main
+        return main
+    if word.startswith("-"):
+        return None
+    from unstuck.experiments import find_experiment
+
+    kind = find_experiment(word)
+    if kind is None:
+        return None
+    from unstuck.cli import trying
+
+    return functools.partial(trying.experiment, kind)
+
+
+def _parser(verbs: dict[str, str]) -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {verb:<12}  {what}" for verb, what in verbs.items())
     parser = argparse.ArgumentParser(
         prog="unstuck",
         usage="unstuck [-h] [--version] COMMAND ...",
         description="Finds why a PyTorch run does not learn, shows the evidence, and says what to change.",
-        epilog=f"commands:\n{verbs}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck diagnose train.py",
+        epilog=f"commands:\n{listed}\n\n`unstuck COMMAND --help` tells more. Start with: unstuck diagnose train.py",
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
@@ -122,11 +146,12 @@ def _parser() -> argparse.ArgumentParser:
 def _unknown_verb(word: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(word, VERBS, 1)
+    verbs = all_verbs()
+    close = difflib.get_close_matches(word, verbs, 1)
     if close:
         return f"there is no command {word!r}; did you mean {close[0]!r}?"
     hint = f"; to watch a script: unstuck run {word}" if word.endswith(".py") else ""
-    return f"there is no command {word!r} among {', '.join(VERBS)}{hint}."
+    return f"there is no command {word!r} among {', '.join(verbs)}{hint}."
 
 
-__all__ = ["VERBS", "main"]
+__all__ = ["VERBS", "all_verbs", "main"]

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 import unstuck
-from unstuck.cli import VERBS, main as command
+from unstuck.cli import all_verbs, main as command
 from unstuck.dev.common import Refusal
 from unstuck.findings import Witness
 from unstuck.page import Example, read_page
@@ -302,7 +302,7 @@ def _wordless(value: Any) -> Any:
 
 def help_texts(root: Path) -> Files:
     """The help of each verb, and of it the options alone; the list of rules."""
-    said = {"unstuck": _printed("--help")} | {verb: _printed(verb, "--help") for verb in VERBS}
+    said = {"unstuck": _printed("--help")} | {verb: _printed(verb, "--help") for verb in all_verbs()}
     facts = sorted(
         f"{verb} {option.strip()}"
         for verb, text in said.items()

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from unstuck.experiments.judging import GOOD, time_needed
 from unstuck.findings import Diagnosis, Severity
-from unstuck.findings.investigation import Investigation, Reason, Skipped
+from unstuck.findings.investigation import Investigation, Reason, Skipped, time_needed
 from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
@@ -131,7 +130,7 @@ def _together(done: Investigation, prose: int) -> list[Line]:
 
 def _experiments(done: Investigation, width: int) -> list[Line]:
     prose = min(width, PROSE)
-    told = [one for one in done.experiments if one.verdict not in GOOD and not _does_not_apply(one)]
+    told = [one for one in done.experiments if not one.verdict.is_good and not _does_not_apply(one)]
     lines: list[Line] = [[("Experiments", "strong")]] if told else []
     for experiment in told:
         lines += experiment_lines(experiment, prose)

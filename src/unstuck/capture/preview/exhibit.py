@@ -22,7 +22,7 @@ from unstuck.capture.preview.predicting import CLASS_LOSSES, MOST_EXAMPLES, Comp
 from unstuck.capture.preview.probing import Probe, can_be_probed
 from unstuck.capture.preview.showing import as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.preview.vocabulary import class_names
-from unstuck.capture.trial.interventions.lab import Arguments, Lab, copied, is_data
+from unstuck.capture.trial.lab import Arguments, Lab, copied, is_data
 from unstuck.events.preview import FILE, FirstLayer, Table, TargetShown
 
 MOST_CALLS = 3

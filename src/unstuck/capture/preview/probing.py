@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from unstuck.capture.preview.predicting import MOST_EXAMPLES, Compared, prediction, reader_for
 from unstuck.capture.torch_hooks.patches import unwatched
-from unstuck.capture.trial.interventions.lab import Lab, copied, map_tensors
+from unstuck.capture.trial.lab import Lab, copied, map_tensors
 from unstuck.check.restore import same_pass
 from unstuck.events.preview import Dynamics
 
