@@ -35,9 +35,8 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from workloads import ALL, Block, Workload  # noqa: E402
 
-from unstuck.capture.trial.interventions import intervene  # noqa: E402
 from unstuck.experiments.lr import lr  # noqa: E402
-from unstuck.interventions import SweepRate  # noqa: E402
+from unstuck.interventions import SweepRate, intervene  # noqa: E402
 from unstuck.trials.objects import ObjectContext  # noqa: E402
 
 STEPS, TAIL = 200, 20

@@ -15,7 +15,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "unstuck"
 FILES = sorted(PACKAGE.rglob("*.py"))
-TORCH = {"capture", "check", "doctor", "gradients", "helpers", "surface", "trials"}
+TORCH = {"capture", "check", "doctor", "gradients", "helpers", "interventions", "surface", "trials"}
 """Packages that may import torch. The command loads them when it has to; lint and explain never do."""
 MOST_MODULES = 20
 

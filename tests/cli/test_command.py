@@ -28,8 +28,9 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_file_of_a_verb_states_its_help_and_group() -> None:
     files = {info.name for info in pkgutil.iter_modules(verbs.__path__)}
     modules = {name: importlib.import_module(f"unstuck.cli.verbs.{name}") for name in files}
-    assert cli.commands() == {name: (module.GROUP, module.HELP) for name, module in modules.items()}
-    assert {module.GROUP for module in modules.values()} == set(cli.GROUPS)
+    stated = {name: (module.GROUP, module.HELP) for name, module in modules.items()}
+    assert {name: what for name, what in cli.commands().items() if name in files} == stated
+    assert {group for group, _ in cli.commands().values()} == set(cli.GROUPS)
 
 
 @pytest.mark.parametrize("verb", cli.commands())

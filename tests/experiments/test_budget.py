@@ -11,22 +11,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.fakes import make_record
-from unstuck.diagnose.longer import longer_experiment, longer_proof
-from unstuck.diagnose.tasks import Task, work
-from unstuck.diagnose.triage import ORDER, Triage
-from unstuck.experiments.judging import answered
+from unstuck.diagnose.triage import Task, Triage, experiments_in_order, longer_experiment, longer_proof, work
 from unstuck.experiments.overfit import overfit
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation, Reason, Skipped
 from unstuck.findings.result import Result
-from unstuck.findings.results import Experiment, Pair, Proof
+from unstuck.findings.results import Experiment, ExperimentVerdict, Pair, Proof, ProofVerdict, Status
 from unstuck.findings.verdict import Verdict
-from unstuck.interventions import TIME_OVER, FreezeBatch, StopAfter
+from unstuck.interventions import FreezeBatch, StopAfter
 from unstuck.record import Record
 from unstuck.report.investigation import because, render, skipped_sentences
 from unstuck.report.terminal import plain
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant
+from unstuck.trials.trial import StopReason
 
 
 class Clock:
@@ -65,7 +63,7 @@ class FakeRuns:
         allowed = max(0.0, min(seconds, until - self.clock.now))
         limits = [change for change in variant.changes if isinstance(change, StopAfter)]
         taken = 0
-        while not any(limit.reached(taken, start + taken * self.pace) for limit in limits):
+        while not any(limit.is_reached(taken, start + taken * self.pace) for limit in limits):
             taken += 1
         possible = max(0, int((allowed - start) / self.pace)) if allowed >= start else 0
         cut = possible < taken
@@ -75,8 +73,8 @@ class FakeRuns:
         return FakeOutcome(
             variant=variant,
             folder=Path(),
-            status="killed" if cut else "stopped",
-            reason=TIME_OVER if cut else "",
+            status=Status.KILLED if cut else Status.STOPPED,
+            reason=StopReason.TIME_OVER if cut else "",
             curve=Curve(tuple(range(taken)), tuple(losses)),
             seconds=allowed if cut else start + taken * self.pace,
             training_seconds=taken * self.pace if taken else None,
@@ -168,7 +166,7 @@ def test_whatever_the_pace_the_budget_is_kept_and_no_lack_of_time_is_claimed_tha
             assert one.needed > one.left
             assert one.left == pytest.approx(max(0.0, budget - done.seconds), abs=1e-6)
     tried = {one.name for one in done.experiments} | {one.what for one in done.skipped}
-    assert tried | {"causality"} >= set(ORDER)
+    assert tried | {"causality"} >= {kind.name for kind in experiments_in_order()}
 
 
 def test_what_did_not_fit_is_looked_at_again_once_the_others_were_quicker() -> None:
@@ -191,7 +189,7 @@ def test_an_experiment_that_does_not_fit_into_its_budget_says_so() -> None:
     clock = Clock()
     context = Context(FakeRuns(clock, pace=1.0, cold=2.0, warm=2.0), 30, clock=clock)
     context.learn_pace()
-    done = answered("overfit", overfit, context)
+    done = overfit.answer(context)
     assert done.verdict == "undecided"
     assert done.sentence == "It was not tried: it needs about 52 s, and 23 of 30 s were left; give it more."
 
@@ -239,14 +237,14 @@ def test_trials_that_do_not_listen_end_with_the_budget_and_those_waiting_never_b
         began = time.monotonic()
         outcomes = runner.run([Variant("one"), Variant("two")], math.inf, until=began + 1)
     assert [outcome.status for outcome in outcomes] == ["killed", "killed"]
-    assert outcomes[1].reason == TIME_OVER
+    assert outcomes[1].reason == StopReason.TIME_OVER
     assert time.monotonic() - began < 10
     assert [folder.name for folder in (tmp_path / "trials").iterdir()] == ["01-one"]
 
 
 def tried(verdict: str, steps: int, pairs: int = 3) -> Proof:
-    pair = Pair(0, Curve(), Curve(), "stopped", "stopped")
-    return Proof(code="O04", verdict=verdict, sentence="", remedy="", steps=steps, pairs=(pair,) * pairs)
+    pair = Pair(0, Curve(), Curve(), Status.STOPPED, Status.STOPPED)
+    return Proof(code="O04", verdict=ProofVerdict(verdict), sentence="", remedy="", steps=steps, pairs=(pair,) * pairs)
 
 
 @pytest.mark.parametrize(
@@ -289,5 +287,5 @@ def test_an_experiment_that_lacks_only_steps_is_made_again(
     clock = Clock()
     context = Context(FakeRuns(clock, pace=0.1, cold=1.0, warm=1.0), 1000, clock=clock)
     context.step_seconds = 0.1
-    done = Experiment(name=name, verdict=verdict, sentence="", method="", measures=measures)
+    done = Experiment(name=name, verdict=ExperimentVerdict(verdict), sentence="", method="", measures=measures)
     assert longer_experiment(context, done) == wanted

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import lr_scheduler
 
-from unstuck.capture.trial.interventions import intervene
 from unstuck.interventions import (
     AddParameters,
     ClearGradients,
@@ -27,6 +26,7 @@ from unstuck.interventions import (
     TakeSteps,
     TrainingMode,
     UnscaleBeforeClip,
+    intervene,
 )
 
 OVERFLOWS = 2.0**127

@@ -12,13 +12,11 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 
 from unstuck.capture.detect.divergence import Divergence
-from unstuck.capture.trial.interventions import intervene
-from unstuck.experiments.lr import lr, remedy_factor
-from unstuck.experiments.shared.range_test import best_rate, grid, sweep_of
+from unstuck.experiments.lr import best_rate, grid, lr, remedy, sweep_of
 from unstuck.findings import Severity, Witness
 from unstuck.findings.curve import Curve
-from unstuck.findings.results import Experiment
-from unstuck.interventions import NoSchedule, SetRate, SweepRate
+from unstuck.findings.results import Experiment, Status
+from unstuck.interventions import NoSchedule, SetRate, SweepRate, intervene
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.wiring import lr_too_high
 from unstuck.trials.context import Context
@@ -85,8 +83,8 @@ def test_verdict_on_objects(rate: float, verdict: str) -> None:
     assert found.measures["own"] == rate
     assert len(found.xs) == len(found.curves[0].curve.losses) > 20
     assert list(found.xs) == sorted(found.xs)
-    factor = remedy_factor(found)
-    assert factor is None if verdict == "inside" else factor == pytest.approx(suggested / rate)
+    better = remedy(found)
+    assert better is None if verdict == "inside" else better == SetRate(suggested / rate)
 
 
 def test_findings_of_both_rules() -> None:
@@ -95,8 +93,8 @@ def test_findings_of_both_rules() -> None:
     assert (finding.code, finding.witness) == ("O07", Witness.EXPERIMENT)
     assert finding.number("learning rate") == 1e-6
     assert f"{low.measures['highest']:.2g}" in finding.message
-    [remedy, *_] = lr_too_low.remedied(finding)
-    assert remedy == (SetRate(low.measures["suggested"] / 1e-6),)  # type: ignore[operator]
+    [changes, *_] = lr_too_low.remedied(finding)
+    assert changes == (SetRate(low.measures["suggested"] / 1e-6),)  # type: ignore[operator]
     [finding] = lr_too_high.in_experiment(high)
     assert (finding.code, finding.severity) == ("M14", Severity.ERROR)
     assert not list(lr_too_low.in_experiment(high))
@@ -116,7 +114,7 @@ def test_a_loss_that_no_rate_moves_is_not_blamed_on_the_rate() -> None:
     found = lr(ObjectContext(model, loss, optimizer, batches, seconds=60))
     assert found.verdict == "undecided"
     assert "no learning rate" in found.sentence
-    assert remedy_factor(found) is None
+    assert remedy(found) is None
 
 
 def test_several_optimizers_lbfgs_and_zero_are_undecided() -> None:
@@ -182,7 +180,7 @@ def test_scripts_that_do_not_train_or_crash(tmp_path: Path, monkeypatch: pytest.
 def outcome(rates: list[float], losses: list[float | None], reason: str = "") -> Outcome:
     curve = Curve(tuple(range(len(losses))), tuple(losses))
     return Outcome(
-        variant=Variant("sweep"), folder=Path(), status="stopped", curve=curve, seconds=1.0, reason=reason,
+        variant=Variant("sweep"), folder=Path(), status=Status.STOPPED, curve=curve, seconds=1.0, reason=reason,
         notes={"rates": rates},
     )  # fmt: skip
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.experiments.overfit import overfit
-from unstuck.experiments.shared.floors import Levels, levels_of
-from unstuck.experiments.shared.one_batch import read
+from unstuck.experiments.overfit import Levels, levels_of, overfit, read
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Experiment
 from unstuck.rules.convergence.cannot_overfit_one_batch import in_experiment
@@ -158,7 +156,7 @@ def test_odd_programs_are_undecided(runner: Runner, folder: Path, loop: str, sai
 
 
 @pytest.mark.parametrize(
-    ("values", "levels", "state"),
+    ("values", "levels", "course"),
     [
         ([2.3 * 0.97**i for i in range(200)], Levels(0.0, 2.2, 32), "passed"),
         ([2.3 * 0.999**i for i in range(200)], Levels(0.0, 2.2, 32), "falling"),
@@ -178,8 +176,8 @@ def test_odd_programs_are_undecided(runner: Runner, folder: Path, loop: str, sai
         ([], Levels(), "nothing"),
     ],
 )
-def test_what_a_curve_says(values: list[float | None], levels: Levels, state: str) -> None:
-    assert read(curve(values), levels).state == state
+def test_what_a_curve_says(values: list[float | None], levels: Levels, course: str) -> None:
+    assert read(curve(values), levels).course == course
 
 
 def test_levels_of_a_loss_that_is_only_a_part_are_not_known() -> None:

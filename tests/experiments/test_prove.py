@@ -8,11 +8,10 @@ from typing import Literal
 import msgspec
 import pytest
 
-from unstuck.diagnose.prove import decide, gain_of, judged
-from unstuck.diagnose.remedies import Remedied, remedies_of
+from unstuck.diagnose.prove import Remedied, decide, gain_of, judged, remedies_of
 from unstuck.findings import Finding, Severity, Subject, Witness, merge
 from unstuck.findings.curve import Curve
-from unstuck.findings.results import Pair, Proof
+from unstuck.findings.results import Pair, Proof, Status
 from unstuck.interventions import ClearGradients, GiveLoss
 from unstuck.rule import find_rule
 from unstuck.rules.convergence.nll_needs_log_probs import NEGATED, NO_FLOOR
@@ -30,8 +29,8 @@ def broken(first: float) -> Curve:
     return Curve((0, 1, 2), (first, first, None))
 
 
-def pair(without: Curve, mended: Curve, status: str = "stopped", mended_status: str = "stopped") -> Pair:
-    return Pair(0, without, mended, status, mended_status)
+def pair(without: Curve, remedied: Curve, status: str = "stopped", remedied_status: str = "stopped") -> Pair:
+    return Pair(0, without, remedied, Status(status), Status(remedied_status))
 
 
 def finding(code: str = "O04", message: str = "wrong") -> Finding:
@@ -94,7 +93,7 @@ def test_a_run_that_crashes_or_ends_in_nan_has_lost() -> None:
     assert crashed.verdict == "confirmed"
     assert crashed.sentence == "without it the run crashes; with it, it runs for 300 steps, to a loss of 1 (one seed)."
     assert proof_of(pair(broken(2), well)).verdict == "confirmed"
-    worse = proof_of(pair(well, Curve(), mended_status="crashed"))
+    worse = proof_of(pair(well, Curve(), remedied_status="crashed"))
     assert (worse.verdict, worse.sentence) == ("worse", "with it the run crashes (one seed).")
     both = proof_of(pair(broken(2), broken(2)))
     assert (both.verdict, both.sentence) == ("no effect", "with and without it the run ends non-finite (one seed).")
@@ -109,14 +108,14 @@ def test_no_interval_is_told_of_runs_that_were_lost_or_won_by_any_measure() -> N
 
 @pytest.mark.parametrize("cut", [Curve(), curve(2, 1, 100)])
 def test_a_run_that_its_deadline_cut_off_proves_nothing(cut: Curve) -> None:
-    for tried in (pair(cut, curve(2, 0.1), "killed"), pair(curve(2, 0.1), cut, mended_status="killed")):
+    for tried in (pair(cut, curve(2, 0.1), "killed"), pair(curve(2, 0.1), cut, remedied_status="killed")):
         proof = proof_of(tried)
         assert proof.verdict == "undecided"
         assert "was cut off" in proof.sentence
 
 
 def test_a_run_that_could_not_be_started_proves_nothing() -> None:
-    assert proof_of(pair(curve(2, 1), Curve(), mended_status="failed")).verdict == "undecided"
+    assert proof_of(pair(curve(2, 1), Curve(), remedied_status="failed")).verdict == "undecided"
 
 
 def test_a_run_that_crashed_has_lost_however_early() -> None:

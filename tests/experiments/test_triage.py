@@ -19,13 +19,14 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness, me
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation
 from unstuck.findings.result import Result
-from unstuck.findings.results import Matter, Proof, matters
+from unstuck.findings.results import Matter, Proof, ProofVerdict, Status, matters
 from unstuck.findings.verdict import Verdict
-from unstuck.interventions import TIME_OVER, KeepGradients, Seed, StopAfter
+from unstuck.interventions import KeepGradients, Seed, StopAfter
 from unstuck.record.trend import Trend
 from unstuck.rule import find_rule
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant
+from unstuck.trials.trial import StopReason
 
 
 class Runs:
@@ -48,7 +49,7 @@ class Runs:
         return Outcome(
             variant=variant,
             folder=Path(),
-            status="stopped" if asked <= self.steps else self.status,
+            status=Status.STOPPED if asked <= self.steps else Status(self.status),
             curve=Curve(tuple(range(taken)), (1.0,) * taken),
             seconds=inside + 1.0,
             training_seconds=inside,
@@ -111,7 +112,7 @@ def finding(code: str, severity: Severity) -> Finding:
 
 def tried(code: str, subject: str, verdict: str, place: Place | None = None) -> Proof:
     about = (Matter(Subject("loop", subject), place),)
-    return Proof(code=code, about=about, verdict=verdict, sentence="nothing.", remedy="a change", steps=1)
+    return Proof(code=code, about=about, verdict=ProofVerdict(verdict), sentence="nothing.", remedy="a change", steps=1)
 
 
 def answered(found: dict[str, Severity], proofs: dict[str, str]) -> Investigation:
@@ -184,7 +185,7 @@ def test_a_proof_is_about_what_text_and_run_have_seen_of_one_thing() -> None:
         run, subject=Subject("module", "head"), place=Place("train.py", 5), related=(run.place,), witness=Witness.SOURCE
     )
     (diagnosis,) = merge([run, text])
-    proof = Proof(code="O12", about=matters(diagnosis), verdict="confirmed", sentence="", remedy="", steps=1)
+    proof = Proof(code="O12", about=matters(diagnosis), verdict=ProofVerdict.CONFIRMED, sentence="", remedy="", steps=1)
     triage = Triage(Context(Runs(10), 1.0), Path())
     triage._proofs.append(proof)
     verdict = triage._final(Verdict(diagnoses=(diagnosis,)))
@@ -243,7 +244,7 @@ def test_a_run_may_end_without_a_word_or_not_at_all(tmp_path: Path, monkeypatch:
             ended += runner.run([Variant(word, (StopAfter(50),))], seconds)
     assert [outcome.status for outcome in ended[:2]] == ["exited", "crashed"]
     assert all(len(outcome.curve.losses) >= 9 for outcome in ended[:2])
-    assert ended[2].status == "killed" or ended[2].reason == TIME_OVER
+    assert ended[2].status == "killed" or ended[2].reason == StopReason.TIME_OVER
     assert ended[2].curve.losses == ()
 
 

@@ -21,7 +21,16 @@ from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation, Reason, Skipped
 from unstuck.findings.preview import Dynamics, FirstLayer, Preview, Snapshot, Targets
 from unstuck.findings.result import Result, RunSummary
-from unstuck.findings.results import Experiment, Matter, NamedCurve, Pair, Proof
+from unstuck.findings.results import (
+    Experiment,
+    ExperimentVerdict,
+    Matter,
+    NamedCurve,
+    Pair,
+    Proof,
+    ProofVerdict,
+    Status,
+)
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report.html import page
@@ -42,13 +51,13 @@ def descent(rate: float, steps: int, start: float = 3.0) -> Curve:
 
 def proof(about: Finding) -> Proof:
     pairs = tuple(
-        Pair(seed, descent(0.0005, 120, 2 + seed / 5), descent(0.05, 120, 2 + seed / 5), "stopped", "stopped")
+        Pair(seed, descent(0.0005, 120, 2 + seed / 5), descent(0.05, 120, 2 + seed / 5), Status.STOPPED, Status.STOPPED)
         for seed in range(3)
     )
     return Proof(
         code=about.code,
         about=(Matter(about.subject, about.place),),
-        verdict="confirmed",
+        verdict=ProofVerdict.CONFIRMED,
         sentence="after 120 steps the loss is 0.05 instead of 1.8.",
         remedy="edit",
         steps=120,
@@ -63,7 +72,7 @@ def sweep() -> Experiment:
     losses = tuple(descent(rate, 30).losses[-1] for rate in rates)
     return Experiment(
         name="lr",
-        verdict="too low",
+        verdict=ExperimentVerdict.TOO_LOW,
         sentence="The productive band is 0.05 to 0.5; your learning rate 1e-05 is far below it.",
         method="2 sweeps",
         curves=(NamedCurve("loss", Curve(tuple(range(121)), losses)),),
@@ -322,7 +331,7 @@ def test_bars_are_as_long_as_classes_are_frequent(tmp_path: Path) -> None:
     ],
 )
 def test_odd_curves_make_no_odd_page(tmp_path: Path, curve: Curve) -> None:
-    pair = Pair(0, curve, curve, "crashed", "killed")
+    pair = Pair(0, curve, curve, Status.CRASHED, Status.KILLED)
     experiment = msgspec.structs.replace(sweep(), curves=(NamedCurve("loss", curve),), xs=(1e-5, 1e-4, 1e-3))
     odd = msgspec.structs.replace(proof(detailed_finding()), pairs=(pair,))
     content = page(investigation(tmp_path, proofs=(odd,), experiments=(experiment,)))

@@ -15,7 +15,7 @@ from unstuck.cli.common import BAD_INPUT, CLEAN, INTERNAL, INTERRUPTED, Stop, ap
 
 TYPE_CHECKING = False  # the one of `typing` costs as much time as the rest of `unstuck --version`
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 GROUPS = {"cause": "find the cause", "experiment": "run one experiment on a script", "more": "more"}
 """Where a command is listed, and the heading there."""
@@ -74,6 +74,9 @@ def commands() -> dict[str, tuple[str, str]]:
                         key, _, value = line.partition(" = ")
                         stated[key] = value.strip().strip('"')
             found[file.removesuffix(".py")] = (stated["GROUP"], stated["HELP"])
+    from unstuck.experiments import all_experiments
+
+    found |= {kind.name: ("experiment", kind.question) for kind in all_experiments()}
     return {verb: found[verb] for group in GROUPS for verb in found if found[verb][0] == group}
 
 
@@ -85,7 +88,8 @@ def _dispatch(words: list[str]) -> int:
     if verb in ("-h", "--help", "--version"):
         print(f"unstuck {__version__}" if verb == "--version" else _help(), end="\n" * (verb == "--version"))
         return CLEAN
-    if not (verb.isalnum() and os.path.exists(os.path.join(os.path.dirname(__file__), "verbs", f"{verb}.py"))):
+    command = _command(verb)
+    if command is None:
         raise Stop(_unknown(verb))
     if verb != "run":  # `run` leaves streams and directory to the script
         try:
@@ -93,10 +97,26 @@ def _dispatch(words: list[str]) -> int:
         except OSError:
             raise Stop("the current directory is gone; change to one that exists.") from None
         sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-    from importlib import import_module
+    return command(words[1:])
 
-    code: int = import_module(f"unstuck.cli.verbs.{verb}").main(words[1:])
-    return code
+
+def _command(verb: str) -> Callable[[Sequence[str]], int] | None:
+    """What a command does: the `main` of its file, or the experiment of this name."""
+    if not verb.isalnum():
+        return None
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "verbs", f"{verb}.py")):
+        from importlib import import_module
+
+        main: Callable[[Sequence[str]], int] = import_module(f"unstuck.cli.verbs.{verb}").main
+        return main
+    from unstuck.experiments import find_experiment
+
+    kind = find_experiment(verb)
+    if kind is None:
+        return None
+    from unstuck.cli import trying
+
+    return lambda arguments: trying.experiment(kind, arguments)
 
 
 def _help() -> str:

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,8 +17,8 @@ from unstuck.cli.verbs.run import Split, split_arguments
 from unstuck.record.in_use import hold
 
 if TYPE_CHECKING:
+    from unstuck.experiments import ExperimentKind
     from unstuck.findings.results import Experiment
-    from unstuck.trials.context import Context
     from unstuck.trials.runner import Program, Variant
 
 WITH_VALUE = ("--format", "--output", "--fail-on", "--budget", "--html")
@@ -114,10 +114,11 @@ def new_folder(split: Split) -> Path:
     return folder
 
 
-def experiment(verb: str, description: str, function: Callable[[Context], Experiment], arguments: Sequence[str]) -> int:
+def experiment(kind: ExperimentKind, arguments: Sequence[str]) -> int:
     """Run one experiment on a script and report the result."""
+    verb = kind.name
     usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
-    parser = common.verb_parser(verb, f"{description}\n\n{IN_TRIALS}", usage, EPILOG)
+    parser = common.verb_parser(verb, f"{kind.description}\n\n{IN_TRIALS}", usage, EPILOG)
     add_options(parser, "2m")
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
@@ -125,18 +126,15 @@ def experiment(verb: str, description: str, function: Callable[[Context], Experi
 
     with Interrupts() as interrupts:
         try:
-            done = _made(verb, function, split, options)
+            done = _made(kind, split, options)
         except KeyboardInterrupt as end:
             raise common.Stop(_interrupted(end, verb), interrupts.exit_code) from None
         code = _published(done, verb, options)
         return code if interrupts.arrived is None else interrupts.exit_code
 
 
-def _made(
-    verb: str, function: Callable[[Context], Experiment], split: Split, options: argparse.Namespace
-) -> Experiment:
+def _made(kind: ExperimentKind, split: Split, options: argparse.Namespace) -> Experiment:
     from unstuck.diagnose.script import NoRun, has_trained, prepare
-    from unstuck.experiments.judging import SEVERAL_RUNS, answered
     from unstuck.trials.context import Context
     from unstuck.trials.interrupts import hold
     from unstuck.trials.runner import Interrupted, Runner
@@ -148,9 +146,9 @@ def _made(
         context = Context(runner, options.budget, progress.tell)
         context.watch = progress.watch
         try:
-            if verb in SEVERAL_RUNS and has_trained(first := context.learn_pace()):
+            if kind.takes_several_runs and has_trained(first := context.learn_pace()):
                 prepare(context, runner, first)
-            done = answered(verb, function, context) if all(has_trained(run) for run in context.outcomes) else None
+            done = kind.answer(context) if all(has_trained(run) for run in context.outcomes) else None
             hold()
         except KeyboardInterrupt as end:
             cut_short = end.outcomes if isinstance(end, Interrupted) else ()
@@ -172,7 +170,7 @@ def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
 
 
 def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
-    from unstuck.experiments.judging import findings_in
+    from unstuck.experiments import findings_in
     from unstuck.findings import Severity, merge
     from unstuck.report import experiment as report, terminal
 

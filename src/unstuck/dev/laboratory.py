@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,16 +20,16 @@ SECONDS = 60.0
 
 def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
     """Make the experiment of this name on a script, given as its text."""
+    from unstuck.experiments import find_experiment
     from unstuck.trials.context import Context
     from unstuck.trials.runner import Program
 
+    kind = find_experiment(name)
+    assert kind is not None, f"there is no experiment {name}"
     runner, home = _laboratory()
     (home / script).write_text(code, encoding="utf-8")
     runner.program = Program(script)
-    experiment: Experiment = getattr(importlib.import_module(f"unstuck.experiments.{name}"), name)(
-        Context(runner, SECONDS)
-    )
-    return experiment
+    return kind(Context(runner, SECONDS))
 
 
 @functools.cache

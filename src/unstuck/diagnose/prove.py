@@ -5,23 +5,27 @@ share of the loss without it, both at their ends. `confirmed`: with three pairs 
 (of logarithms, Student's t) lies below -5 %, or every pair is lower by two fifths; with fewer, every pair is lower by
 a fifth. `worse`: the same, above. `no effect`: every pair lies within 5 %, or the interval within 10 %. Anything else
 is `undecided`. A run that crashes or ends non-finite counts as infinitely worse than one that does not. A pair of
-which a run was cut off by its deadline before half of the steps, or whose losses cannot be compared, tells nothing.
+which a run was cut off by its deadline before half of the steps, or whose losses cannot be compared, does not count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from unstuck.diagnose.remedies import Remedied, remedies_of
-from unstuck.findings import Diagnosis
+from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.curve import Curve
-from unstuck.findings.results import Pair, Proof, matters
-from unstuck.interventions import TIME_OVER, EditSource, Seed
+from unstuck.findings.results import Pair, Proof, ProofVerdict, Status, matters
+from unstuck.interventions import Intervention, in_words
+from unstuck.interventions.edit_source import EditSource
+from unstuck.interventions.give_loss import GiveLoss
+from unstuck.interventions.seeds import Seed
+from unstuck.rule import find_rule
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Outcome, Variant
+from unstuck.trials.trial import StopReason
 
 SEEDS, MOST_SEEDS = 3, 5
 SMALLEST_EFFECT = 0.05
@@ -41,21 +45,50 @@ BEFORE_A_CRASH = 10
 """Steps that two runs which crash must have taken before it, to be compared."""
 
 
+class Remedied(msgspec.Struct, frozen=True):
+    """A diagnosis with one way to remove its cause in a trial."""
+
+    diagnosis: Diagnosis
+    changes: tuple[Intervention, ...]
+    words: str
+    """What is changed."""
+    changes_loss: bool = False
+
+
+def remedies_of(diagnosis: Diagnosis) -> Iterator[Remedied]:
+    """The edits of its fix first, since they are what the user will do; then the interventions of its rule."""
+    lead = diagnosis.lead
+    rule = find_rule(lead.code)
+    changes_loss = rule is not None and rule.changes_loss
+    edits = next((finding.fix.edits for finding in (lead, *diagnosis.findings) if finding.fix.edits), ())
+    if edits:
+        edit = EditSource(edits)
+        yield Remedied(diagnosis, (edit,), edit.words, changes_loss)
+    if rule is None or rule.remedy is None:
+        return
+    ways = dict.fromkeys(tuple(way) for finding in (lead, *diagnosis.findings) for way in rule.remedy(finding))
+    for changes in ways:
+        # Other interventions leave the value of the loss alone, whatever an edit would do to it.
+        gives = any(isinstance(change, GiveLoss) for change in changes)
+        yield Remedied(diagnosis, changes, in_words(changes), changes_loss and gives)
+
+
+def worth_trying(diagnosis: Diagnosis) -> bool:
+    """Is there a remedy to try, and does it matter?"""
+    return diagnosis.severity is not Severity.ADVICE and next(remedies_of(diagnosis), None) is not None
+
+
 def prove(context: Context, diagnosis: Diagnosis, steps: int, seeds: int = SEEDS) -> tuple[Proof, Remedied] | None:
-    """Try the ways to mend a finding until one works or none is left; None if there is no way to try it."""
+    """Try the remedies of a diagnosis until one works or none is left; None if there is none to try."""
     best: tuple[Proof, Remedied] | None = None
     for remedied in remedies_of(diagnosis):
         proof = try_remedy(context, remedied, steps, seeds)
-        if proof.verdict == "confirmed":
+        if proof.verdict is ProofVerdict.CONFIRMED:
             return proof, remedied
-        if not _did_nothing(proof):
+        # Where all runs are the same, number by number, the change did nothing, so nothing was tried.
+        if not all(_same(pair.without, pair.remedied) for pair in proof.pairs):
             best = best or (proof, remedied)
     return best
-
-
-def _did_nothing(proof: Proof) -> bool:
-    """Are the runs the same, number by number? Then the change found nothing to take hold of, and nothing was tried."""
-    return all(_same(pair.without, pair.remedied) for pair in proof.pairs)
 
 
 def _same(one: Curve, other: Curve) -> bool:
@@ -76,34 +109,30 @@ def try_remedy(context: Context, remedied: Remedied, steps: int, seeds: int = SE
     return judged(remedied, pairs, steps)
 
 
-def _pairs(context: Context, remedied: Remedied, seeds: Sequence[int], steps: int) -> list[Pair]:
-    code = remedied.diagnosis.lead.code
+def _pairs(context: Context, way: Remedied, seeds: Sequence[int], steps: int) -> list[Pair]:
+    code = way.diagnosis.lead.code
     variants = []
     for seed in seeds:
         variants.append(Variant(f"without-{code}-seed{seed}", (Seed(seed),)))
-        variants.append(Variant(f"with-{code}-seed{seed}", (Seed(seed), *remedied.changes)))
+        variants.append(Variant(f"with-{code}-seed{seed}", (Seed(seed), *way.changes)))
     outcomes = context.run(variants, steps)
     return [
-        _paired(seed, without, mended)
-        for seed, without, mended in zip(seeds, outcomes[::2], outcomes[1::2], strict=True)
+        Pair(seed, without.curve, remedied.curve, _status(without), _status(remedied))
+        for seed, without, remedied in zip(seeds, outcomes[::2], outcomes[1::2], strict=True)
     ]
 
 
-def _paired(seed: int, without: Outcome, mended: Outcome) -> Pair:
-    return Pair(seed, without.curve, mended.curve, _status(without), _status(mended))
-
-
-def _status(outcome: Outcome) -> str:
-    return "killed" if outcome.reason == TIME_OVER else outcome.status
+def _status(outcome: Outcome) -> Status:
+    return Status.KILLED if outcome.reason == StopReason.TIME_OVER else outcome.status
 
 
 def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
     """Apply the decision rule."""
-    told = [(pair, gain) for pair in pairs if (gain := gain_of(pair, steps, remedied.changes_loss)) is not None]
-    gains = [gain for _, gain in told]
-    verdict, interval = decide(gains) if gains else ("undecided", None)
-    # Of losses below 0, and of runs that were lost, no share can be told.
-    are_shares = bool(gains) and all(_has_share(pair) and abs(gain) < LIMIT for pair, gain in told)
+    compared = [(pair, gain) for pair in pairs if (gain := gain_of(pair, steps, remedied.changes_loss)) is not None]
+    gains = [gain for _, gain in compared]
+    verdict, interval = decide(gains) if gains else (ProofVerdict.UNDECIDED, None)
+    # Losses below 0 and lost runs have no share.
+    are_shares = bool(gains) and all(_has_share(pair) and abs(gain) < LIMIT for pair, gain in compared)
     edited = any(isinstance(change, EditSource) for change in remedied.changes)
     lead = remedied.diagnosis.lead
     proof = Proof(
@@ -117,11 +146,11 @@ def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
         difference=math.expm1(math.fsum(gains) / len(gains)) if are_shares else None,
         interval=(math.expm1(interval[0]), math.expm1(interval[1])) if interval and are_shares else None,
     )
-    sentence = _sentence(proof, [pair for pair, _ in told], remedied.changes_loss)
+    sentence = _sentence(proof, [pair for pair, _ in compared], remedied.changes_loss)
     return msgspec.structs.replace(proof, sentence=sentence)
 
 
-def decide(gains: Sequence[float]) -> tuple[str, tuple[float, float] | None]:
+def decide(gains: Sequence[float]) -> tuple[ProofVerdict, tuple[float, float] | None]:
     """The verdict on logarithms of shares, below 0 for a lower loss; and their interval."""
     mean = math.fsum(gains) / len(gains)
     interval = None
@@ -131,27 +160,27 @@ def decide(gains: Sequence[float]) -> tuple[str, tuple[float, float] | None]:
         interval = (mean - half, mean + half)
     less, more = math.log1p(-SMALLEST_EFFECT), math.log1p(SMALLEST_EFFECT)
     if all(less < gain < more for gain in gains):
-        return "no effect", interval
+        return ProofVerdict.NO_EFFECT, interval
     if len(gains) >= 3 and interval is not None:
         # All runs lost against all runs won needs no interval, whose width would be that of the limit.
         if interval[1] < less or all(gain <= math.log1p(-2 * LARGE_EFFECT) for gain in gains):
-            return "confirmed", interval
+            return ProofVerdict.CONFIRMED, interval
         if interval[0] > more or all(gain >= math.log1p(2 * LARGE_EFFECT) for gain in gains):
-            return "worse", interval
+            return ProofVerdict.WORSE, interval
         if -math.log1p(NOTHING) < interval[0] and interval[1] < math.log1p(NOTHING):
-            return "no effect", interval
-        return "undecided", interval
+            return ProofVerdict.NO_EFFECT, interval
+        return ProofVerdict.UNDECIDED, interval
     if all(gain < math.log1p(-LARGE_EFFECT) for gain in gains):
-        return "confirmed", interval
+        return ProofVerdict.CONFIRMED, interval
     if all(gain > math.log1p(LARGE_EFFECT) for gain in gains):
-        return "worse", interval
-    return "undecided", interval
+        return ProofVerdict.WORSE, interval
+    return ProofVerdict.UNDECIDED, interval
 
 
 def gain_of(pair: Pair, steps: int, changes_loss: bool = False) -> float | None:
     """Logarithm of the loss with the remedy as a share of the loss without, at the ends of equally long curves.
 
-    None: the pair tells nothing.
+    None: the pair does not count.
     """
     lost, lost_too = _is_lost(pair.without, pair.without_status), _is_lost(pair.remedied, pair.remedied_status)
     runs = ((pair.without, pair.without_status, lost), (pair.remedied, pair.remedied_status, lost_too))
@@ -166,17 +195,17 @@ def gain_of(pair: Pair, steps: int, changes_loss: bool = False) -> float | None:
 
 def _both_crash_late(pair: Pair) -> bool:
     """Do both runs crash, for a reason of their own, after enough steps to be compared up to there?"""
-    crash = pair.without_status == pair.remedied_status == "crashed"
+    crash = pair.without_status is pair.remedied_status is Status.CRASHED
     runs = (pair.without, pair.remedied)
     return crash and all(not run.is_broken and len(run.losses) >= BEFORE_A_CRASH for run in runs)
 
 
-def _is_lost(curve: Curve, status: str) -> bool:
-    return curve.is_broken or status == "crashed"
+def _is_lost(curve: Curve, status: Status) -> bool:
+    return curve.is_broken or status is Status.CRASHED
 
 
-def _is_cut_short(curve: Curve, status: str, steps: int) -> bool:
-    return not curve.losses or (status == "killed" and len(curve.losses) < ENOUGH * steps)
+def _is_cut_short(curve: Curve, status: Status, steps: int) -> bool:
+    return not curve.losses or (status is Status.KILLED and len(curve.losses) < ENOUGH * steps)
 
 
 def _log_share(before: Curve, after: Curve, changes_loss: bool) -> float | None:
@@ -199,32 +228,32 @@ def _has_share(pair: Pair) -> bool:
     return all(curve.end is not None and curve.end > 0 for curve in (pair.without, pair.remedied))
 
 
-def _sentence(proof: Proof, told: Sequence[Pair], changes_loss: bool) -> str:
-    if not told:
-        return _silence(proof.pairs, proof.steps)
-    seeds = "one seed" if len(told) == 1 else f"{len(told)} seeds"
-    without = _loss_of_all([(pair.without, pair.without_status) for pair in told])
-    mended = _loss_of_all([(pair.remedied, pair.remedied_status) for pair in told])
-    crash_late = all(map(_both_crash_late, told))
-    if without and mended and not crash_late:
-        return f"with and without it the run {mended} ({seeds})."
+def _sentence(proof: Proof, compared: Sequence[Pair], changes_loss: bool) -> str:
+    if not compared:
+        return _why_uncompared(proof.pairs, proof.steps)
+    seeds = "one seed" if len(compared) == 1 else f"{len(compared)} seeds"
+    without = _loss_of_all([(pair.without, pair.without_status) for pair in compared])
+    remedied = _loss_of_all([(pair.remedied, pair.remedied_status) for pair in compared])
+    crash_late = all(map(_both_crash_late, compared))
+    if without and remedied and not crash_late:
+        return f"with and without it the run {remedied} ({seeds})."
     if without and not crash_late:
-        steps = min(len(pair.remedied.losses) for pair in told)
-        reached = f"runs for {steps} steps, to a loss of {_mean_end(told, after=True):.4g}"
+        steps = min(len(pair.remedied.losses) for pair in compared)
+        reached = f"runs for {steps} steps, to a loss of {_mean_end(compared, after=True):.4g}"
         return f"without it the run {without}; with it, it {reached} ({seeds})."
-    if mended and not crash_late:
-        return f"with it the run {mended} ({seeds})."
-    ends = f"{_mean_end(told, after=True):.4g} instead of {_mean_end(told, after=False):.4g}"
-    held = ""
+    if remedied and not crash_late:
+        return f"with it the run {remedied} ({seeds})."
+    ends = f"{_mean_end(compared, after=True):.4g} instead of {_mean_end(compared, after=False):.4g}"
+    confidence = ""
     if proof.interval is not None:
         low, high = (100 * bound for bound in proof.interval)
-        held = f", {low:+.0f} % to {high:+.0f} % with 95 % confidence" if high < 1000 else ""
+        confidence = f", {low:+.0f} % to {high:+.0f} % with 95 % confidence" if high < 1000 else ""
     own = " (each counted in its own way)" if changes_loss else ""
     crash = "; the run crashes after that either way" if crash_late else ""
-    return f"after {_length(told)} steps the loss is {ends}{own}, over {seeds}{held}{crash}."
+    return f"after {_length(compared)} steps the loss is {ends}{own}, over {seeds}{confidence}{crash}."
 
 
-def _silence(pairs: Sequence[Pair], steps: int) -> str:
+def _why_uncompared(pairs: Sequence[Pair], steps: int) -> str:
     if any(_is_cut_short(pair.without, pair.without_status, steps) for pair in pairs):
         return "the run as it is was cut off before it had shown enough."
     if any(_is_cut_short(pair.remedied, pair.remedied_status, steps) for pair in pairs):
@@ -232,11 +261,11 @@ def _silence(pairs: Sequence[Pair], steps: int) -> str:
     return "it is another loss with it, and the two cannot be compared."
 
 
-def _loss_of_all(runs: Sequence[tuple[Curve, str]]) -> str:
+def _loss_of_all(runs: Sequence[tuple[Curve, Status]]) -> str:
     """How these runs were lost, if all of them were."""
     if not all(_is_lost(curve, status) for curve, status in runs):
         return ""
-    return "crashes" if runs[0][1] == "crashed" else "ends non-finite"
+    return "crashes" if runs[0][1] is Status.CRASHED else "ends non-finite"
 
 
 def _length(pairs: Sequence[Pair]) -> int:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from unstuck.capture.trial.layout import stage_of
 from unstuck.diagnose.triage import Triage
 from unstuck.findings import Severity
 from unstuck.findings.investigation import Investigation
+from unstuck.findings.results import Isolation, Status
 from unstuck.findings.verdict import Verdict
-from unstuck.interventions import Isolation, stage_of
 from unstuck.rule import all_rules
 from unstuck.trials.context import Context, Tell
 from unstuck.trials.runner import Outcome, Program, Runner, Variant
@@ -39,11 +40,13 @@ class NoRun(Exception):
     """The program did not get to train; its text is one sentence, then what the program printed last."""
 
     def __init__(self, program: Program, outcome: Outcome) -> None:
-        words = {"failed": "could not be run"}
-        words["killed"] = "had not taken a training step when the budget was used up; give it more with --budget"
-        words["crashed"] = "crashed before its first training step"
-        if outcome.status == "exited" and outcome.exit_code:
-            words["exited"] = f"exited with code {outcome.exit_code} before its first training step"
+        words = {
+            Status.FAILED: "could not be run",
+            Status.KILLED: "had not taken a training step when the budget was used up; give it more with --budget",
+            Status.CRASHED: "crashed before its first training step",
+        }
+        if outcome.exit_code:
+            words[Status.EXITED] = f"exited with code {outcome.exit_code} before its first training step"
         what = words.get(outcome.status, "ended without a training step")
         lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
         words_of_refusal = filter(None, [_refusal(outcome)])

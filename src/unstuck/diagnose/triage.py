@@ -1,27 +1,26 @@
 """The whole triage: watch a training for a while, try the remedies of what is found, and if that does not settle it,
-experiment on the loop until it does or the time is over."""
+run experiments on the loop until one does or the time is over."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from unstuck.diagnose.longer import longer_experiment, longer_proof
-from unstuck.diagnose.prove import SEEDS, prove, try_remedy
-from unstuck.diagnose.ranking import SYMPTOMS, compatible, each_code_first, order_of, proven
-from unstuck.diagnose.remedies import Remedied, worth_trying
-from unstuck.diagnose.tasks import Task, work
-from unstuck.experiments.judging import experiment_named, findings_in
-from unstuck.findings import Diagnosis, Finding, Severity, merge, rank
+from unstuck.diagnose.prove import MOST_SEEDS, SEEDS, Remedied, prove, try_remedy, worth_trying
+from unstuck.experiments import ExperimentKind, all_experiments, find_experiment, findings_in
+from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
 from unstuck.findings.result import Result
-from unstuck.findings.results import GOOD, Experiment, Proof
+from unstuck.findings.results import Experiment, ExperimentVerdict, Isolation, Proof, ProofVerdict, Status
 from unstuck.findings.verdict import Verdict
-from unstuck.interventions import Intervention, Isolation, StopAfter
+from unstuck.interventions import Intervention
+from unstuck.interventions.edit_source import EditSource
+from unstuck.interventions.stop_after import StopAfter
 from unstuck.record import RecordError
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
@@ -37,13 +36,20 @@ SLOWLY = ((20, 0.3), (2, 0.5))
 PROVEN = 300
 """Steps that a proof takes, if there is time."""
 FIRST_PROOFS = 4
-"""Remedies that are tried before experiments are made; the others after them."""
-ORDER = ("independence", "causality", "overfit", "baseline", "lr")
-"""The quick ones first, then those whose failure says more."""
-GOING_WELL = ("falling",)
+"""Remedies that are tried before the experiments; the others after them."""
 GOING_WELL_SECONDS = 40.0
 """What is spent on ruling things out in a run that has nothing wrong with it."""
-NOT_OF_A_RUN_GOING_WELL = ("lr",)
+LONGER = 4
+"""Times the steps, when a proof or an experiment is repeated."""
+CLEARLY_LONGER = 1.5
+"""Fewer than so many times the steps would show the same again."""
+LONG_ENOUGH = 200
+"""Steps from which a remedy without effect is one."""
+
+
+def experiments_in_order() -> list[ExperimentKind]:
+    """Those of a diagnosis: the quick ones first."""
+    return sorted((kind for kind in all_experiments() if kind.in_diagnosis), key=lambda kind: kind.takes_several_runs)
 
 
 class Triage:
@@ -63,6 +69,8 @@ class Triage:
         self._skipped: list[Skipped] = []
         self._shown: list[Finding] = []
         """By experiments."""
+        self._symptoms: set[str] = set()
+        """Codes among these that follow from whatever else is found."""
         self._well = False
         self._spare = math.inf
         """Seconds that experiments may take."""
@@ -98,7 +106,7 @@ class Triage:
         result = result_of(record, outcome.folder, "prove" if self._only_proofs else "diagnose")
         if interrupted and result.run is not None:
             result = msgspec.structs.replace(
-                result, run=msgspec.structs.replace(result.run, status="interrupted", reason="")
+                result, run=msgspec.structs.replace(result.run, status=Status.INTERRUPTED, reason="")
             )
         return result
 
@@ -134,7 +142,7 @@ class Triage:
 
     def _reason(self) -> Reason:
         """Why nothing more was tried."""
-        if self._is_settled():
+        if self._confirmed:
             return Reason.PROVEN
         if any(skipped.why is Reason.BUDGET for skipped in self._skipped):
             return Reason.BUDGET
@@ -143,16 +151,16 @@ class Triage:
         return Reason.GOING_WELL if self._well else Reason.NOTHING_LEFT
 
     def _investigate(self, outcome: Outcome, verdict: Verdict) -> None:
-        if not (outcome.curve.losses or outcome.status == "crashed"):
+        if not (outcome.curve.losses or outcome.status is Status.CRASHED):
             return
         self.prepare(outcome)
-        trains = len(outcome.curve.losses) > 1 and outcome.status != "crashed"
+        trains = len(outcome.curve.losses) > 1 and outcome.status is not Status.CRASHED
         first, later = self._proofs_to_try(verdict)
         tasks = [*first]
         if trains and not self._only_proofs:
             self._well = _falls(verdict) and not verdict.reaches(Severity.WARNING)
             self._spare = GOING_WELL_SECONDS if self._well else math.inf
-            tasks += [Task(name, partial(self._experiment, name, verdict)) for name in ORDER]
+            tasks += [Task(kind.name, partial(self._experiment, kind, verdict)) for kind in experiments_in_order()]
         self._skipped += work([*tasks, Task("longer runs", partial(self._try_longer, verdict)), *later])
         if len(self._confirmed) > 1:
             self._prove_together(verdict)
@@ -190,7 +198,7 @@ class Triage:
         raise NotImplementedError
 
     def _proofs_to_try(self, verdict: Verdict) -> tuple[list[Task], list[Task]]:
-        """What was found, causes before symptoms; the first few, and those that can wait until experiments were made.
+        """What was found, causes before symptoms; the first few, and those that can wait until after the experiments.
 
         Once a remedy works, only those of other causes are tried.
         """
@@ -223,7 +231,7 @@ class Triage:
         proof, remedied = tried
         self._proofs = [one for one in self._proofs if (one.code, one.about) != (proof.code, proof.about)]
         self._proofs.append(proof)
-        if proof.verdict == "confirmed":
+        if proof.verdict is ProofVerdict.CONFIRMED:
             self._confirmed.append((proof, remedied.changes))
 
     def _try_longer(self, verdict: Verdict) -> Reason | None:
@@ -235,14 +243,15 @@ class Triage:
                 self._keep(prove(self._context, diagnosis, *how))
         for done in list(self._experiments):
             wanted = longer_experiment(self._context, done)
-            if wanted is not None and not self._well and not self._settled_by(self._shown):
-                again = experiment_named(done.name)(self._context, wanted=wanted)
+            kind = find_experiment(done.name)
+            if kind and wanted is not None and not self._well and not self._settled_by(self._shown):
+                again = kind(self._context, wanted=wanted)
                 self._experiments.remove(done)
-                self._take_in(again, verdict)
+                self._take_in(kind, again, verdict)
         return None
 
     def _prove_together(self, verdict: Verdict) -> None:
-        """All confirmed remedies at once, so that what each contributes can be told."""
+        """All confirmed remedies at once, to show what they do together."""
         proofs = [proof for proof, _ in self._confirmed]
         changes = tuple(dict.fromkeys(change for _, changed in self._confirmed for change in changed))
         known = (*verdict.diagnoses, *verdict.unconfirmed)
@@ -264,9 +273,6 @@ class Triage:
         is_only = sum(other.code == proof.code for other in self._proofs) == 1
         return proof.code if is_only or proof.place is None else f"{proof.code} at {proof.place}"
 
-    def _is_settled(self) -> bool:
-        return bool(self._confirmed)
-
     def _settled_by(self, shown: Sequence[Finding]) -> Reason | None:
         """Is more not needed, because of a proof or of what experiments have shown?"""
         if self._confirmed:
@@ -275,19 +281,18 @@ class Triage:
 
     @property
     def _shown_causes(self) -> list[Finding]:
-        return [finding for finding in self._shown if finding.code not in SYMPTOMS]
+        return [finding for finding in self._shown if finding.code not in self._symptoms]
 
-    def _experiment(self, name: str, verdict: Verdict) -> Reason | None:
-        """Does the model mix examples or see the future, is the loop able to learn at all, does it learn from its
-        inputs, is its learning rate sane? Until one of them fails. A run that goes well is asked less."""
+    def _experiment(self, kind: ExperimentKind, verdict: Verdict) -> Reason | None:
+        """Run one experiment, unless an earlier one has failed. A run that goes well needs fewer of them."""
         if reason := self._settled_by(self._shown):
             return reason
-        if self._well and name in NOT_OF_A_RUN_GOING_WELL:
+        if self._well and not kind.if_going_well:
             return Reason.GOING_WELL
         began = self._context.seconds
         try:
             with self._context.allotted(self._spare):
-                self._take_in(experiment_named(name)(self._context), verdict)
+                self._take_in(kind, kind(self._context), verdict)
         except NoTime as error:
             if error.is_of_budget:
                 raise
@@ -296,44 +301,40 @@ class Triage:
             self._spare -= self._context.seconds - began if self._well else 0.0
         return None
 
-    def _take_in(self, done: Experiment, verdict: Verdict) -> None:
-        self._experiments += [done] if _applies(done) else []
+    def _take_in(self, kind: ExperimentKind, done: Experiment, verdict: Verdict) -> None:
+        self._experiments += [done] if kind.applies(done) else []
         found = findings_in(done)
-        if done.name == "lr":
-            self._findings += self._tested(found, done, verdict)
-        else:
-            self._shown += found
+        if kind.remedy is not None:
+            self._findings += self._tested(found, kind.remedy(done), verdict)
+            return
+        self._shown += found
+        if kind.shows_symptoms:
+            self._symptoms |= {finding.code for finding in found}
 
-    def _tested(self, found: Sequence[Finding], done: Experiment, verdict: Verdict) -> list[Finding]:
-        """A learning rate outside of its band is a finding only if the run learns better with another one."""
-        from unstuck.experiments.lr import remedy_factor
-        from unstuck.interventions import SetRate
-
-        factor = remedy_factor(done)
-        if not found or factor is None:
+    def _tested(self, found: Sequence[Finding], remedy: Intervention | None, verdict: Verdict) -> list[Finding]:
+        """A learning rate outside of its band, say, is a finding only if the run learns better with another one."""
+        if not found or remedy is None:
             return []
         try:
             steps = self._context.steps_for(2 * SEEDS, 1.0, PROVEN, least_runs=2)
         except NoTime as error:
             self._skipped.append(Skipped("another learning rate", Reason.BUDGET, error.needed, error.left))
             return list(found)
-        diagnosis = merge(found)[0]
-        words = f"the learning rate times {factor:.3g}"
-        proof = try_remedy(self._context, Remedied(diagnosis, (SetRate(factor),), words), steps)
+        proof = try_remedy(self._context, Remedied(merge(found)[0], (remedy,), remedy.words), steps)
         self._proofs.append(proof)
-        if proof.verdict != "confirmed":
+        if proof.verdict is not ProofVerdict.CONFIRMED:
             return []
-        self._confirmed.append((proof, (SetRate(factor),)))
+        self._confirmed.append((proof, (remedy,)))
         if _falls(verdict):
             return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
         return list(found)
 
     def _final(self, verdict: Verdict) -> Verdict:
-        """Everything that was found, by witnesses and experiments, in the order in which to mend it."""
-        promoted = [d for d in verdict.unconfirmed if self._tried(d) == "confirmed"]
-        suffers = not _falls(verdict)
+        """Everything that was found, by witnesses and experiments, in the order in which to fix it."""
+        promoted = [d for d in verdict.unconfirmed if self._tried(d) is ProofVerdict.CONFIRMED]
+        is_stuck = not _falls(verdict)
         found = [
-            proven(finding, suffers) if self._tried(diagnosis) == "confirmed" else finding
+            proven(finding, is_stuck) if self._tried(diagnosis) is ProofVerdict.CONFIRMED else finding
             for diagnosis in (*verdict.diagnoses, *promoted, *merge([*self._findings, *self._shown]))
             for finding in diagnosis.findings
         ]
@@ -342,24 +343,24 @@ class Triage:
         untried = {
             code
             for d in ranked
-            if d.severity is Severity.ERROR and not self._tried(d) and d.lead.code not in SYMPTOMS
+            if d.severity is Severity.ERROR and not self._tried(d) and d.lead.code not in self._symptoms
             for code in d.explains
         }
-        ordered = sorted(ranked, key=lambda d: order_of(d, self._tried(d), untried))
+        ordered = sorted(ranked, key=lambda d: order_of(d, self._tried(d), untried, d.lead.code in self._symptoms))
         rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
         return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
 
-    def _tried(self, diagnosis: Diagnosis) -> str:
-        """What became of its remedy; empty if it was not tried."""
-        return next((proof.verdict for proof in self._proofs if proof.is_about(diagnosis)), "")
+    def _tried(self, diagnosis: Diagnosis) -> ProofVerdict | None:
+        """What became of its remedy; None if it was not tried."""
+        return next((proof.verdict for proof in self._proofs if proof.is_about(diagnosis)), None)
 
     def _look_again(self, verdict: Verdict) -> None:
         """What is still found in the run with the remedy of the answer?"""
         first = verdict.diagnoses[0] if verdict.diagnoses else None
-        mended = next((both for both in self._confirmed if first and both[0].is_about(first)), None)
-        if first is None or mended is None:
+        confirmed = next((both for both in self._confirmed if first and both[0].is_about(first)), None)
+        if first is None or confirmed is None:
             return
-        proof, changes = mended
+        proof, changes = confirmed
         variant = Variant(f"with-{proof.code}-seed0", changes)
         outcome = self._context.run([variant], proof.steps, seed=0)[0]
         from unstuck.judge import judge
@@ -372,17 +373,106 @@ class Triage:
 
     def _ruled_out(self, verdict: Verdict) -> Iterable[str]:
         for proof in self._proofs:
-            if proof.verdict in ("no effect", "worse"):
+            if proof.verdict in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE):
                 yield f"{self._named(proof)}: its remedy ({proof.remedy}) was tried and does not help: {proof.sentence}"
         for done in self._experiments:
-            if done.verdict in GOOD:
+            if done.verdict.is_good:
                 yield f"{done.name}: {done.sentence}"
 
 
-def _applies(done: Experiment) -> bool:
-    """Of a model that predicts nothing that comes next, causality says nothing."""
-    return not (done.name == "causality" and done.verdict == "undecided" and done.probe is not None)
-
-
 def _falls(verdict: Verdict) -> bool:
-    return verdict.trend is not None and verdict.trend.word in GOING_WELL
+    return verdict.trend is not None and verdict.trend.word == "falling"
+
+
+class Task(msgspec.Struct, frozen=True, eq=False):
+    """Something to try."""
+
+    what: str
+    """As `Skipped.what`."""
+    perform: Callable[[], Reason | None]
+    """Try it; why it is not needed, if it is not. Raises `NoTime` if it does not fit into what is left."""
+
+
+def work(tasks: Iterable[Task]) -> list[Skipped]:
+    """Perform what there is time for, in this order, and give back what was not tried.
+
+    What did not fit is looked at again after the others: they may have shown that runs start sooner than was thought.
+    """
+    skipped: list[Skipped] = []
+    waiting = list(tasks)
+    late: dict[Task, NoTime] = {}
+    while waiting:
+        late = {}
+        for task in waiting:
+            try:
+                reason = task.perform()
+            except NoTime as error:
+                late[task] = error
+            else:
+                skipped += [Skipped(task.what, reason)] if reason else []
+        if len(late) == len(waiting):
+            break
+        waiting = list(late)
+    return [*skipped, *(Skipped(task.what, Reason.BUDGET, why.needed, why.left) for task, why in late.items())]
+
+
+def longer_proof(context: Context, proof: Proof) -> tuple[int, int] | None:
+    """With how many steps and seeds to repeat a proof; None if it is decided, or there is no time."""
+    too_short = proof.verdict is ProofVerdict.NO_EFFECT and proof.steps < LONG_ENOUGH
+    if proof.verdict is not ProofVerdict.UNDECIDED and not too_short:
+        return None
+    wanted = max(LONG_ENOUGH, LONGER * proof.steps)
+    steps = context.plan(2 * SEEDS, wanted=wanted) or context.plan(2, wanted=wanted)
+    if steps >= CLEARLY_LONGER * proof.steps:
+        return steps, SEEDS
+    more_seeds = not too_short and len(proof.pairs) < MOST_SEEDS
+    if more_seeds and context.plan(2 * MOST_SEEDS, wanted=proof.steps) >= proof.steps:
+        return proof.steps, MOST_SEEDS
+    return None
+
+
+def longer_experiment(context: Context, done: Experiment) -> int | None:
+    """With how many steps to repeat an experiment; None if more of them would not decide it, or there is no time."""
+    kind = find_experiment(done.name)
+    runs = kind.runs_if_longer if kind is not None else 0
+    needs_steps = done.verdict is ExperimentVerdict.UNDECIDED and done.measures.get("slow", True)
+    wanted = LONGER * int(done.measures.get("steps") or 0)
+    if not runs or not needs_steps or not wanted:
+        return None
+    return wanted if context.plan(runs, wanted=wanted) >= wanted else None
+
+
+def each_code_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """The first of each code, then the others: there may not be time for all."""
+    first = {diagnosis.lead.code: diagnosis for diagnosis in reversed(diagnoses)}
+    return [*(d for d in diagnoses if first[d.lead.code] is d), *(d for d in diagnoses if first[d.lead.code] is not d)]
+
+
+def proven(finding: Finding, is_stuck: bool) -> Finding:
+    """What an experiment has shown is certain; but it is not an error if the run learns in spite of it."""
+    if finding.severity is Severity.ADVICE:
+        return finding
+    severity = Severity.ERROR if is_stuck else finding.severity
+    return msgspec.structs.replace(finding, severity=severity, confidence=Confidence.CERTAIN)
+
+
+def order_of(diagnosis: Diagnosis, verdict: ProofVerdict | None, explained: set[str], is_symptom: bool) -> int:
+    """What was confirmed goes first, what was tried without effect last. What a cause that could not be tried explains
+    does not go before that cause: its remedy may only cover it up."""
+    if diagnosis.severity is Severity.ADVICE:
+        return 4
+    if is_symptom:
+        return 2
+    if verdict is ProofVerdict.CONFIRMED and diagnosis.lead.code in explained:
+        return 1
+    if verdict in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE):
+        return 3
+    return 0 if verdict is ProofVerdict.CONFIRMED else 1
+
+
+def compatible(changes: Sequence[Intervention]) -> bool:
+    """Do the edits among them touch different lines?"""
+    spans = sorted(
+        (edit.path, edit.line, edit.end_line) for c in changes if isinstance(c, EditSource) for edit in c.edits
+    )
+    return all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(spans))

@@ -21,7 +21,7 @@ from unstuck.capture.observers.forwards import Forwards
 from unstuck.doctor.overhead import ratios
 from unstuck.doctor.workloads import MODELS, Model, differences, outcome, perceptron
 from unstuck.events import Gauges
-from unstuck.interventions import Isolation
+from unstuck.findings.results import Isolation
 from unstuck.record import RecordError, read
 from unstuck.record.runs import new_run_folder, remove_run
 

@@ -1,8 +1,6 @@
 """Is anything learned from the input? Real inputs against zeros and those of other examples, targets unchanged.
 
-Verdicts: `learns` (real inputs lead clearly lower than both), `ignores` (they lead no lower than either, though the
-loop can learn one batch by heart), `undecided` (a sentence says why). Runs of one seed meet the same targets in the
-same order, so they are compared step by step.
+Runs of one seed meet the same targets in the same order, so they are compared step by step.
 Measures: `real`, `zeros`, `shuffled` (the loss over the second half of the steps), `advantage` (of real inputs over the
 better of the others, as a share of its loss), `error` (its standard error), `identical` (real and other inputs lead to
 the very same losses), `seeds`, `steps`, `overfits` (the verdict of `overfit`, if it was asked).
@@ -13,13 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from unstuck.experiments import experiment
 from unstuck.experiments.overfit import overfit
-from unstuck.findings.results import Experiment, Measure, NamedCurve
-from unstuck.interventions import ChangeInputs, Intervention, Seed
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.change_inputs import ChangeInputs, Inputs
+from unstuck.interventions.seeds import Seed
 from unstuck.trials.context import NoTime
 from unstuck.trials.runner import Outcome, Variant
 
@@ -34,8 +35,8 @@ FEWEST = 40
 SHARE = 0.7
 """Of the time that is left, what the runs may take."""
 SEEDS = (0, 1)
-KINDS: tuple[Literal["shuffled", "zeros"], ...] = ("shuffled", "zeros")
-WORDS = {"shuffled": "with the inputs of other examples", "zeros": "with zeros"}
+OTHERS = {Inputs.SHUFFLED: "with the inputs of other examples", Inputs.ZEROS: "with zeros"}
+REAL = "real"
 BLOCKS = 6
 """Neighbouring steps are alike, so the error is that of means over blocks of them."""
 CERTAIN = 4.0
@@ -71,6 +72,14 @@ class Comparison(msgspec.Struct, frozen=True):
         return self.advantage + 2 * self.error < NONE
 
 
+@experiment(
+    "does the model learn anything from its inputs?",
+    """Train on the real inputs, on zeros and on inputs exchanged between the examples,
+with the same seeds and steps. If the loss falls just as far without the real inputs, nothing is
+learned from them.""",
+    order=2,
+    runs_if_longer=3 * len(SEEDS),
+)
 def baseline(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
     """Train with real, zeroed and exchanged inputs, each with the same seeds for the same steps. Raises `NoTime`."""
     began = time.monotonic()
@@ -105,26 +114,24 @@ def _variants(seed: int, changes: Sequence[Intervention]) -> list[Variant]:
     shared = (Seed(seed), *changes)
     return [
         Variant(f"real-seed{seed}", shared),
-        *(Variant(f"{kind}-seed{seed}", (*shared, ChangeInputs(kind))) for kind in KINDS),
+        *(Variant(f"{kind}-seed{seed}", (*shared, ChangeInputs(kind))) for kind in OTHERS),
     ]
 
 
 def _first_pass(outcome: Outcome) -> int:
     """The steps until every example has been seen once; all, if that is not known."""
     from unstuck.events import LoaderSeen
-    from unstuck.record import RecordError
 
-    try:
-        loaders = [seen for seen in outcome.record().of(LoaderSeen) if seen.trained and seen.length and seen.batch_size]
-    except RecordError:
-        loaders = []
-    return max(((seen.length or 0) // (seen.batch_size or 1) for seen in loaders), default=STEPS)
+    record = outcome.record_or_none()
+    loaders = [seen for seen in record.of(LoaderSeen) if seen.trained] if record is not None else []
+    passes = [seen.length // seen.batch_size for seen in loaders if seen.length and seen.batch_size]
+    return max(passes, default=STEPS)
 
 
 def _compare(seed: int, trio: Sequence[Outcome], steps: int) -> list[Comparison]:
     real, *others = trio
     found = []
-    for kind, other in zip(KINDS, others, strict=True):
+    for kind, other in zip(OTHERS, others, strict=True):
         if (other.notes.get("inputs") or {}).get("changed"):
             compared = compare(kind, seed, real.curve.until(steps), other.curve)
             found += [compared] if compared else []
@@ -164,7 +171,7 @@ def compare(kind: str, seed: int, real: Curve, other: Curve) -> Comparison | Non
 
 def _judge(
     context: Context, changes: Sequence[Intervention], compared: Sequence[Comparison]
-) -> tuple[str, str, dict[str, Measure]]:
+) -> tuple[ExperimentVerdict, str, dict[str, Measure]]:
     levels = _levels(compared)
     steps = min(c.steps for c in compared)
     least = min(compared, key=lambda c: c.advantage)
@@ -176,27 +183,35 @@ def _judge(
         "seeds": len({c.seed for c in compared}),
         "steps": steps,
     }
-    told = ", ".join(f"{level:.3g} {WORDS[kind]}" for kind, level in levels.items() if kind != "real")
-    seen = f"over the second half of {steps} steps the loss is {levels['real']:.3g} with the real inputs, {told}"
+    others = ", ".join(f"{levels[kind]:.3g} {words}" for kind, words in OTHERS.items() if kind in levels)
+    seen = f"over the second half of {steps} steps the loss is {levels[REAL]:.3g} with the real inputs, {others}"
     if all(c.is_clear for c in compared):
-        return "learns", f"The input is used: {seen}.", measures
+        return ExperimentVerdict.LEARNS, f"The input is used: {seen}.", measures
     seen = f"{seen[0].upper()}{seen[1:]}"
     if not all(c.is_none for c in compared):
-        return "undecided", f"{seen}: not far enough apart to be sure that the input is used.", measures
+        return ExperimentVerdict.UNDECIDED, f"{seen}: not far enough apart to be sure that the input is used.", measures
     if steps < ENOUGH and not measures["identical"]:
-        return "undecided", f"{seen}; {steps} steps are too few to say that the input is not used.", measures
+        return (
+            ExperimentVerdict.UNDECIDED,
+            f"{seen}; {steps} steps are too few to say that the input is not used.",
+            measures,
+        )
     try:
         measures["overfits"] = overfit(context, changes).verdict
     except NoTime:
         measures["overfits"] = None
-    if measures["overfits"] != "passed" and not measures["identical"]:
-        return "undecided", f"{seen}; but it has not been seen to learn even one batch by heart.", measures
-    return "ignores", f"{seen}: nothing is learned from the input.", measures
+    if measures["overfits"] != ExperimentVerdict.PASSED and not measures["identical"]:
+        return (
+            ExperimentVerdict.UNDECIDED,
+            f"{seen}; but it has not been seen to learn even one batch by heart.",
+            measures,
+        )
+    return ExperimentVerdict.IGNORES, f"{seen}: nothing is learned from the input.", measures
 
 
 def _levels(compared: Sequence[Comparison]) -> dict[str, float]:
-    levels = {"real": _mean([c.real for c in compared])}
-    for kind in KINDS:
+    levels: dict[str, float] = {REAL: _mean([c.real for c in compared])}
+    for kind in OTHERS:
         values = [c.other for c in compared if c.kind == kind]
         if values:
             levels[kind] = _mean(values)
@@ -208,7 +223,7 @@ def _problem(outcomes: Sequence[Outcome]) -> str:
     real = outcomes[0]
     if not real.curve.losses:
         return "No optimizer step with a loss was seen."
-    if real.status == "crashed":
+    if real.status is Status.CRASHED:
         return f"The script failed after {len(real.curve.losses)} steps."
     if real.curve.is_broken:
         return "The loss is no number any more, whatever the inputs."
@@ -231,18 +246,15 @@ def _nothing_compared(outcomes: Sequence[Outcome]) -> str:
 
 def _several_optimizers(outcome: Outcome) -> bool:
     from unstuck.events import OptimizerStep
-    from unstuck.record import RecordError
 
-    try:
-        return len({step.optimizer for step in outcome.record().of(OptimizerStep)}) > 1
-    except RecordError:
-        return False
+    record = outcome.record_or_none()
+    return record is not None and len({step.optimizer for step in record.of(OptimizerStep)}) > 1
 
 
 def _caveats(outcomes: Sequence[Outcome]) -> list[str]:
     caveats = []
     for outcome in outcomes:
-        if outcome.status in ("crashed", "killed", "failed"):
+        if outcome.status in (Status.CRASHED, Status.KILLED, Status.FAILED):
             caveats.append(f"The run {outcome.variant.name} {outcome.status} after {len(outcome.curve.losses)} steps.")
         inputs = outcome.notes.get("inputs")
         if inputs is not None and not inputs.get("changed"):
@@ -264,7 +276,7 @@ def _curves(trio: Sequence[Outcome]) -> tuple[NamedCurve, ...]:
 def _undecided(sentence: str, trio: Sequence[Outcome] = ()) -> Experiment:
     return Experiment(
         name="baseline",
-        verdict="undecided",
+        verdict=ExperimentVerdict.UNDECIDED,
         sentence=sentence,
         method="real inputs against other ones",
         curves=_curves(trio) if trio else (),

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Trial
+from unstuck.experiments import experiment
 from unstuck.experiments.independence import probed, why_nothing
-from unstuck.findings.results import Experiment
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.interventions import Intervention
 from unstuck.trials.runner import Outcome
 
@@ -21,11 +22,22 @@ METHOD = (
 )
 
 
+def _applies(done: Experiment) -> bool:
+    """It says nothing about a model that does not predict what comes next."""
+    return done.verdict is not ExperimentVerdict.UNDECIDED or done.probe is None
+
+
+@experiment(
+    "does a prediction depend on positions that come after it?",
+    "Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it.",
+    order=6,
+    takes_several_runs=False,
+    applies=_applies,
+)
 def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange the later half of the sequences and look at the predictions before it, if targets are the inputs.
 
-    Verdicts: `causal`, `leaking` (predictions see what comes later), `copying` (the target is the input at its place),
-    `undecided`. Measures: `change` (in spreads of the predictions), `length` of the sequences, `module`.
+    Measures: `change` (in spreads of the predictions), `length` of the sequences, `module`.
     """
     began = time.monotonic()
     context.tell("exchanging the later half of the second dimension of the inputs")
@@ -44,20 +56,23 @@ def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experim
     )
 
 
-def _answer(outcome: Outcome, seen: Trial | None) -> tuple[str, str]:
+def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, str]:
     if seen is None:
-        return "undecided", why_nothing(outcome)
+        return ExperimentVerdict.UNDECIDED, why_nothing(outcome)
     leak = seen.from_future
     if leak is not None:
         begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
-        return "leaking", (
+        return ExperimentVerdict.LEAKING, (
             f"Predictions at the first {leak.size // 2} of {leak.size} positions change by up to {leak.change:.2g} "
             f"times their spread when only later inputs change; it begins in {begins}."
         )
     if seen.copies_input:
-        return "copying", "The target of every position is the very token that the model is given there."
+        return (
+            ExperimentVerdict.COPYING,
+            "The target of every position is the very token that the model is given there.",
+        )
     if "next" not in seen.done:
-        return "undecided", (
+        return ExperimentVerdict.UNDECIDED, (
             "The targets of the first batch are not its inputs one position later, so none is about the future."
         )
-    return "causal", "Predictions stay the same whatever comes after them."
+    return ExperimentVerdict.CAUSAL, "Predictions stay the same whatever comes after them."

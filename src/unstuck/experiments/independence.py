@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Trial
-from unstuck.findings.results import Experiment
-from unstuck.interventions import Intervention, ProbeModel
+from unstuck.experiments import experiment
+from unstuck.findings.results import Experiment, ExperimentVerdict, Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.probe_model import ProbeModel
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -22,11 +24,18 @@ METHOD = (
 )
 
 
+@experiment(
+    "does the output for one example depend on the others in its batch?",
+    """Look, inside the script's own loop, whether the output for one example depends on
+the other examples of its batch.""",
+    order=5,
+    takes_several_runs=False,
+)
 def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange half of the first batch and look at the outputs for the other half.
 
-    Verdicts: `independent`, `mixing`, `undecided`. Measures: `change` (the largest change of an output that should have
-    stayed, in spreads of the output), `examples` (how many were in the batch), `module` (where it begins).
+    Measures: `change` (the largest change of an output that should have stayed, in spreads of the output), `examples`
+    (how many were in the batch), `module` (where it begins).
     """
     began = time.monotonic()
     context.tell("exchanging examples of the first batch")
@@ -46,36 +55,38 @@ def independence(context: Context, changes: Sequence[Intervention] = ()) -> Expe
 
 
 def probed(context: Context, changes: Sequence[Intervention]) -> tuple[Outcome, Trial | None]:
-    """The first step with the model probed; `causality` needs the same run, and it is made once. Raises `NoTime`."""
+    """The first step with the model probed. `causality` needs the same run, and shares it. Raises `NoTime`."""
     context.steps_for(1, 1.0, 1, least=1)
     (outcome,) = context.run([Variant("probe", (*changes, ProbeModel()))], 1)
-    told = outcome.notes.get("probe")
-    return outcome, msgspec.convert(told, Trial) if told is not None else None
+    answer = outcome.notes.get("probe")
+    return outcome, msgspec.convert(answer, Trial) if answer is not None else None
 
 
 def why_nothing(outcome: Outcome) -> str:
     """Why no model could be probed."""
-    if outcome.status == "crashed":
-        last = (outcome.output.strip().splitlines() or ["no message"])[-1]
-        return f"It crashed before its first backward: {last}"
-    if outcome.status in ("killed", "failed"):
+    if outcome.status is Status.CRASHED:
+        return f"It crashed before its first backward: {outcome.last_line}"
+    if outcome.status in (Status.KILLED, Status.FAILED):
         return f"It was {outcome.status} before its first backward{f': {outcome.reason}' if outcome.reason else ''}."
     return "No model was called and trained, so there was nothing to ask."
 
 
-def _answer(outcome: Outcome, seen: Trial | None) -> tuple[str, str]:
+def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, str]:
     if seen is None:
-        return "undecided", why_nothing(outcome)
+        return ExperimentVerdict.UNDECIDED, why_nothing(outcome)
     leak = seen.between_examples
     if leak is not None:
         begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
-        return "mixing", (
+        return ExperimentVerdict.MIXING, (
             f"With other examples beside them, the outputs for {leak.size // 2} of {leak.size} examples change by up "
             f"to {leak.change:.2g} times their spread; it begins in {begins}."
         )
     if "examples" not in seen.done:
-        return "undecided", (
+        return ExperimentVerdict.UNDECIDED, (
             "The examples of the first batch could not be exchanged one by one: inputs that do not have one row each, "
             "or a model that looks at its batch by design."
         )
-    return "independent", "The output for an example stays the same whatever the other examples of its batch are."
+    return (
+        ExperimentVerdict.INDEPENDENT,
+        "The output for an example stays the same whatever the other examples of its batch are.",
+    )

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from unstuck.events import Gauges, OptimizerSeen, StateLoaded
-from unstuck.experiments.shared.range_test import Sweep, best_rate, grid, middle, result_of, sweep_of
-from unstuck.findings.curve import Curve
-from unstuck.findings.results import Experiment, Measure, NamedCurve
-from unstuck.interventions import Intervention, Seed, SweepRate
-from unstuck.record import RecordError
+from unstuck.experiments import experiment
+from unstuck.findings.curve import Curve, smoothed
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.learning_rate import SetRate, SweepRate
+from unstuck.interventions.seeds import Seed
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.runner import Outcome, Variant
+from unstuck.trials.trial import StopReason
 
 LOWEST, HIGHEST = 1e-6, 100.0
 """The rates of a sweep, widened where the script's own lies outside."""
@@ -37,6 +39,18 @@ CLEARLY = 0.2
 RISING = 1.3
 """A rate so many times what it was in the middle of the run is being warmed up."""
 WITHOUT_RATE = ("LBFGS",)
+WINDOW = 0.4
+"""Decades over which a sweep is smoothed."""
+GIVEN_BACK = 0.5
+"""A sweep has diverged where the loss has given back this share of what it had gained."""
+NOISE = 4.0
+"""A change of the loss counts from so many standard deviations of its noise on."""
+LEAST_GAIN = 0.01
+"""And from this share of the first loss on."""
+TAIL = 0.2
+"""The result of a short training is the mean of this share of its losses, the last ones."""
+TEMPERATURE = 0.08
+"""How much worse a training may end, as a share of the gain, to count e times less for the suggested rate."""
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -54,9 +68,23 @@ class Unfit(Exception):
     """There is nothing to sweep, and this sentence says why."""
 
 
+def remedy(done: Experiment) -> SetRate | None:
+    """The suggested rate, if the script's own is wrong."""
+    own, suggested = done.measures.get("own"), done.measures.get("suggested")
+    is_wrong = done.verdict in (ExperimentVerdict.TOO_LOW, ExperimentVerdict.TOO_HIGH)
+    return SetRate(float(suggested) / float(own)) if is_wrong and own and suggested else None
+
+
+@experiment(
+    "which learning rates work?",
+    """Raise the learning rate of the script's own loop from step to step until the loss
+diverges, and say which band of rates learns fastest and where the script's own rate lies.""",
+    order=3,
+    if_going_well=False,
+    remedy=remedy,
+)
 def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
-    """Verdict: `inside`, `slower` (outside of the band, and the run loses by it), `too low` or `too high` (by a decade
-    and to the harm of the run), or `undecided`.
+    """Sweep the rate, train at constant rates, and say where the script's own lies.
 
     Measures: `own`, `suggested`, `lowest` and `highest` of the band, `steepest`, `diverged_at` (None: it never did),
     `steps` of a sweep, `trainings` (at how many rates) of `training_steps`, `own_result` and `suggested_result` (the
@@ -69,13 +97,6 @@ def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     except Unfit as reason:
         found = _undecided(str(reason))
     return msgspec.structs.replace(found, seconds=time.monotonic() - began)
-
-
-def remedy_factor(experiment: Experiment) -> float | None:
-    """What to multiply the script's own rate by; None if it is not wrong."""
-    own, suggested = experiment.measures.get("own"), experiment.measures.get("suggested")
-    wrong = experiment.verdict in ("too low", "too high")
-    return float(suggested) / float(own) if wrong and own and suggested else None
 
 
 def _measure(context: Context, changes: tuple[Intervention, ...]) -> Experiment:
@@ -130,9 +151,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def _rates_on_record(outcome: Outcome) -> Seen:
-    try:
-        record = outcome.record()
-    except RecordError:
+    record = outcome.record_or_none()
+    if record is None:
         return Seen({}, ())
     gauges = [gauge for gauge in record.of(Gauges) if gauge.optimizer]
     built = {event.optimizer: event for event in reversed(list(record.of(OptimizerSeen)))}
@@ -185,7 +205,11 @@ def _sweeps(context: Context, changes: tuple[Intervention, ...], own: Own) -> tu
 
 
 def _ended(outcome: Outcome) -> str:
-    words = {"crashed": "crashed", "killed": "was ended when its time was over", "failed": "could not be started"}
+    words = {
+        Status.CRASHED: "crashed",
+        Status.KILLED: "was ended when its time was over",
+        Status.FAILED: "could not be started",
+    }
     taken = len(outcome.curve.losses)
     return f"{words.get(outcome.status, 'ended')} after {taken} steps"
 
@@ -225,7 +249,7 @@ def _train_at(
 
 
 def _has_failed(outcome: Outcome) -> bool:
-    return outcome.status in ("crashed", "failed", "killed") or "diverged" in outcome.reason
+    return outcome.status in (Status.CRASHED, Status.FAILED, Status.KILLED) or outcome.reason == StopReason.DIVERGED
 
 
 def _judged(
@@ -274,15 +298,15 @@ def _judged(
     )
 
 
-def _verdict(own: Own, lowest: float, highest: float, suggested: float, lost: float) -> str:
+def _verdict(own: Own, lowest: float, highest: float, suggested: float, lost: float) -> ExperimentVerdict:
     if lost < CLEARLY:
-        return "inside"
+        return ExperimentVerdict.INSIDE
     if own.rate * DECADE <= lowest:
-        return "undecided" if own.is_rising or own.is_loaded else "too low"
+        return ExperimentVerdict.UNDECIDED if own.is_rising or own.is_loaded else ExperimentVerdict.TOO_LOW
     harmed = own.rate >= DECADE * suggested and lost > 1 - CLEARLY
     if own.rate >= DECADE * highest or harmed:
-        return "too high"
-    return "inside" if lowest <= own.rate <= highest else "slower"
+        return ExperimentVerdict.TOO_HIGH
+    return ExperimentVerdict.INSIDE if lowest <= own.rate <= highest else ExperimentVerdict.SLOWER
 
 
 def _nothing_learned(own: Own, sweeps: list[Sweep], diverged: float | None) -> Experiment:
@@ -299,18 +323,20 @@ def _nothing_learned(own: Own, sweeps: list[Sweep], diverged: float | None) -> E
 
 
 def _undecided(sentence: str) -> Experiment:
-    return Experiment(name="lr", verdict="undecided", sentence=sentence, method="learning rate range test")
+    return Experiment(
+        name="lr", verdict=ExperimentVerdict.UNDECIDED, sentence=sentence, method="learning rate range test"
+    )
 
 
-def _sentence(verdict: str, measures: dict[str, Measure]) -> str:
+def _sentence(verdict: ExperimentVerdict, measures: dict[str, Measure]) -> str:
     own, suggested = measures["own"], measures["suggested"]
     band = f"{measures['lowest']:.2g} to {measures['highest']:.2g}"
     where = {
-        "inside": "trains as well",
-        "slower": f"trains, but {_results(measures)}",
-        "too low": "is far below it",
-        "too high": "is far above it",
-        "undecided": "is far below it, which may be meant",
+        ExperimentVerdict.INSIDE: "trains as well",
+        ExperimentVerdict.SLOWER: f"trains, but {_results(measures)}",
+        ExperimentVerdict.TOO_LOW: "is far below it",
+        ExperimentVerdict.TOO_HIGH: "is far above it",
+        ExperimentVerdict.UNDECIDED: "is far below it, which may be meant",
     }[verdict]
     diverged = measures["diverged_at"]
     limit = f"the loss diverges at {diverged:.2g}" if diverged else "the loss diverged at no rate that was tried"
@@ -346,3 +372,108 @@ def _caveats(own: Own, diverged: float | None, trainings: dict[float, tuple[floa
     if own.is_loaded:
         found.append("Trained weights were loaded; a rate that is right to keep them may lie far below the band.")
     return tuple(found)
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """One sweep: the smoothed loss at each rate, and whether it ended because the loss blew up."""
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    level: tuple[float, ...]
+    noise: float
+    blew_up: bool
+
+    @property
+    def start(self) -> float:
+        """The level it begins at."""
+        return self.level[0]
+
+    @property
+    def bottom(self) -> int:
+        """Where the level is lowest."""
+        return min(range(len(self.level)), key=self.level.__getitem__)
+
+    @property
+    def gain(self) -> float:
+        """How far the loss fell; 0 if that is no more than noise."""
+        fallen = self.start - self.level[self.bottom]
+        return fallen if fallen > max(NOISE * self.noise, LEAST_GAIN * abs(self.start)) else 0.0
+
+    @property
+    def steepest(self) -> float | None:
+        """The rate at which the level falls fastest per decade; None if it never falls."""
+        half = max(1, _width(self.rates) // 2)
+        slopes = [
+            (self.level[min(i + half, self.bottom)] - self.level[max(0, i - half)], i) for i in range(self.bottom + 1)
+        ]
+        return self.rates[min(slopes)[1]] if self.gain else None
+
+    @property
+    def diverged_at(self) -> float | None:
+        """The first rate at which much of the gain is lost again, or at which the loss blew up."""
+        lost = self.level[self.bottom] + max(GIVEN_BACK * self.gain, NOISE * self.noise)
+        beyond = (rate for rate, level in list(zip(self.rates, self.level, strict=True))[self.bottom :] if level > lost)
+        return next(beyond, self.rates[-1] if self.blew_up else None)
+
+
+def sweep_of(outcome: Outcome) -> Sweep | None:
+    """What a run under `SweepRate` showed; None if that is too little to say anything."""
+    rates, curve = outcome.notes.get("rates") or [], outcome.curve
+    pairs = [
+        (rates[step - curve.steps[0]], loss)
+        for step, loss in zip(curve.steps, curve.losses, strict=True)
+        if loss is not None and math.isfinite(loss) and step - curve.steps[0] < len(rates)
+    ]
+    if len(pairs) < 5 or not pairs[0][0] > 0:
+        return None
+    rates, losses = tuple(rate for rate, _ in pairs), tuple(loss for _, loss in pairs)
+    level = _level(rates, losses)
+    early = [abs(one - other) for one, other in zip(losses, level, strict=True)][: max(5, len(losses) // 3)]
+    noise = 1.25 * math.fsum(early) / len(early)
+    return Sweep(rates, losses, level, noise, outcome.reason == StopReason.DIVERGED or curve.is_broken)
+
+
+def _width(rates: Sequence[float]) -> int:
+    decades = math.log10(rates[-1] / rates[0]) if rates[-1] > rates[0] else 1.0
+    return max(3, round(WINDOW * len(rates) / decades) | 1)
+
+
+def _level(rates: Sequence[float], losses: Sequence[float]) -> tuple[float, ...]:
+    """Medians, then means, over a fraction of a decade."""
+    width = _width(rates)
+    medians = smoothed(losses, width)
+    half = width // 2
+    windows = (medians[max(0, i - half) : i + half + 1] for i in range(len(medians)))
+    return tuple(math.fsum(window) / len(window) for window in windows)
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The geometric mean of what is known, if most of it is."""
+    known = [value for value in values if value is not None]
+    if not known or 2 * len(known) < len(values):
+        return None
+    return math.exp(math.fsum(math.log(value) for value in known) / len(known))
+
+
+def grid(lowest: float, highest: float) -> list[float]:
+    """The half decades (1, 3.16, 10, ...) in a range: the same whatever seed found the range, at least one."""
+    first, last = math.ceil(2 * math.log10(lowest) - 1e-9), math.floor(2 * math.log10(highest) + 1e-9)
+    return [10 ** (number / 2) for number in range(min(first, last), last + 1)]
+
+
+def result_of(curve: Curve) -> float:
+    """Where a training ended; infinite if it ended non-finite."""
+    if not curve.losses or curve.losses[-1] is None:
+        return math.inf
+    tail = curve.finite[-max(5, round(TAIL * len(curve.losses))) :]
+    return math.fsum(tail) / len(tail)
+
+
+def best_rate(results: Mapping[float, float], start: float) -> float:
+    """The rate in the middle of those that train best, each counted by how well it does: one run more or less, or
+    another seed, moves it little. `results` says where a training at each rate ended, `start` where all began."""
+    best = min(results.values())
+    gain = max(start - best, 1e-12)
+    weights = {rate: math.exp(-(result - best) / (TEMPERATURE * gain)) for rate, result in results.items()}
+    total = math.fsum(weights.values())
+    return 10 ** (math.fsum(weight * math.log10(rate) for rate, weight in weights.items()) / total)

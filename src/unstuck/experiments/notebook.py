@@ -1,11 +1,11 @@
-"""`unstuck.overfit` and its kin: an experiment on live objects, in one call."""
+"""`unstuck.overfit` and the like: an experiment on live objects, in one call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstuck.experiments.judging import SEVERAL_RUNS, answered, experiment_named, findings_in
+from unstuck.experiments import find_experiment, findings_in
 from unstuck.findings.results import Experiment, NamedCurve
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ class Answer:
 
     @property
     def curves(self) -> tuple[NamedCurve, ...]:
-        """The losses, step by step, of each run that was made."""
+        """The losses of each run, step by step."""
         return self.experiment.curves
 
     @property
     def findings(self) -> list[Finding]:
         """The pitfalls that it shows."""
-
         return findings_in(self.experiment)
 
     def plot(self) -> Any:
@@ -75,15 +74,17 @@ def _answered(
     from unstuck.trials.objects import ObjectContext
 
     context = ObjectContext(model, loss_fn, optimizer, loader, seconds)
-    if name in SEVERAL_RUNS:
+    kind = find_experiment(name)
+    assert kind is not None
+    if kind.takes_several_runs:
         context.learn_pace()
-    return Answer(answered(name, experiment_named(name), context))
+    return Answer(kind.answer(context))
 
 
 def overfit(
     model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
 ) -> Answer:
-    """Can it learn one batch by heart? Everything is left as it was."""
+    """Can it overfit a single batch? Everything is left as it was."""
     return _answered("overfit", model, loss_fn, optimizer, loader, seconds)
 
 

@@ -1,30 +1,35 @@
-"""Can the loop learn one batch by heart? The script's own loop, fed the data of one step again and again.
+"""Can the loop overfit a single batch? The script's own loop, fed the data of one step over and over.
 
-Verdicts: `passed` (the loss came to its floor, or near it and still falling), `failed` (stuck far above its floor),
-`undecided` (a sentence says why; `slow` among the measures if it only needs more steps or a higher rate).
 Measures: `start`, `expected` (the loss of a guess), `floor` (the lowest loss possible on this batch), `constant` (the
 loss of answering every example alike), `lowest`, `end`, `left` (the share of the way to the floor that is left),
-`steps`, `frozen`, `slow`, `rate_that_works` (times the script's own), `explained_by` (codes of rules that see the
-reason in the same run), `place` (the line of the backward).
+`steps`, `frozen`, `slow` (undecided, and it only needs more steps or a higher rate), `rate_that_works` (times the
+script's own), `explained_by` (codes of rules that see the reason in the same run), `place` (the line of the backward).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unstuck.experiments.shared.floors import Levels, expected_start, levels_of
-from unstuck.experiments.shared.one_batch import FAR, Reading, read
-from unstuck.findings.results import Experiment, Measure, NamedCurve
-from unstuck.interventions import FreezeBatch, Intervention, NoDropout, NoWeightDecay, SetRate
+from unstuck.experiments import experiment, findings_in
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.freeze_batch import FreezeBatch
+from unstuck.interventions.learning_rate import SetRate
+from unstuck.interventions.no_dropout import NoDropout
+from unstuck.interventions.options import NoWeightDecay
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
+    from unstuck.findings.curve import Curve
     from unstuck.record import Record
+    from unstuck.record.trend import Trend
     from unstuck.trials.context import Context
 
 STEPS = 250
@@ -40,10 +45,48 @@ FACTORS = (10.0, 0.1, 100.0)
 SAME_LEVEL = 0.05
 BETTER = 0.25
 """Of the way that is left, what another learning rate must take to be better."""
+FEWEST_TO_READ = 20
+REACHED = 0.1
+"""Of the way from a guess to the floor, what may be left."""
+FAR = 0.5
+FALLEN = 0.25
+"""Of a loss whose floor is not known, what may be left."""
+LEVEL = 5.0
+"""A loss levels off if its first half fell so many times as far as its second."""
+NOTHING = 1e-5
+"""A loss that changed by less than this share has not moved."""
+SAME = 0.02
+"""Two losses that differ by less than this share are one."""
+MOVED = 0.1
+"""A loss that changed by this share shows whether another one is in proportion to it."""
 
 
+class Course(StrEnum):
+    """Where the loss of one batch went."""
+
+    PASSED = "passed"
+    STUCK = "stuck"
+    FALLING = "falling"
+    BROKEN = "broken"
+    """NaN, infinite or rising."""
+    BELOW = "below"
+    """Lower than its floor, so it does not measure what it should."""
+    BETWEEN = "between"
+    UNREADABLE = "nothing"
+    """Too few losses."""
+
+
+@experiment(
+    "can the loop overfit a single batch?",
+    """Feed the script's own loop one and the same batch, with dropout and weight decay
+off. A loop that can learn drives that loss to its floor; if it does not, something between the data
+and the weights is broken.""",
+    order=1,
+    runs_if_longer=1,
+    shows_symptoms=True,
+)
 def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
-    """Feed the loop one batch, with dropout and weight decay off, and see whether its loss comes to the floor.
+    """Feed the loop one batch, with dropout and weight decay off, and see whether its loss reaches the floor.
 
     Raises `NoTime`.
     """
@@ -51,13 +94,13 @@ def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int 
     steps = max(context.steps_for(1, SHARE, wanted, least=FEWEST), _steps(context, 1, wanted))
     context.tell("overfitting one batch")
     outcome = context.run([Variant("overfit", (*changes, *ONE_BATCH))], steps)[0]
-    record = _record(outcome)
+    record = outcome.record_or_none()
     reading = read(outcome.curve, _levels(outcome, record))
-    if record is None or reading.state == "nothing":
+    if record is None or reading.course is Course.UNREADABLE:
         return _undecided(_nothing_read(outcome))
-    passed = reading.state == "passed"
+    passed = reading.course is Course.PASSED
     others = [] if passed else _other_rates(context, changes, reading, wanted)
-    frozen = is_frozen(outcome) or (not passed and _stands_still(context, changes))
+    frozen = is_frozen(outcome) or (not passed and _is_constant_untrained(context, changes))
     return _Answer(outcome, record, reading, others, frozen).experiment(time.monotonic() - began)
 
 
@@ -95,8 +138,8 @@ def _other_rates(
     ]
 
 
-def _stands_still(context: Context, changes: Sequence[Intervention]) -> bool:
-    """Does the loss stay the same as long as nothing is learned? Then whatever it is made of stays the same too."""
+def _is_constant_untrained(context: Context, changes: Sequence[Intervention]) -> bool:
+    """Does the loss stay the same as long as nothing is learned? Then so does everything that it is computed from."""
     if not context.plan(1, SHARE, STILL):
         return False
     context.tell("making sure that the batch stays the same")
@@ -120,13 +163,17 @@ class _Answer:
     ) -> None:
         self._outcome, self._record, self._reading = outcome, record, reading
         self._others = list(others)
-        self._works = next((factor for factor, _, other in others if other.state == "passed"), None)
+        self._works = next((factor for factor, _, other in others if other.course is Course.PASSED), None)
         self._frozen = frozen
         self._caveats = _doubts(record, reading, frozen)
 
     def experiment(self, seconds: float) -> Experiment:
+        done = self._explained((), seconds)
+        symptoms = {finding.code for finding in findings_in(done)}
+        return self._explained(explained_by(self._record, symptoms), seconds) if symptoms else done
+
+    def _explained(self, explained: Sequence[tuple[str, str]], seconds: float) -> Experiment:
         verdict = self._verdict()
-        explained = explained_by(self._record) if verdict == "failed" else []
         curves = [NamedCurve("one batch", self._outcome.curve)]
         curves += [NamedCurve(f"rate x {factor:g}", outcome.curve) for factor, outcome, _ in self._others]
         return Experiment(
@@ -140,16 +187,19 @@ class _Answer:
             seconds=seconds,
         )
 
-    def _verdict(self) -> str:
+    def _verdict(self) -> ExperimentVerdict:
         reading = self._reading
-        if reading.state == "passed":
-            return "passed"
+        if reading.course is Course.PASSED:
+            return ExperimentVerdict.PASSED
         if reading.end is None and self._works is None:
-            return "undecided"  # what breaks at once at every rate has a rule of its own
-        if reading.state not in ("stuck", "broken") and not (reading.state == "falling" and self._never_works()):
-            return "undecided"
+            return ExperimentVerdict.UNDECIDED  # what breaks at once at every rate has a rule of its own
+        if reading.course not in (Course.STUCK, Course.BROKEN) and not (
+            reading.course is Course.FALLING and self._never_works()
+        ):
+            return ExperimentVerdict.UNDECIDED
         too_slow = (self._works or 0.0) > 1 or any(factor > 1 for factor, _ in self._better())
-        return "undecided" if too_slow or (self._caveats and reading.moved) else "failed"
+        is_doubtful = too_slow or (self._caveats and reading.moved)
+        return ExperimentVerdict.UNDECIDED if is_doubtful else ExperimentVerdict.FAILED
 
     def _better(self) -> list[tuple[float, float]]:
         """Rates, times the script's own, at which the loss ends clearly lower, and where; the lowest first."""
@@ -167,26 +217,26 @@ class _Answer:
         low, high = min(other.end or 0.0 for other in ends), max(other.end or 0.0 for other in ends)
         return high - low < SAME_LEVEL * (high - (self._reading.levels.floor or 0.0))
 
-    def _sentence(self, verdict: str, explained: Sequence[tuple[str, str]]) -> str:
+    def _sentence(self, verdict: ExperimentVerdict, explained: Sequence[tuple[str, str]]) -> str:
         reading = self._reading
         fell = f"fed one batch, the loss {_course(reading)}"
         floor = reading.levels.floor
-        if verdict == "passed":
-            reach = "its floor is not known" if floor is None else f"its floor is {_told(floor)}"
+        if verdict is ExperimentVerdict.PASSED:
+            reach = "its floor is not known" if floor is None else f"its floor is {_in_digits(floor)}"
             return f"The loop can learn: {fell}, and {reach}."
         parts = [f"{fell[0].upper()}{fell[1:]}{_why_far(reading)}"]
         if self._works is not None:
             parts.append(f"with {self._works:g} times its learning rate it comes to the floor")
-        elif reading.state == "falling" and verdict == "failed":
+        elif reading.course is Course.FALLING and verdict is ExperimentVerdict.FAILED:
             ends = [(factor, other.end) for factor, _, other in self._others if factor > 1 and other.levels_off]
-            told = " and ".join(f"{_told(end)} with {factor:g}" for factor, end in ends)
-            parts.append(f"it levels off at {told} times the learning rate")
+            levels = " and ".join(f"{_in_digits(end)} with {factor:g}" for factor, end in ends)
+            parts.append(f"it levels off at {levels} times the learning rate")
         elif better := self._better():
-            parts.append(f"with {better[0][0]:g} times its learning rate it comes down to {_told(better[0][1])}")
-        elif self._others and verdict == "failed":
+            parts.append(f"with {better[0][0]:g} times its learning rate it comes down to {_in_digits(better[0][1])}")
+        elif self._others and verdict is ExperimentVerdict.FAILED:
             rates = ", ".join(f"{factor:g}" for factor, _, _ in sorted(self._others, key=lambda other: other[0]))
             parts.append(f"it does no better with {rates} times the learning rate")
-        if reading.state == "falling" and verdict == "undecided" and self._works is None:
+        if reading.course is Course.FALLING and verdict is ExperimentVerdict.UNDECIDED and self._works is None:
             parts.append("it was still falling")
         sentence = "; ".join(parts) + "."
         return sentence + (f" {explained[0][1]} ({explained[0][0]})" if explained else "")
@@ -195,7 +245,7 @@ class _Answer:
         steps = f"the data of one step for {self._reading.steps} steps, dropout and weight decay off"
         return f"{steps}; {_way(self._outcome)}"
 
-    def _measures(self, verdict: str, codes: Sequence[str]) -> dict[str, Measure]:
+    def _measures(self, verdict: ExperimentVerdict, codes: Sequence[str]) -> dict[str, Measure]:
         reading, expected = self._reading, expected_start(self._record)
         return {
             "start": reading.start,
@@ -207,8 +257,8 @@ class _Answer:
             "left": reading.left,
             "steps": reading.steps,
             "frozen": self._frozen,
-            "slow": verdict == "undecided"
-            and (reading.state == "falling" or (self._works or 0.0) > 1 or bool(self._better())),
+            "slow": verdict is ExperimentVerdict.UNDECIDED
+            and (reading.course is Course.FALLING or (self._works or 0.0) > 1 or bool(self._better())),
             "rate_that_works": self._works,
             "explained_by": ", ".join(codes),
             "place": _where(self._record),
@@ -227,31 +277,31 @@ def _course(reading: Reading) -> str:
     steps = f"{reading.steps} step{'s' * (reading.steps != 1)}"
     if reading.end is None:
         return f"became NaN or infinite after {steps}"
-    return f"went from {_told(reading.start)} to {_told(reading.end)} in {steps}"
+    return f"went from {_in_digits(reading.start)} to {_in_digits(reading.end)} in {steps}"
 
 
 def _why_far(reading: Reading) -> str:
     levels = reading.levels
-    if reading.state == "below":
-        return f", below {_told(levels.floor)}, which no such loss can pass: it does not measure what it should"
+    if reading.course is Course.BELOW:
+        return f", below {_in_digits(levels.floor)}, which no such loss can pass: it does not measure what it should"
     if reading.end is None:
         return ""
     if not reading.moved:
         return " and did not move at all"
     if levels.constant and reading.end is not None and reading.end > 0.97 * levels.constant > (levels.floor or 0.0):
-        return f", no lower than that of one answer for every example ({_told(levels.constant)})"
-    return "" if levels.floor is None else f", and its floor is {_told(levels.floor)}"
+        return f", no lower than that of one answer for every example ({_in_digits(levels.constant)})"
+    return "" if levels.floor is None else f", and its floor is {_in_digits(levels.floor)}"
 
 
-def explained_by(record: Record) -> list[tuple[str, str]]:
-    """Rules that see, in the same run, a reason why it cannot learn: their codes and messages, most likely first."""
+def explained_by(record: Record, symptoms: set[str]) -> list[tuple[str, str]]:
+    """Rules that see, in the same run, a reason for the symptoms: their codes and messages, most likely first."""
     from unstuck.judge import judge
     from unstuck.rule import find_rule
 
     found = []
     for diagnosis in judge(record=record).diagnoses:
         rule = find_rule(diagnosis.lead.code)
-        if rule is not None and "O01" in rule.explains:
+        if rule is not None and not symptoms.isdisjoint(rule.explains):
             found.append((rule.code, diagnosis.lead.message))
     return found
 
@@ -300,23 +350,13 @@ def _trainable(record: Record) -> int:
     return sum(sizes.values())
 
 
-def _record(outcome: Outcome) -> Record | None:
-    from unstuck.record import RecordError
-
-    try:
-        return outcome.record()
-    except RecordError:
-        return None
-
-
 def _nothing_read(outcome: Outcome) -> str:
     taken = len(outcome.curve.losses)
-    if outcome.status == "failed":
+    if outcome.status is Status.FAILED:
         return "The script could not be run on one batch."
-    if outcome.status == "crashed":
-        last = (outcome.output.strip().splitlines() or [""])[-1]
-        return f"The script failed after {taken} steps on one batch: {last}"
-    if outcome.status == "killed":
+    if outcome.status is Status.CRASHED:
+        return f"The script failed after {taken} steps on one batch: {outcome.last_line}"
+    if outcome.status is Status.KILLED:
         return f"The script took {taken} steps in the time it had, too few to tell."
     if not taken:
         return "No optimizer step with a loss was seen."
@@ -324,8 +364,165 @@ def _nothing_read(outcome: Outcome) -> str:
 
 
 def _undecided(sentence: str) -> Experiment:
-    return Experiment(name="overfit", verdict="undecided", sentence=sentence, method="one batch")
+    return Experiment(name="overfit", verdict=ExperimentVerdict.UNDECIDED, sentence=sentence, method="one batch")
 
 
-def _told(value: float | None) -> str:
+def _in_digits(value: float | None) -> str:
     return "?" if value is None else f"{value:.3g}"
+
+
+class Levels(msgspec.Struct, frozen=True):
+    """Levels of the loss that is back-propagated; None where they are not known."""
+
+    floor: float | None = None
+    constant: float | None = None
+    targets: int | None = None
+    """How many numbers or labels the losses were given to fit."""
+    guess: float | None = None
+    """What a model costs that knows nothing."""
+
+
+def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:
+    """From the loss calls of the frozen batch, if the loss of the loop is their sum or in proportion to it."""
+    calls = notes.get("goals") or {}
+    goals: Sequence[dict[str, Any]] = calls.get("kept") or ()
+    if not goals:
+        return Levels()
+    targets = max(int(goal["targets"]) for goal in goals)
+    scale = _scale(calls, curve)
+    if scale is None:
+        return Levels(targets=targets)
+    floor, constant = (_mean([goal[level] for goal in goals]) for level in ("floor", "constant"))
+    return Levels(_times(floor, scale), _times(constant, scale), targets)
+
+
+def expected_start(record: Record) -> tuple[float, str] | None:
+    """What a model that knows nothing costs, and how that comes about, for a run with one kind of loss."""
+    from unstuck.events import LossCall
+    from unstuck.rules.recipe.init_loss import LOSSES, guess_of
+    from unstuck.rules.shared import loss_calls
+
+    if not loss_calls.starts_fresh(record):
+        return None
+    first = [call for call in record.of(LossCall) if call.step == 0 and call.output_requires_grad]
+    groups = loss_calls.trained(first, LOSSES)
+    if len(groups) != 1 or len(groups[0]) != len(first) or any(c.weighted or c.reduction != "mean" for c in first):
+        return None
+    guess, words = guess_of(first[0])
+    return (guess, words) if guess > 0 else None
+
+
+def _scale(calls: dict[str, Any], curve: Curve) -> float | None:
+    """The loss of the loop as a multiple of the mean of its loss calls, where it is one all the time."""
+    whole = dict(zip(curve.steps, curve.losses, strict=True))
+    first, last = [goal["value"] for goal in calls["kept"]], calls["last"]
+    before, after = _mean(first), _mean(last) if len(last) == len(first) else None
+    early, late = _ratio(whole.get(calls["kept_step"]), before), _ratio(whole.get(calls["last_step"]), after)
+    if early is None or before is None:
+        return None
+    for plain in (1.0, float(len(first))):
+        if abs(early - plain) < SAME * plain and (late is None or abs(late - plain) < MOVED * plain):
+            return plain
+    moved = after is not None and abs(after - before) > MOVED * abs(before)
+    return early if moved and late is not None and abs(late - early) < SAME * abs(early) else None
+
+
+def _ratio(loss: float | None, parts: float | None) -> float | None:
+    return loss / parts if loss is not None and parts is not None and abs(parts) > 1e-9 else None
+
+
+def _times(level: float | None, scale: float) -> float | None:
+    return None if level is None else level * scale
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run on one batch showed."""
+
+    course: Course
+    start: float | None = None
+    end: float | None = None
+    lowest: float | None = None
+    left: float | None = None
+    steps: int = 0
+    moved: bool = True
+    levels_off: bool = False
+    """Has it fallen, and almost all of that in the first half?"""
+    levels: Levels = Levels()
+
+
+def read(curve: Curve, levels: Levels) -> Reading:
+    """Where a loss went on one batch."""
+    values = curve.finite
+    if len(values) < FEWEST_TO_READ:
+        return Reading(course=Course.BROKEN if curve.is_broken else Course.UNREADABLE, steps=len(values), levels=levels)
+    tail = sorted(values[-max(5, len(values) // 10) :])
+    end = tail[len(tail) // 2]
+    left = _left(values[0], end, levels)
+    spread = max(values) - min(values)
+    return Reading(
+        course=Course.BROKEN if curve.is_broken else _course_of(values, end, left, levels),
+        start=values[0],
+        end=end,
+        lowest=min(values),
+        left=left,
+        steps=len(values),
+        moved=spread > NOTHING * max(abs(values[0]), 1e-12),
+        levels_off=_levels_off(values, end),
+        levels=levels,
+    )
+
+
+def _levels_off(values: Sequence[float], end: float) -> bool:
+    middle = values[len(values) // 2]
+    return values[0] - middle > max(0.0, LEVEL * (middle - end)) and values[0] - end > 0.1 * abs(values[0])
+
+
+def _left(start: float, end: float, levels: Levels) -> float | None:
+    """The share of the way to the floor that is left, from the loss of the best constant answer if that is lower."""
+    if levels.floor is None:
+        return None
+    begin = start if levels.constant is None else min(start, levels.constant)
+    # A first loss may be absurd: the way down from there says nothing of what was learned.
+    high = start if levels.guess is None else min(start, levels.guess)
+    if begin - levels.floor < 0.05 * (high - levels.floor):
+        begin = start  # a constant answer is all there is to learn
+    way = begin - levels.floor
+    return (end - levels.floor) / way if way > 1e-9 else 0.0
+
+
+def _course_of(values: Sequence[float], end: float, left: float | None, levels: Levels) -> Course:
+    from unstuck.record.trend import trend_of
+
+    late = trend_of(values[len(values) // 2 :])
+    whole = trend_of(values)
+    falls = late.falls or _creeps(values[len(values) // 2 :])
+    if left is None:
+        return _course_without_floor(values[0], end, whole, falls)
+    if left < -0.05 and end < (levels.floor or 0.0) - 1e-3:
+        return Course.BELOW
+    if left <= REACHED or (left <= FAR and falls):
+        return Course.PASSED
+    if whole.word in ("rising", "spiking") and left > 1:
+        return Course.BROKEN
+    if falls:
+        return Course.FALLING
+    return Course.STUCK if left > FAR and late.word in ("flat", "rising") else Course.BETWEEN
+
+
+def _course_without_floor(start: float, end: float, whole: Trend, falls: bool) -> Course:
+    if start > 0 and 0 <= end <= FALLEN * start:
+        return Course.PASSED
+    if falls:
+        return Course.FALLING
+    return Course.STUCK if whole.word == "flat" else Course.BETWEEN
+
+
+def _creeps(values: Sequence[float]) -> bool:
+    """Does it fall almost every time, be it ever so little? On one batch there is no noise to hide it."""
+    downs = sum(after < before for before, after in itertools.pairwise(values))
+    return downs >= 0.8 * (len(values) - 1) and values[-1] < values[0]

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings.results import Experiment, Measure, NamedCurve
-from unstuck.interventions import Intervention, OwnSeeds, Seed
+from unstuck.experiments import experiment
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.seeds import OwnSeeds, Seed
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -25,10 +27,17 @@ EVERY = 1
 """Only sampled steps are recorded to the last bit."""
 
 
+@experiment(
+    "is the run reproducible, and how much does it vary with the seed?",
+    """Run the script with the same seed twice and with others: is it reproducible, and
+how much of a difference in the loss is mere chance?""",
+    order=4,
+    in_diagnosis=False,
+)
 def seeds(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Run it twice as it is, twice with every generator seeded alike, and with other seeds.
 
-    Verdicts: `reproducible`, `not reproducible`, `undecided`. Of live objects only seeded runs can be compared.
+    Of live objects only seeded runs can be compared.
     Measures: `first_difference` (step; None if all is equal), `source` (what differs first, as far as it shows),
     `once_seeded` (equal when every generator is seeded), `noise` (deviation of the last losses over seeds, as a
     share of them), `lowest` and `highest` of these, `seeds`, `steps`, `script`. Raises `NoTime`.
@@ -58,12 +67,12 @@ class _Answer:
     def experiment(self, began: float) -> Experiment:
         shortest = min(len(outcome.curve.losses) for outcome in (*self._pair, *self._same))
         if shortest < FEWEST:
-            return _experiment("undecided", _why_nothing(self._pair[0]), began)
+            return _experiment(ExperimentVerdict.UNDECIDED, _why_nothing(self._pair[0]), began)
         differs = self._first is not None or self._first_seeded is not None
         curves = [*zip(("one run", "the same again"), self._pair, strict=True)]
         curves += [(f"seed {number}", outcome) for number, outcome in enumerate(self._over_seeds)]
         return _experiment(
-            "not reproducible" if differs else "reproducible",
+            ExperimentVerdict.NOT_REPRODUCIBLE if differs else ExperimentVerdict.REPRODUCIBLE,
             f"{self._sentence(shortest)} {_noise_in_words(self._ends)}".strip(),
             began,
             tuple(NamedCurve(label, outcome.curve) for label, outcome in curves if outcome.curve.losses),
@@ -76,7 +85,7 @@ class _Answer:
         return [outcome.curve.end for outcome in self._over_seeds if outcome.curve.end is not None]
 
     def _measures(self, steps: int) -> dict[str, Measure]:
-        record = _record(self._pair[0])
+        record = self._pair[0].record_or_none()
         return {
             "first_difference": self._first if self._first is not None else self._first_seeded,
             "source": ", ".join(self._sources()),
@@ -96,7 +105,7 @@ class _Answer:
         first = self._first if self._first is not None else self._first_seeded
         pair = self._pair if self._first is not None else self._same
         values = [_loss_at(outcome, first or 0) for outcome in pair]
-        told = f" ({values[0]:.6g} and {values[1]:.6g})" if None not in values else ""
+        losses = f" ({values[0]:.6g} and {values[1]:.6g})" if None not in values else ""
         sources = self._sources()
         what = f"; what differs first: {_listed(sources)}" if sources else ""
         then = (
@@ -104,11 +113,11 @@ class _Answer:
             if self._first_seeded is None
             else "they differ also when every generator is seeded"
         )
-        return f"Two runs of the same code differ from step {first} on{told}{what}; {then}."
+        return f"Two runs of the same code differ from step {first} on{losses}{what}; {then}."
 
     def _sources(self) -> list[str]:
         pair = self._pair if self._first is not None else self._same
-        records = [_record(outcome) for outcome in pair]
+        records = [outcome.record_or_none() for outcome in pair]
         if (self._first is None and self._first_seeded is None) or records[0] is None or records[1] is None:
             return []
         return list(_differing(records[0], records[1], self._first == 0))
@@ -116,7 +125,7 @@ class _Answer:
     def _place(self) -> Place | None:
         from unstuck.events import OptimizerSeen
 
-        record = _record(self._pair[0])
+        record = self._pair[0].record_or_none()
         return next((seen.place for seen in record.of(OptimizerSeen)), None) if record is not None else None
 
 
@@ -135,14 +144,14 @@ def noise_of(ends: Sequence[float]) -> float | None:
 
 
 def _differing(one: Record, other: Record, from_the_start: bool) -> Iterator[str]:
-    """What was not the same at the first step: given seeds, weights, data, or what the model drew itself."""
+    """What was different at the first step: seeds, weights, data, or what the model drew itself."""
     from unstuck.events import BatchSeen, LossCall, Seeded, TensorGauges
 
-    given = [
+    seeds_set = [
         [(event.generator, event.seed) for event in record.of(Seeded) if event.seed is not None]
         for record in (one, other)
     ]
-    if given[0] != given[1]:
+    if seeds_set[0] != seeds_set[1]:
         yield "the seed that the script sets"
     weights = [next((gauges.weight_norm for gauges in record.of(TensorGauges)), ()) for record in (one, other)]
     if weights[0] != weights[1]:
@@ -159,15 +168,6 @@ def _facts(event: object) -> object:
     from unstuck.events import LossCall
 
     return event.target if isinstance(event, LossCall) else event
-
-
-def _record(outcome: Outcome) -> Record | None:
-    from unstuck.record import RecordError
-
-    try:
-        return outcome.record()
-    except RecordError:
-        return None
 
 
 def _loss_at(outcome: Outcome, step: int) -> float | None:
@@ -189,14 +189,13 @@ def _noise_in_words(ends: Sequence[float]) -> str:
 
 def _why_nothing(outcome: Outcome) -> str:
     taken = len(outcome.curve.losses)
-    if outcome.status == "crashed":
-        last = (outcome.output.strip().splitlines() or ["no message"])[-1]
-        return f"It crashed after {taken} steps: {last}"
+    if outcome.status is Status.CRASHED:
+        return f"It crashed after {taken} steps: {outcome.last_line}"
     return f"Only {taken} steps with a loss were seen, too few to compare."
 
 
 def _experiment(
-    verdict: str,
+    verdict: ExperimentVerdict,
     sentence: str,
     began: float,
     curves: tuple[NamedCurve, ...] = (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import msgspec
 
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.result import Result
-from unstuck.findings.results import Experiment, Proof
-from unstuck.interventions import Isolation
+from unstuck.findings.results import Experiment, Isolation, Proof
 
 
 class Reason(StrEnum):
@@ -25,6 +25,11 @@ class Reason(StrEnum):
     INTERRUPTED = "interrupted"
     NOTHING_LEFT = "nothing-left"
     """Everything that could be tried was tried."""
+
+
+def time_needed(needed: float, left: float, budget: float) -> str:
+    """`about 40 s, and 12 of 150 s were left`."""
+    return f"about {math.ceil(needed)} s, and {math.floor(left)} of {budget:.0f} s were left"
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -54,10 +59,10 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence for each thing that was tested and is not the cause."""
     skipped: tuple[Skipped, ...] = ()
     protected: str = ""
+    """What was done so that the program did not touch the user's files."""
     isolation: Isolation | None = None
     ended_badly: str = ""
     """`was killed by SIGSEGV`, `exited with code 3`: how the watched run ended, if that was its own failure."""
-    """What was done so that the program wrote nothing of the user's."""
     next_command: str = ""
     seconds: float = 0.0
     budget: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from enum import StrEnum
 
 import msgspec
 
@@ -11,8 +11,89 @@ from unstuck.findings import Diagnosis, Subject
 from unstuck.findings.curve import Curve
 
 Measure = bool | int | float | str | None
-GOOD = frozenset({"passed", "learns", "inside", "independent", "causal", "reproducible"})
-"""Verdicts that rule something out."""
+
+
+class Isolation(StrEnum):
+    """What prevents a trial from writing to the user's files."""
+
+    OVERLAY = "overlay"
+    """The kernel: whatever the trial and its children write lands in a layer of its own."""
+    LANDLOCK = "landlock"
+    """A copy of the working directory; the kernel forbids writing anywhere else."""
+    COPIES = "copies"
+    """A copy of the working directory, and the functions through which Python writes. C code is not stopped."""
+
+
+class Status(StrEnum):
+    """How a trial ended."""
+
+    STOPPED = "stopped"
+    """By us, once it had taken its steps."""
+    FINISHED = "finished"
+    EXITED = "exited"
+    INTERRUPTED = "interrupted"
+    CRASHED = "crashed"
+    KILLED = "killed"
+    """By us, at its deadline."""
+    FAILED = "failed"
+    """It could not be started."""
+
+
+class ExperimentVerdict(StrEnum):
+    """What an experiment showed. Each experiment has words of its own; every one may be undecided."""
+
+    UNDECIDED = "undecided"
+    PASSED = "passed"
+    """`overfit`: the loss of one batch came to its floor, or near it and still falling."""
+    FAILED = "failed"
+    """`overfit`: it is stuck far above its floor."""
+    LEARNS = "learns"
+    """`baseline`: real inputs lead to a clearly lower loss than other inputs."""
+    IGNORES = "ignores"
+    """`baseline`: they do not, though the loop can overfit one batch."""
+    INSIDE = "inside"
+    """`lr`: the script's own rate trains as well as any."""
+    SLOWER = "slower"
+    """`lr`: it is outside of the productive band, and the run ends higher for it."""
+    TOO_LOW = "too low"
+    """`lr`: by a factor of ten, and the run ends higher for it."""
+    TOO_HIGH = "too high"
+    INDEPENDENT = "independent"
+    MIXING = "mixing"
+    """`independence`: the output for an example depends on the others of its batch."""
+    CAUSAL = "causal"
+    LEAKING = "leaking"
+    """`causality`: predictions depend on what comes later."""
+    COPYING = "copying"
+    """`causality`: the target of a position is the input at that position."""
+    REPRODUCIBLE = "reproducible"
+    NOT_REPRODUCIBLE = "not reproducible"
+
+    @property
+    def is_good(self) -> bool:
+        """Does it rule something out?"""
+        return self in _GOOD
+
+
+_GOOD = frozenset(
+    {
+        ExperimentVerdict.PASSED,
+        ExperimentVerdict.LEARNS,
+        ExperimentVerdict.INSIDE,
+        ExperimentVerdict.INDEPENDENT,
+        ExperimentVerdict.CAUSAL,
+        ExperimentVerdict.REPRODUCIBLE,
+    }
+)
+
+
+class ProofVerdict(StrEnum):
+    """What trying a remedy showed."""
+
+    CONFIRMED = "confirmed"
+    NO_EFFECT = "no effect"
+    WORSE = "worse"
+    UNDECIDED = "undecided"
 
 
 class NamedCurve(msgspec.Struct, frozen=True):
@@ -27,8 +108,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """`overfit`, `baseline`, `lr`, `independence`, `causality` or `seeds`."""
-    verdict: str
-    """One word that depends on the experiment, such as `passed`, `failed` or `undecided`."""
+    verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""
     method: str
@@ -54,8 +134,8 @@ class Pair(msgspec.Struct, frozen=True):
     seed: int
     without: Curve
     remedied: Curve
-    without_status: str
-    remedied_status: str
+    without_status: Status
+    remedied_status: Status
 
 
 class Matter(msgspec.Struct, frozen=True):
@@ -77,8 +157,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     about: tuple[Matter, ...] = ()
     """What the findings of the diagnosis are about, the first being the one it leads with: two diagnoses of one code
     are two matters."""
-    verdict: str
-    """`confirmed`, `no effect`, `worse`, or `undecided`."""
+    verdict: ProofVerdict
     sentence: str
     remedy: str
     """What was changed: an edit of the script, or an intervention."""
@@ -97,8 +176,3 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> Place | None:
         """Where it shows."""
         return self.about[0].place if self.about else None
-
-
-def time_needed(needed: float, left: float, budget: float) -> str:
-    """`about 40 s, and 12 of 150 s were left`."""
-    return f"about {math.ceil(needed)} s, and {math.floor(left)} of {budget:.0f} s were left"

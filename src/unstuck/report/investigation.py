@@ -9,8 +9,8 @@ import msgspec
 
 from unstuck.events import RunStatus
 from unstuck.findings import Diagnosis
-from unstuck.findings.investigation import Investigation, Reason, Skipped
-from unstuck.findings.results import GOOD, Experiment, Proof, time_needed
+from unstuck.findings.investigation import Investigation, Reason, Skipped, time_needed
+from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
 from unstuck.report.preview import preview_sentences
@@ -127,7 +127,7 @@ def _together(done: Investigation, prose: int) -> list[Line]:
 
 def _experiments(done: Investigation, width: int) -> list[Line]:
     prose = min(width, PROSE)
-    notable = [one for one in done.experiments if one.verdict not in GOOD and not _does_not_apply(one)]
+    notable = [one for one in done.experiments if not one.verdict.is_good and not _does_not_apply(one)]
     lines: list[Line] = [[("Experiments", "strong")]] if notable else []
     for experiment in notable:
         lines += experiment_lines(experiment, prose)

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from unstuck.interventions import Intervention, OwnSeeds, Seed, StopAfter
+from unstuck.findings.results import Status
+from unstuck.interventions import Intervention
+from unstuck.interventions.seeds import OwnSeeds, Seed
+from unstuck.interventions.stop_after import StopAfter
 from unstuck.trials.runner import Outcome, Progress, Variant
 
 USUAL_STEPS = 200
@@ -191,7 +194,11 @@ class Context:
         The first trial is a poor witness: it imports what later ones find imported, and it runs alone.
         """
         for outcome in outcomes:
-            if outcome.status in ("finished", "exited") and outcome.curve.steps and _is_as_it_is(outcome.variant):
+            if (
+                outcome.status in (Status.FINISHED, Status.EXITED)
+                and outcome.curve.steps
+                and _is_as_it_is(outcome.variant)
+            ):
                 self.available_steps = max(self.available_steps or 0, outcome.curve.steps[-1] + 1)
         fewest = 2 if self.step_seconds is None else ENOUGH_FOR_PACE
         telling = [outcome for outcome in outcomes if len(outcome.curve.losses) >= fewest]

@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from unstuck.interventions import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
+from unstuck.capture.trial.layout import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
 from unstuck.record.in_use import is_locked
 from unstuck.record.own_folder import NotOurs, remove_own_tree
 from unstuck.record.runs import run_folders

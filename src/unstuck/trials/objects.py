@@ -29,25 +29,22 @@ from unstuck.capture.live_objects.arguments import (
 from unstuck.capture.live_objects.restore import Values, untouched
 from unstuck.capture.live_objects.sources import Sources
 from unstuck.capture.session import told_to
-from unstuck.capture.trial.interventions import Lab, intervene
-from unstuck.capture.trial.interventions.chance import SHIFT
-from unstuck.capture.trial.interventions.lab import copied, map_tensors
-from unstuck.capture.trial.trial import ENOUGH, TOO_HIGH
+from unstuck.capture.trial.lab import Lab, copied, map_tensors
+from unstuck.capture.trial.seeding import SHIFT
 from unstuck.events import Event
 from unstuck.findings.curve import Curve
-from unstuck.interventions import (
-    TIME_OVER,
-    EditSource,
-    FreezeBatch,
-    Intervention,
-    Seed,
-    StopAfter,
-    SweepRate,
-    TakeSteps,
-)
+from unstuck.findings.results import Status
+from unstuck.interventions import Intervention, intervene
+from unstuck.interventions.edit_source import EditSource
+from unstuck.interventions.freeze_batch import FreezeBatch
+from unstuck.interventions.learning_rate import SweepRate
+from unstuck.interventions.seeds import Seed
+from unstuck.interventions.stop_after import StopAfter
+from unstuck.interventions.take_steps import TakeSteps
 from unstuck.record import Record
 from unstuck.trials.context import Context, Tell
 from unstuck.trials.runner import Outcome, Progress, Variant
+from unstuck.trials.trial import StopReason
 
 NOWHERE = Path(os.devnull) / "objects"
 """Trials on objects leave no folder."""
@@ -200,7 +197,7 @@ class ObjectOutcome(Outcome, frozen=True, kw_only=True):
     @property
     def output(self) -> str:
         """What it failed with."""
-        return self.reason if self.status == "crashed" else ""
+        return self.reason if self.status is Status.CRASHED else ""
 
     def record(self) -> Record:
         """Everything that was recorded."""
@@ -233,7 +230,7 @@ class ObjectRunner:
                     inside = time.monotonic()
                     status, reason = self._train(lab, variant.changes, min(began + seconds, until), losses)
         except Exception as error:
-            status, reason = "crashed", f"{type(error).__name__}: {error}"
+            status, reason = Status.CRASHED, f"{type(error).__name__}: {error}"
         now = time.monotonic()
         return ObjectOutcome(
             variant=variant,
@@ -249,11 +246,11 @@ class ObjectRunner:
 
     def _train(
         self, lab: Lab, changes: Sequence[Intervention], deadline: float, losses: list[float | None]
-    ) -> tuple[str, str]:
-        """Step until it was enough; how it ended and why."""
-        limits = [wish for wish in changes if isinstance(wish, StopAfter)]
+    ) -> tuple[Status, str]:
+        """Step until that was enough; how it ended and why."""
+        limits = [change for change in changes if isinstance(change, StopAfter)]
         began = time.monotonic()
-        sweeps = any(isinstance(wish, SweepRate) for wish in changes)
+        sweeps = any(isinstance(change, SweepRate) for change in changes)
         divergence = Divergence()
         model = self._objects.model
         if not model.training:
@@ -265,16 +262,16 @@ class ObjectRunner:
                 losses.append(loss if math.isfinite(loss) else None)
                 divergence.follow(loss)
                 if sweeps and (divergence.seen or not math.isfinite(loss)):
-                    return "stopped", TOO_HIGH
-                if any(limit.reached(len(losses), time.monotonic() - began) for limit in limits):
-                    return "stopped", ENOUGH
+                    return Status.STOPPED, StopReason.DIVERGED
+                if any(limit.is_reached(len(losses), time.monotonic() - began) for limit in limits):
+                    return Status.STOPPED, StopReason.STEPS_TAKEN
                 if time.monotonic() > deadline:
-                    return "killed", TIME_OVER
-        return "failed", EMPTY
+                    return Status.KILLED, StopReason.TIME_OVER
+        return Status.FAILED, EMPTY
 
     def _batches(self, lab: Lab, changes: Sequence[Intervention]) -> Iterator[Any]:
         batches = self._objects.batches()
-        if not any(isinstance(wish, FreezeBatch) for wish in changes):
+        if not any(isinstance(change, FreezeBatch) for change in changes):
             return batches
         lab.notes["loader"] = True
         first = next(batches, None)
@@ -284,11 +281,11 @@ class ObjectRunner:
 @contextlib.contextmanager
 def _intervention(changes: Sequence[Intervention], sources: Sources) -> Iterator[Lab]:
     """The changes, as far as objects allow them."""
-    for wish in changes:
-        if isinstance(wish, EditSource | TakeSteps):
-            raise ValueError(f"{type(wish).__name__} changes a script, and these are objects")
-        if isinstance(wish, Seed) and wish.number:
-            sources.shift(SHIFT * wish.number)
+    for change in changes:
+        if isinstance(change, EditSource | TakeSteps):
+            raise ValueError(f"{type(change).__name__} changes a script, and these are objects")
+        if isinstance(change, Seed) and change.number:
+            sources.shift(SHIFT * change.number)
     lab = intervene(changes)
     try:
         yield lab

@@ -17,15 +17,18 @@ from typing import IO, Any
 
 import msgspec
 
+from unstuck.capture.trial.layout import LAYER
 from unstuck.events import Gauges
 from unstuck.findings.curve import Curve, curve_of
-from unstuck.interventions import LAYER, TIME_OVER, Intervention, Isolation, Trial
+from unstuck.findings.results import Isolation, Status
+from unstuck.interventions import Intervention
 from unstuck.record import Record, RecordError, read
 from unstuck.record.in_use import hold
 from unstuck.regular import read_regular
 from unstuck.trials.comparison import Files
 from unstuck.trials.interrupts import end_at_once, forget_to_end, held
 from unstuck.trials.layers import remove_layer, sweep
+from unstuck.trials.trial import StopReason, Trial
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -70,8 +73,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: Variant
     folder: Path
-    status: str
-    """`stopped` after its steps, `finished`, `exited`, `crashed`, `killed` at its deadline, or `failed` to start."""
+    status: Status
     curve: Curve
     seconds: float
     exit_code: int | None = None
@@ -91,15 +93,27 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failure(self) -> str:
         """How it failed by itself, other than by an exception: `exited with code 3`; empty if it did not."""
-        if not self.exit_code or self.status in ("stopped", "killed", "failed", "interrupted"):
+        if not self.exit_code or self.status in (Status.STOPPED, Status.KILLED, Status.FAILED, Status.INTERRUPTED):
             return ""
         if self.exit_code < 0:
             return f"was killed by {signal.Signals(-self.exit_code).name}"
-        return f"exited with code {self.exit_code}" if self.status == "exited" else ""
+        return f"exited with code {self.exit_code}" if self.status is Status.EXITED else ""
+
+    @property
+    def last_line(self) -> str:
+        """The last line that the program printed."""
+        return (self.output.strip().splitlines() or ["no message"])[-1]
 
     def record(self) -> Record:
         """Everything that was recorded. Raises `RecordError`."""
         return read(self.folder)
+
+    def record_or_none(self) -> Record | None:
+        """The record, if there is one that can be read."""
+        try:
+            return self.record()
+        except RecordError:
+            return None
 
 
 class _Running(msgspec.Struct):
@@ -367,7 +381,12 @@ class Runner:
 def _never_begun(variant: Variant, folder: Path) -> Outcome:
     """The time was over before it was its turn."""
     return Outcome(
-        variant=variant, folder=folder / "never-begun", status="killed", curve=Curve(), seconds=0.0, reason=TIME_OVER
+        variant=variant,
+        folder=folder / "never-begun",
+        status=Status.KILLED,
+        curve=Curve(),
+        seconds=0.0,
+        reason=StopReason.TIME_OVER,
     )
 
 
@@ -385,7 +404,7 @@ def _outcome(trial: _Running) -> Outcome:
     return Outcome(
         variant=trial.variant,
         folder=trial.folder,
-        status=ended.status if ended else _end_untold(trial, record),
+        status=_status(trial, record),
         curve=_curve(record, notes.get("losses") or []),
         seconds=seconds,
         exit_code=trial.exit_code,
@@ -395,13 +414,15 @@ def _outcome(trial: _Running) -> Outcome:
     )
 
 
-def _end_untold(trial: _Running, record: Record | None) -> str:
-    """How a trial ended that has not put its end on record: by `os._exit`, say, or by a fault in a library."""
+def _status(trial: _Running, record: Record | None) -> Status:
+    if record is not None and record.ended is not None and str(record.ended.status) in list(Status):
+        return Status(record.ended.status)
+    # Its end is not on record: it left by `os._exit`, say, or by a fault in a library.
     if trial.asked:
-        return "killed"
+        return Status.KILLED
     if record is None or trial.exit_code == NO_TRIAL:
-        return "failed"
-    return "crashed" if trial.exit_code else "exited"
+        return Status.FAILED
+    return Status.CRASHED if trial.exit_code else Status.EXITED
 
 
 def _curve(record: Record | None, losses: Sequence[float | None]) -> Curve:

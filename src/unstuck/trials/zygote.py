@@ -23,7 +23,8 @@ import msgspec
 from unstuck.capture.trial.isolation import Ground, isolate
 from unstuck.capture.trial.isolation.errors import FAILED
 from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children
-from unstuck.interventions import Isolation, Trial
+from unstuck.findings.results import Isolation
+from unstuck.trials.trial import Trial
 
 OUTPUT = "output.txt"
 _answers = 1
@@ -94,14 +95,17 @@ def main() -> None:
 def _import_what_trials_need() -> None:
     """Building an optimizer imports torch._dynamo, which takes longer than a short trial."""
     import importlib
+    import pkgutil
 
-    for name in ("numpy", "torch._dynamo", "unstuck.capture.torch_hooks.attach", "unstuck.capture.trial.trial"):
-        try:
+    for name in ("numpy", "torch._dynamo"):
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
-        except ImportError:
-            if name.startswith("unstuck"):
-                raise
-    importlib.import_module("unstuck.capture.trial.interventions")
+    import unstuck.capture.torch_hooks.attach
+    import unstuck.capture.trial
+    import unstuck.trials.perform
+
+    for module in pkgutil.iter_modules(unstuck.capture.trial.__path__, "unstuck.capture.trial."):
+        importlib.import_module(module.name)
 
 
 def _import_all(names: Sequence[str]) -> float:
@@ -186,7 +190,7 @@ def _become(ground: Ground, trial: Trial) -> None:
 def _perform(trial: Trial, folder: str, isolation: Isolation) -> int:
     code = FAILED
     try:
-        from unstuck.capture.trial.trial import perform
+        from unstuck.trials.perform import perform
 
         code = perform(trial, folder, isolation)
     except SystemExit as end:

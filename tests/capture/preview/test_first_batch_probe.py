@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from unstuck.capture import Session
 from unstuck.capture.preview import first_batch_probe
 from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
-from unstuck.capture.trial.interventions.lab import Lab
+from unstuck.capture.trial.lab import Lab
 from unstuck.events import Event, Predicted, RunStarted
 from unstuck.findings.preview import Preview, previews_of
 from unstuck.interventions import Seed, StopAfter

@@ -19,7 +19,7 @@ from unstuck.capture.preview.calls import Call, training_call
 from unstuck.capture.preview.predicting import MOST_EXAMPLES, Reader, prediction, reader_for
 from unstuck.capture.preview.repeated_batches import is_due
 from unstuck.capture.torch_hooks.patches import unwatched
-from unstuck.capture.trial.interventions.lab import Arguments, Lab, copied, is_data, map_tensors
+from unstuck.capture.trial.lab import Arguments, Lab, copied, is_data, map_tensors
 from unstuck.events import Event, Predicted
 
 MOST_CALLS = 3

@@ -28,7 +28,7 @@ from unstuck.capture.trial.isolation import devices, filters, kernel
 from unstuck.capture.trial.isolation.errors import FAILED, NotPossible
 from unstuck.capture.trial.isolation.inputs import put
 from unstuck.capture.trial.isolation.processes import close_folders, end_alike
-from unstuck.interventions import LAYER
+from unstuck.capture.trial.layout import LAYER
 
 SHARED_MEMORY = "/dev/shm"
 HIDDEN = "/dev/.unstuck"

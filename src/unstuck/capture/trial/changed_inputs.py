@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.trial.interventions.lab import Arguments, Lab, is_data, map_tensors
+from unstuck.capture.trial.lab import Arguments, Lab, is_data, map_tensors
 
 TARGETS = re.compile(r"label|target|^y$|^y_|_y$|positions$|ground_?truth|^gt", re.I)
 """Arguments of a forward that are what is to be predicted."""

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 
 from unstuck.capture.observers.losses import NAMES as LOSSES
 from unstuck.capture.places import Places
-from unstuck.capture.trial.interventions.goals import Goal, equal_rows, goal, value_of
-from unstuck.capture.trial.interventions.lab import Arguments, Lab, copied, is_data, map_tensors
+from unstuck.capture.trial.lab import Arguments, Lab, copied, is_data, map_tensors
+from unstuck.capture.trial.loss_floors import Goal, equal_rows, goal, value_of
 
 UNKNOWN_LENGTH = 50
 """Batches in a pass over a loader that does not know its length."""

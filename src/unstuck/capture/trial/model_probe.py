@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unstuck.capture.places import Places
-from unstuck.capture.trial.interventions.lab import Lab, copied, is_model
+from unstuck.capture.trial.lab import Lab, copied, is_model
 
 if TYPE_CHECKING:
     from unstuck.events import Trial

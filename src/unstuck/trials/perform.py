@@ -1,4 +1,4 @@
-"""One trial: a program runs under interventions, watched, until it has shown enough."""
+"""Performs a trial in this process: the program runs under interventions, watched, until it has shown enough."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ from unstuck.capture.trial.isolation import filters, kernel, landlock
 from unstuck.capture.trial.isolation.outputs import Outputs
 from unstuck.capture.trial.isolation.overlay import let_folders_be_renamed
 from unstuck.capture.trial.isolation.stage import Stage
+from unstuck.capture.trial.layout import stage_of
 from unstuck.events import Event, Gauges, NonFinite
 from unstuck.findings import Edit
-from unstuck.interventions import TIME_OVER, EditSource, Isolation, StopAfter, SweepRate, Trial, stage_of
+from unstuck.findings.results import Isolation
+from unstuck.interventions import intervene
+from unstuck.interventions.edit_source import EditSource
+from unstuck.interventions.learning_rate import SweepRate
+from unstuck.interventions.stop_after import StopAfter
 from unstuck.record import Writer
+from unstuck.trials.trial import StopReason, Trial
 
 if TYPE_CHECKING:
-    from unstuck.capture.trial.interventions import Lab
+    from unstuck.capture.trial.lab import Lab
 
 NOTES = "notes.json"
 MOST_LOSSES = 20_000
-ENOUGH = "it had taken the steps that were asked for"
-TOO_HIGH = "the loss diverged"
 REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EOVERFLOW)
 LONGEST_REFUSAL = 300
 
@@ -44,7 +48,7 @@ def perform(trial: Trial, folder: str, isolation: Isolation) -> int:
 
     `folder` is the path of the trial's folder under which this process can write it.
     """
-    edits = [edit for wish in trial.changes if isinstance(wish, EditSource) for edit in wish.edits]
+    edits = [edit for change in trial.changes if isinstance(change, EditSource) for edit in change.edits]
     if isolation is Isolation.OVERLAY:
         _edit(edits, lambda path: os.path.join(trial.home, path))
         let_folders_be_renamed()
@@ -67,8 +71,6 @@ def perform(trial: Trial, folder: str, isolation: Isolation) -> int:
 
 
 def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
-    from unstuck.capture.trial.interventions import intervene
-
     try:
         program = find_program(target, trial.as_module)
     except LaunchError as error:
@@ -105,7 +107,7 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
             os._exit(0)
 
     ending.stop, ending.step_ended = stop, lab.step_ended
-    signal.signal(signal.SIGTERM, lambda *_: stop(TIME_OVER))
+    signal.signal(signal.SIGTERM, lambda *_: stop(StopReason.TIME_OVER))
     if outputs is not None:
         outputs.redirect()
     code = run.start()
@@ -191,9 +193,9 @@ class _Ending:
     def __init__(self, trial: Trial) -> None:
         self.stop: Callable[[str], None] = lambda reason: None
         self.step_ended: Callable[[], None] = lambda: None
-        self._limits = [wish for wish in trial.changes if isinstance(wish, StopAfter)]
+        self._limits = [change for change in trial.changes if isinstance(change, StopAfter)]
         self._began = time.monotonic()
-        self._sweeps = any(isinstance(wish, SweepRate) for wish in trial.changes)
+        self._sweeps = any(isinstance(change, SweepRate) for change in trial.changes)
         self._windows = 0
         self._optimizers: dict[str, int] = {}
         self._divergence = Divergence()
@@ -210,7 +212,7 @@ class _Ending:
         self._windows += 1
         self.step_ended()
         if self._sweeps and self._divergence.seen:
-            self.stop(TOO_HIGH)
+            self.stop(StopReason.DIVERGED)
         steps, seconds = self._windows // max(1, len(self._optimizers)), time.monotonic() - self._began
-        if any(limit.reached(steps, seconds) for limit in self._limits):
-            self.stop(ENOUGH)
+        if any(limit.is_reached(steps, seconds) for limit in self._limits):
+            self.stop(StopReason.STEPS_TAKEN)

@@ -1,0 +1,31 @@
+"""Training mode while training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unstuck.interventions.base import Intervention
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from unstuck.capture.trial.lab import Arguments, Lab
+
+
+class TrainingMode(Intervention, frozen=True):
+    """Put the model into training mode whenever it is called with gradients, unless it is frozen as a whole."""
+
+    @property
+    def words(self) -> str:
+        return "the model in training mode whenever it is called with gradients"
+
+    def apply(self, lab: Lab) -> None:
+        import torch
+
+        def train(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+            learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
+            if learns and not module.training:
+                module.train()
+            return args, kwargs
+
+        lab.change_calls(train)
