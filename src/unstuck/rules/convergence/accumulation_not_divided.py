@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O09",
     name="accumulation-not-divided",
-    title="gradients of N micro-batches summed, with no division by N or by another number",
+    title="gradient accumulation without dividing the loss by the number of micro-batches",
     severity=Severity.ERROR,
     explains=("G05", "G08", "G10", "G18", "M14", "O07", "O22", "O25", "R08"),
     needs=(Backward, OptimizerStep),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O23",
     name="actual-lr",
-    title="a learning rate of zero, one that its schedule does not reach, or get_lr() printed in its place",
+    title="a learning rate of 0, a schedule that has no effect, or get_lr() logged as the learning rate",
     severity=Severity.ERROR,
     explains=("O01", "O07", "O22", "R08"),
     needs=(OptimizerStep,),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O03",
     name="loss-detached",
-    title="the loss is cut off the graph before backward()",
+    title="the loss is detached from the graph before backward()",
     severity=Severity.ERROR,
     explains=("G09", "G18", "O01", "O07", "O22", "R08"),
     needs=(Backward,),

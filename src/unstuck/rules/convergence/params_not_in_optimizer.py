@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O02",
     name="params-not-in-optimizer",
-    title="parameters that should be trained and that no optimizer holds",
+    title="parameters that should train but are in no optimizer",
     severity=Severity.ERROR,
     explains=("O01", "O03", "O07", "O22", "R08"),
     needs=(ModelSeen, OptimizerSeen),

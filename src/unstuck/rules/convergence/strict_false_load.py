@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O20",
     name="strict-false-load",
-    title="strict=False, and nobody reads which keys did not match",
+    title="strict=False, and the keys that did not match are never checked",
     severity=Severity.ADVICE,
     explains=("O19", "R01"),
     needs=(StateLoaded,),
