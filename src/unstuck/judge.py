@@ -263,8 +263,11 @@ def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | Non
         scripts[place.path] = _readable(place.path)
     script = scripts[place.path]
     lines = {place.line, place.end_line or place.line}
-    named = [(line, word) for line in lines for word in beginnings(finding.code)]
-    return script is not None and any(script.ignored(line, word, finding.name) for line, word in named)
+    if script is None:
+        return False
+    codes = [(word, finding.name) for word in beginnings(finding.code)]
+    variants = [(finding.id, f"{finding.name}/{finding.variant}")] if finding.variant else []
+    return any(script.ignored(line, code, name) for line in lines for code, name in (*codes, *variants))
 
 
 def beginnings(code: str) -> tuple[str, ...]:
