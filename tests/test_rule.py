@@ -11,7 +11,7 @@ import pytest
 
 import unstuck.rules
 from unstuck import cli, rule as catalogue, testing
-from unstuck.findings import Severity, Subject, Variant, Witness
+from unstuck.findings import Severity, Subject, Variant
 from unstuck.integrations.flake8 import flake8_code
 from unstuck.rule import Rule
 
@@ -32,7 +32,7 @@ from unstuck.rules.team.odd_length import source
 SOURCE = """
 import re
 from unstuck.events import Place
-from unstuck.findings import Subject, Witness
+from unstuck.findings import Subject
 from unstuck.rules.team.odd_length import Numbers, rule
 
 @rule.in_source
@@ -43,7 +43,7 @@ def seen_in_source(script):
             if variant:
                 place = Place(script.path, number, 1, number, 2)
                 words = dict(cause="So.", fix="Even.", subject=Subject("loop", "loop"))
-                yield rule.finding(Witness.SOURCE, "Odd.", **words, place=place, variant=variant)
+                yield rule.finding("Odd.", **words, place=place, variant=variant)
 """
 SCRIPT = """\
 import torch
@@ -215,7 +215,7 @@ def test_a_variant_must_be_declared() -> None:
 
     def finding(variant: str) -> str:
         subject = Subject("loop", "loop")
-        return rule.finding(Witness.RUN, "1.", cause="2.", fix="3.", subject=subject, variant=variant).id
+        return rule.finding("1.", cause="2.", fix="3.", subject=subject, variant=variant).id
 
     assert finding(Known.SOME) == "X91/some"
     assert finding("") == "X91"

@@ -22,9 +22,9 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -113,6 +113,12 @@ class Rule(msgspec.Struct, eq=False):
         """Which witnesses it has."""
         return tuple(witness for witness in Witness if getattr(self, witness.value))
 
+    def findings(self, witness: Witness, seen: Any) -> Iterator[Finding]:
+        """What one witness finds in what it is shown, with its name on each finding."""
+        look: Callable[[Any], Iterable[Finding]] | None = getattr(self, witness.value)
+        for finding in look(seen) if look else ():
+            yield msgspec.structs.replace(finding, witness=witness)
+
     @property
     def docs(self) -> str:
         """How to read its page."""
@@ -120,7 +126,6 @@ class Rule(msgspec.Struct, eq=False):
 
     def finding(
         self,
-        witness: Witness,
         message: str,
         *,
         cause: str,
@@ -134,7 +139,7 @@ class Rule(msgspec.Struct, eq=False):
         verify: Verify | None = None,
         variant: str = "",
     ) -> Finding:
-        """A finding of this rule. `fix` is a sentence, or a `Fix` where there are edits."""
+        """A finding of this rule; `findings` adds which witness it is. `fix` is a sentence, or a `Fix` with edits."""
         if variant and variant not in self.variants:
             raise ValueError(f"rule {self.code} declares no variant {str(variant)!r}; add it to Rule(variants=...).")
         others = tuple(dict.fromkeys(spot for spot in related if spot is not None and spot != place))
@@ -143,7 +148,6 @@ class Rule(msgspec.Struct, eq=False):
             name=self.name,
             severity=severity or self.severity,
             confidence=confidence,
-            witness=witness,
             message=message,
             cause=cause,
             subject=subject,

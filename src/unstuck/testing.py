@@ -190,8 +190,7 @@ def check_experiment(rule: Rule, example: Example) -> None:
     where = _where(rule, example, example.experiment or "experiment")
     _expect(example.experiment, f"{where}: name the experiment after ```python, such as experiment=overfit.")
     done = experiment_on(example.code, example.experiment, SCRIPT)
-    witnesses = [one.experiment for one in {*all_rules(), rule} if one.experiment]
-    findings = [finding for witness in witnesses for finding in witness(done)]
+    findings = [finding for one in {*all_rules(), rule} for finding in one.findings(Witness.EXPERIMENT, done)]
     try:
         _expect_found(rule, example, where, findings)
     except AssertionError as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.source import Script
@@ -38,7 +38,6 @@ def seen_in_run(record: Record) -> Iterator[Finding]:
     """Yield a finding for each thing the run did wrong, in the numbers of the run."""
     if record.losses and record.losses[-1][1] < 0:
         yield rule.finding(
-            Witness.RUN,
             f"The loss ended at {{record.losses[-1][1]:.4g}}.",
             cause=CAUSE,
             fix=FIX,

@@ -139,7 +139,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     severity: Severity
     confidence: Confidence
-    witness: Witness
+    witness: Witness = Witness.SOURCE
+    """Set by `Rule.findings`, not by the rule's own functions."""
     message: str
     """What is true, in the user's own numbers."""
     cause: str

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 
@@ -49,7 +49,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     yield from _lost(Witness.RUN, record.setup())
 
 
-def _lost(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _lost(setup: Setup) -> Iterator[Finding]:
     for optimizer in setup.optimizers:
         if optimizer.kind not in ADAPTIVE:
             continue
@@ -59,7 +59,7 @@ def _lost(witness: Witness, setup: Setup) -> Iterator[Finding]:
             # The fused kernel computes in float32, whatever precision it stores.
             dtype = "float32" if group.fused else _precision(optimizer, held)
             if group.eps <= SMALLEST.get(dtype, 0.0):
-                yield _finding(witness, optimizer, group, dtype)
+                yield _finding(optimizer, group, dtype)
                 break
 
 
@@ -69,7 +69,7 @@ def _precision(optimizer: OptimizerSeen, held: tuple[ParameterFact, ...]) -> str
     return next((dtype for dtype in SMALLEST if dtype in dtypes), "float32")
 
 
-def _finding(witness: Witness, optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
+def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
     zero = group.eps == 0
     return rule.finding(
         witness,

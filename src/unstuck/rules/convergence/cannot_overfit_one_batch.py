@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Place
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     levels = [(name, measures.get(key)) for key, name in LEVELS.items()]
     path, _, line = str(measures.get("place") or "").rpartition(":")
     yield rule.finding(
-        Witness.EXPERIMENT,
         experiment.sentence,
         cause=TOO_HIGH if lower else CAUSE,
         fix=fix,

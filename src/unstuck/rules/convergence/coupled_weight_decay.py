@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 from unstuck.source.edits.edit import Editor, fix_with
@@ -56,12 +56,11 @@ def in_run(record: Record) -> Iterator[Finding]:
     yield from _in_groups(Witness.RUN, record.setup())
 
 
-def _in_groups(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_groups(setup: Setup) -> Iterator[Finding]:
     for optimizer in setup.optimizers:
         strongest = max((group.weight_decay for group in optimizer.groups), default=0.0)
         if optimizer.kind == "Adam" and strongest > 0 and not any(group.decoupled for group in optimizer.groups):
             yield rule.finding(
-                witness,
                 _coupled_message(strongest),
                 cause=COUPLED,
                 fix=USE_ADAMW,
@@ -70,7 +69,7 @@ def _in_groups(witness: Witness, setup: Setup) -> Iterator[Finding]:
                 evidence=[Evidence("weight_decay", strongest)],
             )
         elif optimizer.kind == "AdamW":
-            yield from _on_gains(witness, setup, optimizer)
+            yield from _on_gains(setup, optimizer)
 
 
 def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
@@ -134,7 +133,6 @@ def _coupled_message(decay: float) -> str:
 
 def _coupled(script: Script, made: OptimizerMade, decay: float) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         _coupled_message(decay),
         cause=COUPLED,
         fix=fix_with(USE_ADAMW, Editor(script).rename_callee(made.place, "AdamW"), "unsafe"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, FrozenMoved, OptimizerSeen, OptimizerStep, Setup, ZeroGrad
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import modes, objects
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -148,7 +148,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         last = events[-1]
         share = sum(event.change or 0.0 for event in events) / len(events)
         yield rule.finding(
-            Witness.RUN,
             f"{objects.counted(last.count, 'frozen parameter')} ({objects.listed(last.names)}) moved by "
             f"{share:.2g} of their norm in every step of {optimizer}.",
             cause=HOLDS,
@@ -171,7 +170,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     if moved:
         names = objects.listed([fact.name for fact in moved])
         yield rule.finding(
-            Witness.SETUP,
             f"One step moved {objects.counted(len(moved), 'frozen parameter')} without a gradient ({names}).",
             cause="This optimizer updates every parameter it holds, with or without a gradient.",
             fix="Pass only trainable parameters: [p for p in model.parameters() if p.requires_grad].",

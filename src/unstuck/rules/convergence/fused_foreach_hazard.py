@@ -54,11 +54,8 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(Witness.RUN, optimizer, message, needed, [Evidence("optimizer steps before it", crash.step)])
 
 
-def _finding(
-    witness: Witness, optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]
-) -> Finding:
+def _finding(optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]) -> Finding:
     return rule.finding(
-        witness,
         message,
         cause=CAUSE,
         fix=FIX,

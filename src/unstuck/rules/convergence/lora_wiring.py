@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
@@ -52,7 +52,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, and adapters without a gradient after the first steps."""
     setup = record.setup()
-    yield from _in_objects(Witness.RUN, setup)
+    yield from _in_objects(setup)
     adapters = [series for series in dynamics.tensors(record) if ADAPTER.search(series.name)]
     idle = [series for series in adapters if _is_idle(series)]
     pairs = {series.name: series for series in idle if _partners(series.name, adapters) <= {s.name for s in idle}}
@@ -60,7 +60,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         everything = len(pairs) == len(adapters)
         place = next((o.place for o in setup.optimizers if o.optimizer == idle[0].optimizer), None)
         yield rule.finding(
-            Witness.RUN,
             f"{len(pairs)} of {len(adapters)} LoRA tensors have had no gradient since step {FIRST_STEPS} "
             f"({objects.listed(list(pairs))}).",
             cause=NO_GRADIENT,
@@ -84,16 +83,15 @@ def _partners(name: str, adapters: list[TensorSeries]) -> set[str]:
     return {series.name for series in adapters if ADAPTER.sub("", series.name) == stem}
 
 
-def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_objects(setup: Setup) -> Iterator[Finding]:
     place = next((optimizer.place for optimizer in setup.optimizers), None)
     for model in setup.models:
         adapters = [fact for fact in model.parameters if ADAPTER.search(fact.name)]
         if not adapters:
             continue
-        yield from _missed(witness, model, place)
+        yield from _missed(model, place)
         if not any(fact.trainable for fact in adapters):
             yield rule.finding(
-                witness,
                 f"All {len(adapters)} LoRA tensors of {model.model} are frozen.",
                 cause=FROZEN,
                 fix="Unfreeze them: requires_grad_(True) on the adapters, or PeftModel.from_pretrained(..., "
@@ -103,11 +101,11 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
                 evidence=[Evidence("trainable adapters", f"0 of {len(adapters)}")],
             )
             continue
-        yield from _frozen_head(witness, model, place)
-        yield from _too_few(witness, model, place)
+        yield from _frozen_head(model, place)
+        yield from _too_few(model, place)
 
 
-def _missed(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     asked = {key: count for m in model.modules for key, count in m.numbers.items() if key.startswith("target ")}
     missed = sorted(key.removeprefix("target ") for key, count in asked.items() if count == 0)
     if missed:
@@ -135,7 +133,6 @@ def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Ite
     fresh = last.numbers.get("pretrained") == 0 or (name in ALWAYS_NEW and last.numbers.get("pretrained") != 1)
     if fresh and own and not any(fact.trainable for fact in own):
         yield rule.finding(
-            witness,
             f"The new head {last.name} is frozen, and only the adapters train.",
             cause=HEAD,
             fix=f"Train it too: set modules_to_save=[{name!r}] or the right task_type in LoraConfig, or unfreeze it.",
@@ -147,7 +144,7 @@ def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Ite
         )
 
 
-def _too_few(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _too_few(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     trainable = sum(fact.size for fact in model.parameters if fact.trainable)
     total = sum(fact.size for fact in model.parameters)
     if trainable < TOO_FEW * total:

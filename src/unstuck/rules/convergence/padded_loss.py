@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, ModuleFact, OperationFact
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, order
@@ -97,7 +97,6 @@ def _diluted(script: Script, mean: Tensor) -> Finding:
     if mean.place is not None:
         edits = Editor(script).replace(mean.place, f"({left} * {right}).sum() / {mask}.sum()")
     return rule.finding(
-        Witness.SOURCE,
         f"Masked positions count as zeros in the mean: ({left} * {right}).mean() divides by all positions.",
         cause=DILUTED,
         fix=fix_with(f"Divide by the number of unmasked positions: .sum() / {mask}.sum().", edits, "unsafe"),

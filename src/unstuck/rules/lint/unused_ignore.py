@@ -73,7 +73,6 @@ def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[R
     alone = all(other.witnesses == (Witness.SOURCE,) for other in meant)
     but = "" if alone else ", unless `unstuck run` needs it here"
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=CAUSE,
         fix=Fix(f"Remove it{but}.", (_removal(script, comment, word),), "safe" if alone else "unsafe"),
@@ -97,7 +96,6 @@ def _without_brackets(script: Script, comment: IgnoreComment, codes: set[str]) -
         change = Fix("Remove it; lint finds nothing to ignore here.", (_removal(script, comment),), "unsafe")
     such = "" if known else "such as "
     return rule.finding(
-        Witness.SOURCE,
         f"`{shown}` silences nothing, brackets missing: write {such}{right}.",
         cause="Taken as a comment for all rules, it would hide more than was meant.",
         fix=change,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Finding, Subject, Witness
+from unstuck.findings import Finding, Subject
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def explain(record: Record, rule: Rule) -> Iterator[Finding]:
     else:
         return
     yield rule.finding(
-        Witness.RUN,
         f"{crash.function} is given a prediction of shape {shaped(first)} and {called(crash, 'target', 'a target')} of "
         f"shape {shaped(second)}.",
         cause="The two sizes must be the same for this loss: it raises a ValueError.",

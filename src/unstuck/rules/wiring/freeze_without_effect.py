@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
@@ -77,7 +77,6 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Assignments to attributes that nobody reads, and comparisons where an assignment was meant."""
     for mistake in _mistakes(script):
         yield rule.finding(
-            Witness.SOURCE,
             f"{mistake.what} has no effect.",
             cause=mistake.cause,
             fix=fix_with(mistake.fix, _edits(script, mistake), "unsafe"),
@@ -95,7 +94,7 @@ def _mistakes(script: Script) -> list[_Mistake]:
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Attributes of modules that say one thing while their parameters say another."""
-    yield from _in_objects(Witness.SETUP, setup)
+    yield from _in_objects(setup)
 
 
 @rule.in_run
@@ -107,14 +106,13 @@ def in_run(record: Record) -> Iterator[Finding]:
     script = script_of(record)
     confirmed = [mistake for mistake in _mistakes(script) if _is_confirmed(mistake, setup)] if script else []
     if not confirmed:
-        yield from _in_objects(Witness.RUN, setup)
+        yield from _in_objects(setup)
     trainable = [fact.trainable for model in setup.models for fact in model.parameters]
     for mistake in confirmed:
         share = f"{sum(trainable)} of {len(trainable)}"
         resized = mistake.cause is NOT_RESIZED
         tail = "" if resized else f": {share} parameters of the run are trainable"
         yield rule.finding(
-            Witness.RUN,
             f"{mistake.what} has no effect{tail}.",
             cause=mistake.cause,
             fix=mistake.fix,
@@ -132,11 +130,10 @@ def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
     return bool(setup.models) and (any(live.unfrozen(setup)) or not frozen)
 
 
-def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_objects(setup: Setup) -> Iterator[Finding]:
     place = next((optimizer.place for optimizer in setup.optimizers), None)
     for freeze in live.unfrozen(setup):
         yield rule.finding(
-            witness,
             f"{freeze.module} has {freeze.switch} = False as an attribute, and all {freeze.parameters} parameters in "
             "it are trainable.",
             cause=ON_MODULE,
@@ -149,7 +146,6 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
         )
     for layer in live.unresized(setup):
         yield rule.finding(
-            witness,
             f"{layer.module} says {layer.attribute} = {layer.says}, and its weight has {layer.has}.",
             cause=NOT_RESIZED,
             fix="Put a new layer of the size you want in its place.",
