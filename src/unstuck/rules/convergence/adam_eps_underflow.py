@@ -40,13 +40,13 @@ FIX_HALF = (
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Parameter groups of adaptive optimizers whose eps underflows."""
-    yield from _lost(Witness.SETUP, setup)
+    yield from _lost(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, with the precision of the state that the run recorded."""
-    yield from _lost(Witness.RUN, record.setup())
+    yield from _lost(record.setup())
 
 
 def _lost(setup: Setup) -> Iterator[Finding]:
@@ -72,7 +72,6 @@ def _precision(optimizer: OptimizerSeen, held: tuple[ParameterFact, ...]) -> str
 def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
     zero = group.eps == 0
     return rule.finding(
-        witness,
         f"{optimizer.kind} has eps = 0."
         if zero
         else f"eps = {group.eps:g} underflows to 0 in {dtype}, the precision of {optimizer.kind}'s state.",

@@ -174,7 +174,6 @@ def _finding(record: Record, changes: Sequence[Change]) -> Finding:
     decay = _decay(record) if worst.of == "weights" and worst.kind is Kind.COLLAPSE else ""
     optimizer = dynamics.sole_optimizer(record)
     return rule.finding(
-        Witness.RUN,
         f"The {worst.of} of {worst.name} {_became(worst)}{also}, and the loss {harm.ailment(record)}.",
         cause=CAUSES[worst.kind],
         fix=decay or fix,

@@ -47,13 +47,13 @@ STRONG_DECAY = 0.01
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The parameter groups of live optimizers."""
-    yield from _in_groups(Witness.SETUP, setup)
+    yield from _in_groups(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, as recorded in the run."""
-    yield from _in_groups(Witness.RUN, record.setup())
+    yield from _in_groups(record.setup())
 
 
 def _in_groups(setup: Setup) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _in_groups(setup: Setup) -> Iterator[Finding]:
             yield from _on_gains(setup, optimizer)
 
 
-def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
+def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
     """A decay above the default, so chosen by the user, that also applies to norm layers."""
     owners = objects.owners(setup)
     decayed = [(group, fact) for group, held in objects.by_group(optimizer) for fact in held if group.weight_decay]
@@ -85,7 +85,6 @@ def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Itera
     if decay > STRONG_DECAY:
         kinds = sorted({kind for *_, kind in gains})
         yield rule.finding(
-            witness,
             f"AdamW's weight_decay={decay:g} also applies to {len(gains)} gains and biases of {', '.join(kinds)}.",
             cause=EVERYTHING,
             fix=SPLIT.format(model="model"),
@@ -151,7 +150,6 @@ def _on_everything(script: Script, made: OptimizerMade, decay: float) -> Iterato
     norms = sorted({part.last for part in knowledge.parts(owner) if part.last in knowledge.NORMS})
     if norms:
         yield rule.finding(
-            Witness.SOURCE,
             f"AdamW's weight_decay={decay:g} applies to every parameter of {owner.label}, including the gains of "
             f"{', '.join(norms)}.",
             cause=EVERYTHING,

@@ -132,7 +132,6 @@ def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[
     ailment = harm.ailment(record)
     consequence = f"the loss {ailment}" if ailment else "nothing before them can have learned, although the loss falls"
     return rule.finding(
-        Witness.RUN,
         f"{share:.0%} of {whose} {where}{others}, and {consequence}.",
         cause=WHY_SATURATED if squashing else WHY_DEAD,
         fix=LOOSEN if squashing else REVIVE,

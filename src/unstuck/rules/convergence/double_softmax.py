@@ -50,7 +50,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             if makers and all(_is(maker, name) for maker in makers):
                 place = next((maker.place for maker in makers if isinstance(maker, Tensor)), None)
                 fix = _fix(script, makers, event.place)
-                yield _finding(Witness.SOURCE, name, place, event.place, fix=fix)
+                yield _finding(name, place, event.place, fix=fix)
 
 
 def _is(value: Value, operation: str) -> bool:
@@ -139,7 +139,7 @@ def _from_calls(calls: Iterable[LossCall], needed: int) -> Iterator[Finding]:
     rows = [call for call in relevant if call.input and call.input.sums_to_one]
     measured = [call for call in relevant if call.input and call.input.low is not None]
     if len(rows) >= needed and len(rows) == len(measured):
-        yield _finding(witness, "", rows[0].place, rows[0].place, _numbers(rows))
+        yield _finding("", rows[0].place, rows[0].place, _numbers(rows))
 
 
 def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
@@ -171,7 +171,6 @@ def _finding(
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
     twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
-        witness,
         f"The input of cross_entropy is {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,

@@ -114,7 +114,6 @@ def _finding(script: Script, made: OptimizerMade, fact: Frozen, reason: str, cle
     owner = next(option for option in alternatives(fact.owner) if isinstance(option, Instance))
     name, optimizer = owner.label or owner.last, made.optimizer.label or made.optimizer.last
     return rule.finding(
-        Witness.SOURCE,
         f"{name} is frozen here, but {optimizer} keeps updating it.",
         cause=CAUSE.format(optimizer=made.optimizer.last, reason=reason),
         fix=fix_with(
@@ -180,7 +179,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         stale = [fact for fact in optimizer.parameters if fact.stale]
         if stale:
             yield rule.finding(
-                Witness.SETUP,
                 f"{optimizer.kind} holds {objects.counted(len(stale), 'frozen parameter')} with a leftover gradient "
                 f"({objects.listed([fact.name for fact in stale])}).",
                 cause=HOLDS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import OUT_OF_MEMORY, crash_of
 
@@ -40,7 +40,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
             message = (
                 f"A step of {optimizer.kind} needs {_size(needed)} of temporary memory, and {_size(free)} is free."
             )
-            yield _finding(Witness.SETUP, optimizer, message, needed, [Evidence("free memory", _size(free))])
+            yield _finding(optimizer, message, needed, [Evidence("free memory", _size(free))])
 
 
 @rule.in_run
@@ -51,7 +51,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         needed = sum(group.temporaries or 0 for group in optimizer.groups)
         if needed and crash is not None:
             message = f"{optimizer.kind}.step() ran out of memory; foreach needs {_size(needed)} of temporary memory."
-            yield _finding(Witness.RUN, optimizer, message, needed, [Evidence("optimizer steps before it", crash.step)])
+            yield _finding(optimizer, message, needed, [Evidence("optimizer steps before it", crash.step)])
 
 
 def _finding(optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]) -> Finding:

@@ -80,7 +80,6 @@ def _finding(record: Record, tally: _Tally, message: str, cause: str, severity: 
     skipped = [event.place for event in record.of(StepSkipped)]
     steps = [event.place for event in record.of(OptimizerStep) if event.through_scaler]
     return rule.finding(
-        Witness.RUN,
         f"{message}; its scale went from {tally.first:g} to {tally.last:g}.",
         cause=cause,
         fix="Find what overflows (unnormalized inputs, a sum or a large product in float16, too high a learning rate), "

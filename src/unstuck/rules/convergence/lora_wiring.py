@@ -45,7 +45,7 @@ SMALL = "So few parameters can barely change the model; usually the adapters are
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Parameter names and requires_grad flags."""
-    yield from _in_objects(Witness.SETUP, setup)
+    yield from _in_objects(setup)
 
 
 @rule.in_run
@@ -110,7 +110,6 @@ def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     missed = sorted(key.removeprefix("target ") for key, count in asked.items() if count == 0)
     if missed:
         yield rule.finding(
-            witness,
             f"No layer is called {' or '.join(missed)}, which target_modules lists; "
             f"{objects.counted(len(asked) - len(missed), 'other target')} matched.",
             cause=MISSED,
@@ -122,7 +121,7 @@ def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
         )
 
 
-def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _frozen_head(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     """The last Linear, if it has the name of a head, is frozen and is new: untrained, or created by a library."""
     layers = [module for module in model.modules if module.kind == "Linear" and not ADAPTER.search(module.name)]
     last = layers[-1] if layers else None
@@ -149,7 +148,6 @@ def _too_few(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     total = sum(fact.size for fact in model.parameters)
     if trainable < TOO_FEW * total:
         yield rule.finding(
-            witness,
             f"Only {trainable:,} of {total:,} weights of {model.model} are trainable ({trainable / total:.4%}).",
             cause=SMALL,
             fix="Adapt more layers (target_modules='all-linear') or raise the rank r.",

@@ -47,7 +47,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     rate = dynamics.highest_rate(record, {series.group for series in dynamics.weights(record)})
     went = "crawled" if trend.word == "crawling" else "barely moved,"
     yield rule.finding(
-        Witness.RUN,
         f"At lr {rate:.3g} a step changes the weights by at most {ratio:.1e} of their size (1e-3 is usual), and "
         f"the loss {went} from {trend.first:.4g} to {trend.last:.4g} in {optimizer_steps(record)} steps.",
         cause=CAUSE,
@@ -109,7 +108,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         return
     band = range_test.told(experiment)
     yield rule.finding(
-        Witness.EXPERIMENT,
         f"The learning rate {band.own:.3g} is a factor of {band.lowest / band.own:,.0f} below the productive band, "
         f"{band.words}{range_test.comparison(experiment)}.",
         cause=CAUSE,

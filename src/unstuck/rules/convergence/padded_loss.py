@@ -127,7 +127,6 @@ def _learned_padding(call: Happened) -> tuple[Instance, object] | None:
 def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -> Finding:
     loss = getattr(call.event, "loss", "cross_entropy")
     return rule.finding(
-        Witness.SOURCE,
         f"{loss} does not ignore the pad id {pad} among its targets.",
         cause=LEARNED,
         fix=f"Pass ignore_index={pad} to the loss.",
@@ -166,7 +165,6 @@ def _masked_mean(backward: Backward) -> OperationFact | None:
 
 def _diluted_in_run(backward: Backward, share: float) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"{100 * share:.3g} % of the positions are masked but count as zeros in the mean of the loss.",
         cause=DILUTED,
         fix="Divide by the number of unmasked positions: (losses * mask).sum() / mask.sum().",
@@ -186,7 +184,6 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
         if own and sum(shares) / len(shares) >= FEWEST_PADS and own[0].reduction != "none":
             share = 100 * sum(shares) / len(shares)
             yield rule.finding(
-                Witness.RUN,
                 f"{calls[0].loss} does not ignore the pad id {pad}, which is {share:.3g} % of its targets.",
                 cause=LEARNED,
                 fix=f"Pass ignore_index={pad} to the loss.",
@@ -231,7 +228,6 @@ def _matches(label: int, pairs: list[tuple[int, LossCall]]) -> bool:
 
 def _tagged_finding(call: LossCall, pad: int, label: int, share: float, batches: int) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"{share:.3g} % of the targets of {call.loss} are padding: in every batch, class {label} has as many targets "
         f"as there are pads (id {pad}) in the inputs.",
         cause=LEARNED,

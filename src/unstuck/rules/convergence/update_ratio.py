@@ -68,7 +68,6 @@ def _ahead(record: Record, optimizer: OptimizerSeen, typical: dict[dynamics.Tens
         return
     rates = _rates_of(record, fastest.group)
     yield rule.finding(
-        Witness.RUN,
         f"{fastest.name} changes by {ratio:.2g} of its size per step, {ratio / peers:,.0f} times as much as the other "
         f"weights, and the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN,
@@ -112,7 +111,6 @@ def _whole(record: Record, optimizer: OptimizerSeen, ratio: float, tensors: int)
     way = "Lower" if large else "Raise"
     better = dynamics.rounded(rate * dynamics.USUAL / ratio)
     return rule.finding(
-        Witness.RUN,
         f"Throughout the run the weights change by {ratio:.1e} of their size per step (1e-3 is usual), and "
         f"the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN if large else UNMOVED,
