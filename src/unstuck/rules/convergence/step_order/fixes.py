@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 
-def reordered(script: Script, ways: Sequence[Path], place: Place, *, early: bool) -> Edits | None:
-    """A step moved behind its backward, or a zero_grad in front of the first one it wipes."""
-    targets = {target for way in ways for target in (_later(way, place) if early else _earlier(way, place))}
+def reordered(script: Script, ways: Sequence[Path], place: Place, *, step_is_early: bool) -> Edits | None:
+    """Move a step after its backward, or a zero_grad before the first backward whose gradients it clears."""
+    targets = {target for way in ways for target in (_later(way, place) if step_is_early else _earlier(way, place))}
     target = targets.pop() if len(targets) == 1 else None
     if target is None:
         return None
     editor = Editor(script)
-    return editor.move_after(place, target) if early else editor.move_before(place, target)
+    return editor.move_after(place, target) if step_is_early else editor.move_before(place, target)
 
 
 def _earlier(path: Path, zero: Place) -> Iterator[Place | None]:
-    """The first backward of a turn after its last step before the zero_grad.
+    """The first backward of each iteration after the last step before the zero_grad.
 
-    None for a turn that does not step: what accumulates over turns must not be cleared in each.
+    None for an iteration without a step: gradients that accumulate over iterations must not be cleared in each.
     """
-    for turn, at in _turns_with(path, zero):
+    for items, at in _iterations_with(path, zero):
         found: Place | None = None
-        if not any(isinstance(item.event, OptimizerStep) for item in turn[at:]):
+        if not any(isinstance(item.event, OptimizerStep) for item in items[at:]):
             yield None
-        for item in reversed(turn[:at]):
+        for item in reversed(items[:at]):
             if isinstance(item.event, OptimizerStep):
                 break
             found = item.event.place if isinstance(item.event, Backward) else found
@@ -43,31 +43,34 @@ def _earlier(path: Path, zero: Place) -> Iterator[Place | None]:
 
 
 def _later(path: Path, step: Place) -> Iterator[Place | None]:
-    """The last backward of a turn after the step; None where a scaler has more to say about it."""
-    for turn, at in _turns_with(path, step):
-        event = turn[at].event
-        backwards = [item.event.place for item in turn[at:] if isinstance(item.event, Backward)]
+    """The last backward of each iteration after the step; None with a scaler, whose calls would have to move too."""
+    for items, at in _iterations_with(path, step):
+        event = items[at].event
+        backwards = [item.event.place for item in items[at:] if isinstance(item.event, Backward)]
         scaled = isinstance(event, OptimizerStep) and event.through_scaler
         yield backwards[-1] if backwards and not scaled else None
 
 
-def _turns_with(path: Path, place: Place) -> Iterator[tuple[list[Happened], int]]:
-    """Each turn of the path in which something happens at a place, and its position in the turn."""
-    turns: dict[int, list[Happened]] = {}
-    for item, turn in zip(order.gradient_events(path), order.turn_numbers(path), strict=True):
-        turns.setdefault(turn, []).append(item)
-    for items in turns.values():
+def _iterations_with(path: Path, place: Place) -> Iterator[tuple[list[Happened], int]]:
+    """Each iteration of the path in which something happens at a place, and its position in the iteration."""
+    iterations: dict[int, list[Happened]] = {}
+    for item, number in zip(order.gradient_events(path), order.turn_numbers(path), strict=True):
+        iterations.setdefault(number, []).append(item)
+    for items in iterations.values():
         yield from ((items, at) for at, item in enumerate(items) if item.event.place == place)
 
 
-def step_added(
-    script: Script, items: Sequence[Happened], waiting: Instance | str, backward: Place | None
-) -> Edits | None:
+def step_added(script: Script, items: Sequence[Happened], idle: Instance | str, backward: Place | None) -> Edits | None:
     """`optimizer.step()` after the backward and its clipping, for an optimizer that is cleared in the same function."""
     if backward is None:
         return None
     editor = Editor(script)
-    zeros = [item for item in items if isinstance(item.event, ZeroGrad) and _is(item, waiting)]
+    zeros = [
+        item
+        for item in items
+        if isinstance(item.event, ZeroGrad)
+        and (item.subject is idle if isinstance(idle, Instance) else item.event.optimizer == idle)
+    ]
     for place in order.places(item.event for item in zeros):
         receiver = _receiver(editor, place)
         scaled = "scale(" in (editor.text_of(backward) or "scale(")
@@ -78,18 +81,13 @@ def step_added(
 
 
 def _last_clip(items: Sequence[Happened], backward: Place) -> Place | None:
-    clips = order.places(item.event for item in items if isinstance(item.event, Clip))
-    return max((place for place in clips if _follows(place, backward)), key=lambda place: place.line, default=None)
-
-
-def _follows(place: Place, backward: Place) -> bool:
-    return (place.path, place.function) == (backward.path, backward.function) and place.line > backward.line
-
-
-def _is(item: Happened, waiting: Instance | str) -> bool:
-    if isinstance(waiting, Instance):
-        return item.subject is waiting
-    return isinstance(item.event, ZeroGrad) and item.event.optimizer == waiting
+    """The last clipping after the backward in the same function."""
+    clips = [
+        place
+        for place in order.places(item.event for item in items if isinstance(item.event, Clip))
+        if (place.path, place.function) == (backward.path, backward.function) and place.line > backward.line
+    ]
+    return max(clips, key=lambda place: place.line, default=None)
 
 
 def clearing_added(script: Script, step: OptimizerStep) -> Edits | None:
@@ -99,16 +97,16 @@ def clearing_added(script: Script, step: OptimizerStep) -> Edits | None:
     editor = Editor(script)
     call = editor.call_at(step.place)
     if step.through_scaler:
-        given = editor.text_of(call.args[0]) if call and call.args else None
+        optimizer = editor.text_of(call.args[0]) if call and call.args else None
     else:
-        given = _receiver(editor, step.place)
-    if given is None:
+        optimizer = _receiver(editor, step.place)
+    if optimizer is None:
         return None
-    return _called(editor, f"{given}.zero_grad") or editor.insert_after(step.place, f"{given}.zero_grad()")
+    return _called(editor, f"{optimizer}.zero_grad") or editor.insert_after(step.place, f"{optimizer}.zero_grad()")
 
 
 def _called(editor: Editor, method: str) -> Edits | None:
-    """The missing parentheses, where the method stands on a line of its own without them."""
+    """The missing parentheses, if the method is on a line of its own without them."""
     bare = [node.value for node in ast.walk(editor.tree) if isinstance(node, ast.Expr)]
     meant = [node for node in bare if isinstance(node, ast.Attribute) and ast.unparse(node) == method]
     return editor.replace(meant[0], f"{method}()") if len(meant) == 1 else None

@@ -1,15 +1,15 @@
-"""How O02 reads a script: what was given to optimizers, and what happened to the modules around that moment."""
+"""O02 in the source: what was given to optimizers, and what happened to the modules before and after."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from unstuck.events import Backward, OptimizerStep, Place
+from unstuck.findings import Confidence, Finding, Severity, Subject
+from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
 from unstuck.rules.shared.order import modules_behind, owners
 from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
 from unstuck.source.reader import knowledge
@@ -30,72 +30,86 @@ REGISTERING = (
 )
 
 
-class Untrained(msgspec.Struct, frozen=True):
-    """One thing in the script that no optimizer will train, and how we know."""
-
-    message: str
-    cause: str
-    fix: str
-    name: str
-    place: Place | None
-    related: tuple[Place, ...] = ()
-    certain: bool = True
-
-
-def find(script: Script) -> Iterator[Untrained]:
-    """Everything that is certain, and what is likely."""
+def find(script: Script) -> Iterator[Finding]:
+    """What is certain, then what is likely."""
     facts = script.facts
     yield from _in_plain_lists(script, facts)
-    yield from _made_in_forward(facts)
+    yield from _created_in_forward(facts)
     if not facts.backwards:
         return
     for made in facts.optimizers:
         yield from _replaced_later(facts, made)
-        yield from _nothing_left(facts, made)
+        yield from _all_frozen(facts, made)
         yield from _unfrozen_later(facts, made)
     yield from _never_given(script)
 
 
-def _replaced_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
-    whole = _given(made.parameters)
+def _finding(
+    variant: Missing,
+    message: str,
+    cause: str,
+    fix: str,
+    name: str,
+    place: Place | None,
+    related: Sequence[Place] = (),
+    *,
+    certain: bool = True,
+) -> Finding:
+    return rule.finding(
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("module", name),
+        place=place,
+        related=related,
+        severity=None if certain else Severity.WARNING,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+        variant=variant,
+    )
+
+
+def _replaced_later(facts: Facts, made: OptimizerMade) -> Iterator[Finding]:
+    whole = {id(module) for module in _given(made.parameters)}
     for change in facts.replaced:
-        if change.time < made.time or id(root(change.owner)) not in {id(module) for module in whole}:
-            continue
-        if _cared_for_later(facts, change, made):
+        if change.time < made.time or id(root(change.owner)) not in whole or _is_handled_later(facts, change, made):
             continue
         name = f"{_label(change.owner)}.{change.name}"
-        yield Untrained(
-            f"{name} is replaced after {_label(made.optimizer)} was built on the old parameters.",
-            "The optimizer still holds the tensors that were replaced, so the new ones keep their initial values.",
-            "Replace the module before the optimizer is built, or add its parameters with optimizer.add_param_group().",
+        yield _finding(
+            Missing.REPLACED_LATER,
+            f"{name} is replaced after {_label(made.optimizer)} was built with the old parameters.",
+            "The optimizer still holds the old tensors, so the new ones keep their initial values.",
+            "Replace the module before you build the optimizer, or add its parameters with "
+            "optimizer.add_param_group().",
             name,
             change.place,
             (made.place,),
         )
 
 
-def _cared_for_later(facts: Facts, change: ChildReplaced, made: OptimizerMade) -> bool:
+def _is_handled_later(facts: Facts, change: ChildReplaced, made: OptimizerMade) -> bool:
+    """Is there no training after the change, or may an optimizer get the new parameters?"""
     if not any(call.time > change.time for call in facts.backwards):
         return True
-    later = [other for other in facts.optimizers if other.time > change.time]
+    later = any(other.time > change.time for other in facts.optimizers)
     added = any(time > change.time for _, time in facts.groups_added)
-    return bool(later) or added or id(made.optimizer) in facts.escaped or id(root(change.owner)) in facts.escaped
+    return later or added or id(made.optimizer) in facts.escaped or id(root(change.owner)) in facts.escaped
 
 
-def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
+def _all_frozen(facts: Facts, made: OptimizerMade) -> Iterator[Finding]:
     given = [value for value in members(made.parameters) if not isinstance(value, Const)]
     freezes = [_whole_freeze(facts, value) for value in given]
     if not freezes or not all(freezes):
         return
     last = max((freeze for freeze in freezes if freeze), key=lambda freeze: freeze.time)
-    thawed = any(state.trainable for state in facts.frozen)
+    unfrozen = any(state.trainable for state in facts.frozen)
     trained_before = any(call.time < last.time for call in facts.backwards)
-    renewed = any(change.time > last.time for change in facts.replaced)
-    if not thawed and not trained_before and not renewed:
+    replaced = any(change.time > last.time for change in facts.replaced)
+    if not unfrozen and not trained_before and not replaced:
         names = " and ".join(dict.fromkeys(_label(v.owner) for v in given if isinstance(v, Parameters)))
-        yield Untrained(
-            f"Every parameter of {names} is frozen and {_label(made.optimizer)} is given nothing else to train.",
-            "With requires_grad=False everywhere there is no gradient to compute and nothing to update.",
+        yield _finding(
+            Missing.ALL_FROZEN,
+            f"Every parameter of {names} is frozen, and {_label(made.optimizer)} is given nothing else to train.",
+            ALL_FROZEN,
             "Leave the part that should learn unfrozen, for example the new head.",
             names,
             last.place,
@@ -104,7 +118,7 @@ def _nothing_left(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
 
 
 def _whole_freeze(facts: Facts, given: Value) -> Frozen | None:
-    """The moment that froze everything an optimizer was given here, if it is certain that all of it was."""
+    """The statement that froze everything an optimizer was given here, if it certainly froze all of it."""
     if not isinstance(given, Parameters) or not isinstance(given.owner, Instance):
         return None
     owner = given.owner
@@ -119,52 +133,51 @@ def _concerns(frozen: Frozen, module: Instance) -> bool:
     return isinstance(frozen.owner, Instance) and (frozen.owner is module or root(frozen.owner) is module)
 
 
-def _unfrozen_later(facts: Facts, made: OptimizerMade) -> Iterator[Untrained]:
+def _unfrozen_later(facts: Facts, made: OptimizerMade) -> Iterator[Finding]:
     later = any(other.time > made.time for other in facts.optimizers)
     added = any(time > made.time for _, time in facts.groups_added)
     if later or added or id(made.optimizer) in facts.escaped:
         return
     for chosen in members(made.parameters):
-        if isinstance(chosen, Parameters) and isinstance(chosen.owner, Instance):
-            yield from (_thawed_too_late(state, made) for state in _left_out(facts, made, chosen, chosen.owner))
+        if not isinstance(chosen, Parameters) or not isinstance(chosen.owner, Instance):
+            continue
+        for state in _left_out(facts, made, chosen, chosen.owner):
+            name = _label(state.owner)
+            yield _finding(
+                Missing.UNFROZEN_LATER,
+                f"{name} is unfrozen after {_label(made.optimizer)} was built from the trainable parameters only.",
+                "What is unfrozen later gets gradients but is never updated, because the optimizer does not have it.",
+                "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
+                name,
+                state.place,
+                (made.place,),
+            )
 
 
 def _left_out(facts: Facts, made: OptimizerMade, chosen: Parameters, owner: Instance) -> list[Frozen]:
-    """Later thaws of something that was frozen, and so not among the parameters chosen for the optimizer."""
+    """Later unfreezes of what was frozen when the optimizer's parameters were chosen."""
     whole = root(owner)
     given = {id(module) for module in _given(made.parameters, whole_only=True)}
     states = [state for state in facts.frozen if _concerns(state, whole)]
     if not any(state.time < made.time and not state.trainable for state in states):
         return []
-    thaws = [s for s in states if s.trainable and s.time > made.time and id(s.owner) not in given]
-    return [state for state in thaws if chosen.only_trainable or (owner is not whole and state.owner is not owner)]
+    unfreezes = [s for s in states if s.trainable and s.time > made.time and id(s.owner) not in given]
+    return [state for state in unfreezes if chosen.only_trainable or (owner is not whole and state.owner is not owner)]
 
 
-def _thawed_too_late(state: Frozen, made: OptimizerMade) -> Untrained:
-    name = _label(state.owner)
-    return Untrained(
-        f"{name} is unfrozen after {_label(made.optimizer)} was built from the trainable parameters only.",
-        "The optimizer was given only what was trainable then, so what is unfrozen later gets gradients but is never "
-        "updated.",
-        "Add the parameters with optimizer.add_param_group() when you unfreeze them.",
-        name,
-        state.place,
-        (made.place,),
-    )
-
-
-def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
+def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Finding]:
     for owner, name, group in facts.plain_lists:
         if owner.cls is None or id(owner) in facts.escaped or not knowledge.contains_weights(group):
             continue
-        if not _only_in_the_list(facts, owner, group) or not _used_but_not_registered(script, owner, name):
+        if not _is_only_in_list(facts, group) or not _is_used_unregistered(script, owner, name):
             continue
         kind = "dict" if group.keys is not None else "list"
         container = "nn.ModuleDict" if kind == "dict" else "nn.ModuleList"
-        yield Untrained(
-            f"self.{name} keeps layers in a plain {kind}, so {owner.last}.parameters() does not contain them.",
-            "nn.Module registers only modules that are attributes or sit in its own containers; the "
-            "optimizer never gets these.",
+        yield _finding(
+            Missing.UNREGISTERED,
+            f"self.{name} holds layers in a plain {kind}, so {owner.last}.parameters() does not return them.",
+            "nn.Module registers only modules that are attributes or in its own containers, so the optimizer never "
+            "gets these.",
             f"Wrap the {kind}: self.{name} = {container}(...).",
             f"{owner.last}.{name}",
             group.place,
@@ -173,10 +186,10 @@ def _in_plain_lists(script: Script, facts: Facts) -> Iterator[Untrained]:
         )
 
 
-def _only_in_the_list(facts: Facts, owner: Instance, group: Group) -> bool:
-    """The layers of the list are not registered under another name, not given to an optimizer, not fixed on purpose."""
+def _is_only_in_list(facts: Facts, group: Group) -> bool:
+    """Are its layers registered under no other name, in no optimizer, and not fixed on purpose?"""
     layers = [value for value in members(group) if isinstance(value, Instance) and knowledge.has_weights(value)]
-    held = {
+    given = {
         id(value.owner)
         for made in facts.optimizers
         for value in members(made.parameters)
@@ -185,13 +198,13 @@ def _only_in_the_list(facts: Facts, owner: Instance, group: Group) -> bool:
     frozen = {id(state.owner) for state in facts.frozen}
     if not layers or any(layer.parent is not None for layer in layers):
         return False
-    # A list around one module that has a name of its own is a known way to hide a teacher from the state dict.
+    # A list around one module that has its own name is a known way to hide a teacher from the state dict.
     hidden = group.complete and len(group.items) == 1 and bool(layers[0].label)
-    return not hidden and not any(id(layer) in held | frozen | facts.loaded for layer in layers)
+    return not hidden and not any(id(layer) in given | frozen | facts.loaded for layer in layers)
 
 
-def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool:
-    """`forward` reads the list, and nothing registers its modules or hands their parameters out by other means."""
+def _is_used_unregistered(script: Script, owner: Instance, name: str) -> bool:
+    """Does a method read the list, while nothing registers its modules or returns their parameters another way?"""
     assert owner.cls is not None
     text = ast.unparse(owner.cls.node)
     wraps = (f"List(self.{name}", f"Sequential(*self.{name}", f"Dict(self.{name}", f"Sequential(self.{name}")
@@ -205,36 +218,39 @@ def _used_but_not_registered(script: Script, owner: Instance, name: str) -> bool
     return any(f"self.{name}" in ast.unparse(method) for method in readers)
 
 
-def _made_in_forward(facts: Facts) -> Iterator[Untrained]:
+def _created_in_forward(facts: Facts) -> Iterator[Finding]:
     for layer, place in facts.made_in_forward:
         called = id(layer) in facts.called and id(layer) not in facts.escaped and place.function == "forward"
         if called and layer.parent is None and not layer.label.startswith("self."):
-            yield Untrained(
+            yield _finding(
+                Missing.CREATED_IN_FORWARD,
                 f"nn.{layer.last} is created inside forward().",
-                "Each call makes a layer with new random weights that no optimizer has ever seen, so it cannot learn.",
+                "Each call creates a layer with new random weights that are in no optimizer, so it cannot learn.",
                 "Create the layer in __init__ as an attribute, and only call it in forward().",
                 f"nn.{layer.last}",
                 place,
             )
 
 
-def _never_given(script: Script) -> Iterator[Untrained]:
-    """A module of the user's, made here, that a training loop's loss flows through and that no optimizer holds."""
+def _never_given(script: Script) -> Iterator[Finding]:
+    """A module of the user's own class that the loss of a training loop flows through and that is in no optimizer."""
     facts = script.facts
     if not all(owners(made.parameters) for made in facts.optimizers) or facts.groups_added:
         return
-    if any(_partial(made.parameters) for made in facts.optimizers):
+    if any(
+        isinstance(item, Parameters) and item.partial for made in facts.optimizers for item in members(made.parameters)
+    ):
         return
-    held = {owner for made in facts.optimizers for owner in owners(made.parameters)}
+    given = {owner for made in facts.optimizers for owner in owners(made.parameters)}
     for module in _trained_in_loops(script):
-        spared = id(module) in held | facts.escaped | facts.loaded
+        exempt = id(module) in given | facts.escaped | facts.loaded
         frozen = any(_concerns(frozen, module) for frozen in facts.frozen)
-        if not spared and not frozen and module.cls is not None and knowledge.has_weights(module) and module.label:
-            yield Untrained(
-                f"The loss flows through {_label(module)}, and no optimizer is given its parameters.",
-                "An optimizer updates only what it was given, so these weights keep their initial random values.",
-                "Give its parameters to an optimizer too; if it is meant to stay fixed, call "
-                "requires_grad_(False) on it.",
+        if not exempt and not frozen and module.cls is not None and knowledge.has_weights(module) and module.label:
+            yield _finding(
+                Missing.NEVER_GIVEN,
+                f"The loss flows through {_label(module)}, but its parameters are in no optimizer.",
+                "An optimizer updates only what it was given, so these weights keep their random initial values.",
+                "Pass its parameters to an optimizer too; if it should stay fixed, call requires_grad_(False) on it.",
                 _label(module),
                 module.place,
                 tuple(made.place for made in facts.optimizers),
@@ -243,7 +259,7 @@ def _never_given(script: Script) -> Iterator[Untrained]:
 
 
 def _trained_in_loops(script: Script) -> list[Instance]:
-    """Modules behind the losses of loops all of whose optimizers are known."""
+    """Modules that lead to the losses of loops whose optimizers are all known."""
     found: dict[int, Instance] = {}
     for loop in script.training_loops:
         items = list(events_in(loop.body))
@@ -252,10 +268,6 @@ def _trained_in_loops(script: Script) -> list[Instance]:
             values = [item.value for item in items if isinstance(item.event, Backward) and item.value is not None]
             found.update((id(module), module) for module in modules_behind(values))
     return list(found.values())
-
-
-def _partial(value: Value) -> bool:
-    return any(isinstance(item, Parameters) and item.partial for item in members(value))
 
 
 def _given(parameters: Value, *, whole_only: bool = False) -> list[Instance]:

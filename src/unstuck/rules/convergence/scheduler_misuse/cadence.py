@@ -1,10 +1,9 @@
-"""How long a learning-rate schedule is, in epochs or in steps, by the words it was built with."""
+"""How long a learning-rate schedule is, in epochs or in steps, and how often the script steps it."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,9 +11,8 @@ import msgspec
 from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.lazy import pattern
 from unstuck.source.facts import SchedulerMade
-from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.trace import Located, Loop, located
-from unstuck.source.values import Const, Instance, Value, alternatives
+from unstuck.source.values import Const, Instance, Value
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -28,14 +26,14 @@ LENGTHS = {
     "get_cosine_schedule_with_warmup": ("num_training_steps", 2),
     "get_polynomial_decay_schedule_with_warmup": ("num_training_steps", 2),
 }
-"""The argument that says how many times a scheduler is to be stepped, and its position."""
+"""The argument that says how often a scheduler should be stepped, and its position."""
 EPOCHS = pattern(r"([\w.]+\.)?(n_?|num_?|max_?|total_?)?(train_?)?epochs?(_?num|_?n)?", re.I)
 
 EPOCH = pattern(r"_?(i_?|n_?|curr?(ent)?_)?epoch(_?(i|n|num|idx|index))?", re.I)
 
 
 class Length(msgspec.Struct, eq=False):
-    """`T_max=args.epochs`: the argument, its text, and the text of what the name in it was set to."""
+    """`T_max=args.epochs`: the argument, its text, and the text of the value that the name in it was set to."""
 
     name: str
     text: str
@@ -43,17 +41,17 @@ class Length(msgspec.Struct, eq=False):
 
     @property
     def in_epochs(self) -> bool:
-        """It is the number of epochs and nothing else; a plain number may be one, which the loops must tell."""
+        """Is it the number of epochs? A plain number may be; the loops must confirm that."""
         return EPOCHS.fullmatch(self.text) is not None or (self.text.isdigit() and int(self.text) > 2)
 
     @property
     def in_steps(self) -> bool:
-        """It is computed from the number of batches."""
+        """Is it computed from the number of batches?"""
         return "len(" in self.meaning
 
 
 def length_of(script: Script, made: SchedulerMade) -> Length | None:
-    """How long the schedule was made, if that is said."""
+    """The length of the schedule, if an argument gives it."""
     kind = made.scheduler.last
     given = {keyword.arg: keyword.value for keyword in made.node.keywords if keyword.arg}
     if kind == "OneCycleLR" and {"epochs", "steps_per_epoch"} <= set(given):
@@ -65,7 +63,7 @@ def length_of(script: Script, made: SchedulerMade) -> Length | None:
 
 
 def _meaning(script: Script, value: ast.expr) -> str:
-    """The expression, with a plain name replaced by what the file sets it to, if it does so once."""
+    """The expression, with a plain name replaced by its value if the file sets it once."""
     text = ast.unparse(value)
     if not isinstance(value, ast.Name):
         return text
@@ -74,7 +72,7 @@ def _meaning(script: Script, value: ast.expr) -> str:
 
 
 def decay_of(made: SchedulerMade) -> tuple[str, float] | None:
-    """The text of a decay by a factor, and the factor of one step() on average, if both are written down."""
+    """The text of a decay by a factor, and its average factor per step(), if the numbers are in the source."""
     given, kwargs = made.scheduler.args, made.scheduler.kwargs
     if made.scheduler.last == "ExponentialLR":
         every, gamma = 1.0, _number(given[1] if len(given) > 1 else kwargs.get("gamma"))
@@ -89,7 +87,7 @@ def decay_of(made: SchedulerMade) -> tuple[str, float] | None:
 
 
 def _number(value: Value | None) -> float:
-    """A number that is written down; 0 if it is not."""
+    """A number in the source; 0 if it is not one."""
     number = value.value if isinstance(value, Const) else None
     return number if isinstance(number, int | float) else 0.0
 
@@ -101,7 +99,7 @@ class Cadence(msgspec.Struct, eq=False):
     optimizer: list[Located]
 
     def per_step_inside(self, epochs: str) -> Loop | None:
-        """The loop over epochs, if the scheduler is stepped in a loop inside it on every turn."""
+        """The loop over epochs, if the scheduler is stepped in every iteration of a loop inside it."""
         for item in self.scheduler:
             outer = [loop for loop in item.loops[:-1] if _runs_over(loop, epochs)]
             varying = any(branch.varies for branch, _ in item.branches)
@@ -119,12 +117,12 @@ class Cadence(msgspec.Struct, eq=False):
         return outer[0] if self.scheduler else None
 
     def once_in(self, length: str) -> bool:
-        """The scheduler is stepped in a loop of just that many turns."""
+        """Is the scheduler stepped in a loop of exactly that many iterations?"""
         return any(_runs_over(loop, length) for item in self.scheduler for loop in item.loops[-1:])
 
     @property
     def per_epoch(self) -> bool:
-        """The optimizer is always stepped in a loop inside the one in which the scheduler is."""
+        """Is the optimizer always stepped in a loop inside the one that steps the scheduler?"""
         return bool(self.scheduler and self.optimizer) and all(
             step.loops[: len(item.loops)] == item.loops and len(step.loops) > len(item.loops) > 0
             for item in self.scheduler
@@ -146,31 +144,20 @@ def _is_over_epochs(loop: Loop) -> bool:
 
 
 def cadence_of(script: Script, made: SchedulerMade) -> Cadence | None:
-    """Where the scheduler and its optimizer are stepped; None if somebody else may step them too."""
+    """Where the scheduler and its optimizer are stepped; None if other code may step them too."""
     if id(made.scheduler) in script.facts.escaped:
         return None
     scheduler: list[Located] = []
     optimizer: list[Located] = []
     unknown: set[Place | None] = set()
     for item in located(script.facts.trace):
-        if isinstance(item.item.event, SchedulerStep):
-            if not isinstance(item.item.subject, Instance):
-                unknown.add(item.item.event.place)
-            elif item.item.subject is made.scheduler:
+        event, subject = item.item.event, item.item.subject
+        if isinstance(event, SchedulerStep):
+            if not isinstance(subject, Instance):
+                unknown.add(event.place)
+            elif subject is made.scheduler:
                 scheduler.append(item)
-        elif isinstance(item.item.event, OptimizerStep) and same(item.item.subject, made.optimizer):
+        elif isinstance(event, OptimizerStep) and isinstance(subject, Instance) and subject is made.optimizer:
             optimizer.append(item)
-    # A method that is also read on its own, with nothing known, shows the same line once more.
+    # A method that is also read on its own, with nothing known, shows the same line again.
     return Cadence(scheduler, optimizer) if unknown <= {item.item.event.place for item in scheduler} else None
-
-
-def same(one: Value | None, other: Value | None) -> bool:
-    """Are they certainly the same object?"""
-    return isinstance(one, Instance) and one is other
-
-
-def known_schedulers(value: Value | None) -> Iterator[Instance]:
-    """The schedulers that a value may be."""
-    for option in alternatives(value) if value is not None else ():
-        if isinstance(option, Instance) and is_scheduler(option):
-            yield option
