@@ -14,7 +14,7 @@ from unstuck.findings.curve import Curve
 from unstuck.findings.results import Pair, Proof, Status
 from unstuck.interventions import ClearGradients, GiveLoss
 from unstuck.rule import find_rule
-from unstuck.rules.convergence.nll_needs_log_probs import NEGATED, NO_FLOOR
+from unstuck.rules.convergence.nll_needs_log_probs import Input
 
 STEPS = 300
 
@@ -154,11 +154,10 @@ def test_another_loss_below_zero_cannot_be_compared() -> None:
     assert "cannot be compared" in proof.sentence
 
 
-@pytest.mark.parametrize(("cause", "form"), [(NO_FLOOR, "log-softmax"), (NEGATED, "log")])
+@pytest.mark.parametrize(("variant", "form"), [(Input.RAW_SCORES, "log-softmax"), (Input.PROBABILITIES, "log")])
 def test_nll_loss_is_given_the_logarithm_it_lacks_and_said_to_be_another_loss(
-    cause: str, form: Literal["log-softmax", "log"]
+    variant: Input, form: Literal["log-softmax", "log"]
 ) -> None:
-    message = "nll_loss wants log-probabilities and is given something else."
-    found = msgspec.structs.replace(finding("O16", message), cause=cause)
+    found = msgspec.structs.replace(finding("O16", "nll_loss expects log-probabilities."), variant=variant)
     ways = [(way.changes, way.changes_loss) for way in remedies_of(merge([found])[0])]
     assert ways == [((GiveLoss(form),), True)]

@@ -1,4 +1,4 @@
-"""O01: the loop cannot even learn one batch by heart."""
+"""O01: the loop cannot overfit a single batch."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O01",
     name="cannot-overfit-one-batch",
-    title="fed one batch again and again, the loss does not come to its floor",
+    title="trained on a single batch, the loss stays far above its floor",
     severity=Severity.ERROR,
     explains=("R03", "R08"),
 )
 
 CAUSE = (
-    "A model with enough parameters learns one batch by heart, whatever the data. A loop that cannot is wrongly wired: "
-    "more data, more steps or another architecture will not mend it."
+    "A model with enough parameters can overfit any single batch. A loop that cannot is wired wrong: more data, more "
+    "steps or another architecture will not help."
 )
-TOO_HIGH = "With a lower learning rate the same loop learns the batch by heart, so its steps are too large."
+TOO_HIGH = "With a lower learning rate the same loop overfits the batch, so its steps are too large."
 FIX = (
-    "Follow one step with this batch: do all parameters reach the optimizer, does every one have a gradient after "
-    "backward(), does step() change it, and does the loss get what it expects (raw scores, matching shapes)?"
+    "Trace one step with this batch: are all parameters in the optimizer, does each have a gradient after backward(), "
+    "does step() change it, and does the loss get what it expects (raw scores, matching shapes)?"
 )
-LOWER = "Take {factor:g} times the learning rate, and look at `unstuck lr`."
-EXPLAINED = "Mend {codes} first: it was seen in the same run."
+LOWER = "Multiply the learning rate by {factor:g}; `unstuck lr` finds a good value."
+EXPLAINED = "Fix {codes} first: it was found in the same run."
 LEVELS = {
     "start": "first loss",
-    "expected": "loss of a guess",
-    "floor": "lowest loss possible",
+    "expected": "loss of a random guess",
+    "floor": "lowest possible loss",
     "constant": "loss of one answer for all",
-    "end": "loss at the end",
+    "end": "final loss",
     "steps": "steps on one batch",
 }
 
@@ -50,17 +50,13 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     codes, works = str(measures.get("explained_by") or ""), measures.get("rate_that_works")
     lower = isinstance(works, float) and works < 1
     fix = EXPLAINED.format(codes=codes) if codes else LOWER.format(factor=works) if lower else FIX
-    told = [(name, measures.get(key)) for key, name in LEVELS.items()]
+    levels = [(name, measures.get(key)) for key, name in LEVELS.items()]
+    path, _, line = str(measures.get("place") or "").rpartition(":")
     yield rule.finding(
         experiment.sentence,
         cause=TOO_HIGH if lower else CAUSE,
         fix=fix,
         subject=Subject("loop", "one batch"),
-        place=_place(measures.get("place")),
-        evidence=[Evidence(name, float(f"{value:.4g}")) for name, value in told if isinstance(value, int | float)],
+        place=Place(path, int(line)) if path and line.isdigit() else None,
+        evidence=[Evidence(name, float(f"{value:.4g}")) for name, value in levels if isinstance(value, int | float)],
     )
-
-
-def _place(told: object) -> Place | None:
-    path, _, line = str(told or "").rpartition(":")
-    return Place(path, int(line)) if path and line.isdigit() else None

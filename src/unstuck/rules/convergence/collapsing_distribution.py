@@ -1,8 +1,9 @@
-"""O26: weights, gradients or activations whose distribution collapses or grows a tail, which a norm would hide."""
+"""O26: weights, gradients or activations whose distribution collapses or grows outliers, which a norm would hide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, Event, Histograms, OptimizerStep, TensorsNamed
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O26",
     name="collapsing-distribution",
-    title="weights, gradients or activations collapse towards 0 or grow a far tail while the loss suffers",
+    title="weights, gradients or activations collapse toward 0 or grow extreme outliers while the loss stalls",
     severity=Severity.WARNING,
     explains=("G09", "G18", "O07", "R08"),
     needs=(OptimizerStep, Histograms),
 )
 
 COLLAPSED = 7
-"""Powers of two by which the typical size must have shrunk: more than a hundredfold."""
+"""Powers of two by which typical weights must have shrunk: more than a hundredfold."""
 TAIL, OLD_TAIL = 12, 8
-"""Powers of two between the typical value and the largest thousandth: now, and at most at first."""
+"""Powers of two between the typical value and the largest thousandth: at least now, and at most at the start."""
 FADED = 17
-"""The same of gradients and activations, which vary: more than a hundred thousandfold."""
+"""Like COLLAPSED, for gradients and activations, which vary more: more than a hundred thousandfold."""
 ZEROS, OLD_ZEROS = 0.98, 0.5
 PINNED, OLD_PINNED = 0.95, 0.6
 FEWEST_VALUES = 200
@@ -45,40 +46,46 @@ class Shape(NamedTuple):
     """The share in [1/2, 1), the ends of a tanh's or sigmoid's range."""
 
 
+class Kind(StrEnum):
+    """How a distribution changed. If several apply, the first in the alphabet is reported."""
+
+    COLLAPSE = "collapse"
+    SATURATION = "saturation"
+    TAIL = "tail"
+
+
 class Change(NamedTuple):
-    """What became of one distribution."""
+    """How one distribution changed over the run."""
 
     of: str
     name: str
-    kind: str
-    """`collapse`, `tail` or `saturation`."""
+    kind: Kind
     first: Shape
     last: Shape
 
 
 CAUSES = {
-    "collapse": "What has shrunk to almost 0 carries no signal: the layers behind it see the same whatever comes in.",
-    "tail": "A few huge values decide every output and every update; the norm shows them alone, and the rest is lost.",
-    "saturation": "At the ends of its range a tanh or sigmoid is flat, and almost no gradient passes.",
+    Kind.COLLAPSE: "Values near 0 carry no signal: the layers after them get the same input for every example.",
+    Kind.TAIL: "A few huge values decide every output and every update, and drown out the rest.",
+    Kind.SATURATION: "At the ends of its range a tanh or sigmoid is flat, and almost no gradient passes.",
 }
 FIXES = {
-    "weights": "Look at weight decay and learning rate of this layer: decay multiplies its weights by 1 - lr * decay "
+    "weights": "Check this layer's weight decay and learning rate: decay multiplies its weights by 1 - lr * decay "
     "in every step.",
-    "gradients": "Clip the gradients, look for outliers among the inputs and targets, and put a normalisation in front "
-    "of this layer.",
-    "activations": "Put a LayerNorm or BatchNorm in front of it, lower the learning rate, and use an activation that "
+    "gradients": "Clip the gradients, look for outliers in the inputs and targets, and normalize the input of this "
+    "layer.",
+    "activations": "Add a LayerNorm or BatchNorm before it, lower the learning rate, or use an activation that "
     "does not saturate.",
 }
-
 FADED_GRADIENTS = (
-    "Look at what stands between these layers and the loss: units that died or saturated, a gate that has closed, or a "
-    "loss that is flat where the predictions are."
+    "Check what is between these layers and the loss: dead or saturated units, a gate that has closed, or a loss that "
+    "is flat at these predictions."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """What changed first of weights, activations, gradients, as one finding, in a run that suffers."""
+    """The first of weights, activations and gradients that changed, as one finding, if the loss does not improve."""
     if not harm.ailment(record) or dynamics.trend(record).word == "crawling":
         return
     for of in ("weights", "activations", "gradients"):
@@ -93,21 +100,21 @@ def _changes(record: Record, of: str) -> Iterator[Change]:
         if len(counted) < FEWEST_EVENTS:
             continue
         shapes = [_shape(lowest, counts) for lowest, counts in counted]
-        # Weights stay what they have become; of gradients and activations one step is no state.
+        # Weights stay as they are; gradients and activations vary, so a single step proves nothing.
         lately = shapes[-1:] if of == "weights" else shapes[-2:]
         kinds = set.intersection(*(set(_kinds(of, name, shapes[0], shape)) for shape in lately))
         if kinds:
             yield Change(of, name, min(kinds), shapes[0], shapes[-1])
 
 
-def _kinds(of: str, name: str, first: Shape, last: Shape) -> Iterator[str]:
+def _kinds(of: str, name: str, first: Shape, last: Shape) -> Iterator[Kind]:
     gone = of == "weights" and last.zeros > ZEROS
     if first.zeros < OLD_ZEROS and (gone or last.middle < first.middle - (COLLAPSED if of == "weights" else FADED)):
-        yield "collapse"
+        yield Kind.COLLAPSE
     if last.zeros < OLD_ZEROS and first.tail <= OLD_TAIL and last.tail >= TAIL:
-        yield "tail"
+        yield Kind.TAIL
     if of == "activations" and ("tanh" in name or "sigmoid" in name) and first.top < OLD_PINNED < PINNED < last.top:
-        yield "saturation"
+        yield Kind.SATURATION
 
 
 def _shape(lowest: int, counts: Sequence[int]) -> Shape:
@@ -120,7 +127,7 @@ def _shape(lowest: int, counts: Sequence[int]) -> Shape:
 
 
 def _octave(sizes: Sequence[int], share: float) -> int:
-    """The bin below or in which this share of the values that are not 0 lies."""
+    """The bin up to which this share of the nonzero values lies."""
     wanted, seen = share * sum(sizes), 0
     for position, count in enumerate(sizes):
         seen += count
@@ -130,7 +137,7 @@ def _octave(sizes: Sequence[int], share: float) -> int:
 
 
 def _series(record: Record, of: str) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
-    """By tensor or activation, its histograms in the order of the run."""
+    """The histograms of each tensor or activation, in the order of the run."""
     names: Sequence[str] = ()
     found: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for event in record.events:
@@ -143,7 +150,7 @@ def _series(record: Record, of: str) -> dict[str, list[tuple[int, tuple[int, ...
 
 
 def _names(event: Event, of: str) -> Sequence[str]:
-    """What the columns of later histograms stand for; empty where a tensor is not to be judged."""
+    """The names of the columns of later histograms; empty for tensors that are not compared."""
     if of == "activations" and isinstance(event, Activations):
         return [f"{name} ({kind})" for name, kind in zip(event.names, event.kinds, strict=False)]
     if of != "activations" and isinstance(event, TensorsNamed):
@@ -158,26 +165,26 @@ def _names(event: Event, of: str) -> Sequence[str]:
 def _finding(record: Record, changes: Sequence[Change]) -> Finding:
     worst = changes[0]
     names = [change.name for change in changes if change.kind == worst.kind]
-    also = f", and {len(names) - 1} more layers likewise" if len(names) > 1 else ""
+    also = f", as in {len(names) - 1} more layers" if len(names) > 1 else ""
     fix = FIXES[worst.of]
-    if worst.of == "gradients" and worst.kind == "collapse":
+    if worst.of == "gradients" and worst.kind is Kind.COLLAPSE:
         fix = FADED_GRADIENTS
-    if worst.of == "weights" and worst.kind == "tail":
-        fix = "Lower the learning rate or clip the gradients: a few updates have thrown single weights far out."
-    decay = _decay(record) if worst.of == "weights" and worst.kind == "collapse" else ""
+    if worst.of == "weights" and worst.kind is Kind.TAIL:
+        fix = "Lower the learning rate or clip the gradients: a few updates have pushed single weights far out."
+    decay = _decay(record) if worst.of == "weights" and worst.kind is Kind.COLLAPSE else ""
     optimizer = dynamics.sole_optimizer(record)
     return rule.finding(
-        f"The {worst.of} of {worst.name} {_became(worst)}{also}; and the loss {harm.ailment(record)}.",
+        f"The {worst.of} of {worst.name} {_became(worst)}{also}, and the loss {harm.ailment(record)}.",
         cause=CAUSES[worst.kind],
         fix=decay or fix,
         subject=Subject("parameter" if worst.of != "activations" else "module", worst.name),
         place=optimizer.place if decay and optimizer else dynamics.model_place(record),
         evidence=[
-            Evidence("half of the values lay below", 2.0 ** (worst.first.middle + 1)),
-            Evidence("half of them lie now below", 2.0 ** (worst.last.middle + 1)),
-            Evidence("largest thousandth beside the typical value, at first", 2.0**worst.first.tail),
-            Evidence("now", 2.0**worst.last.tail),
-            Evidence("values that are 0", f"{worst.first.zeros:.0%} at first, {worst.last.zeros:.0%} now"),
+            Evidence("median at the start, at most", 2.0 ** (worst.first.middle + 1)),
+            Evidence("median now, at most", 2.0 ** (worst.last.middle + 1)),
+            Evidence("largest thousandth, times the median, at the start", 2.0**worst.first.tail),
+            Evidence("largest thousandth, times the median, now", 2.0**worst.last.tail),
+            Evidence("values that are 0", f"{worst.first.zeros:.0%} at the start, {worst.last.zeros:.0%} now"),
             Evidence("layers", names),
         ],
         confidence=Confidence.LIKELY,
@@ -186,27 +193,28 @@ def _finding(record: Record, changes: Sequence[Change]) -> Finding:
 
 def _became(change: Change) -> str:
     match change.kind:
-        case "tail":
+        case Kind.TAIL:
             return (
-                f"have grown a tail: the largest thousandth is {2.0**change.last.tail:,.0f} times the typical value, "
-                f"{2.0**change.first.tail:,.0f} times at first"
+                f"have grown outliers: the largest thousandth is {2.0**change.last.tail:,.0f} times the typical value, "
+                f"up from {2.0**change.first.tail:,.0f} times"
             )
-        case "saturation":
+        case Kind.SATURATION:
             return (
-                f"have drifted to the end of the range: {change.last.top:.0%} of them, {change.first.top:.0%} at first"
+                f"have saturated: {change.last.top:.0%} of them are at the end of the range, up from "
+                f"{change.first.top:.0%}"
             )
     shrunk = 2.0 ** (change.first.middle - change.last.middle)
-    return f"have collapsed: half of them are {shrunk:,.0f} times smaller than at first"
+    return f"have collapsed: the typical value is {shrunk:,.0f} times smaller than at the start"
 
 
 def _decay(record: Record) -> str:
-    """Which weight decay shrinks the weights, if it is one."""
+    """The fix, if weight decay is strong enough to shrink the weights."""
     optimizer = dynamics.sole_optimizer(record)
     decays = [group.weight_decay for group in optimizer.groups] if optimizer else []
     decay, rate = max(decays, default=0.0), dynamics.highest_rate(record)
     if decay * rate < 1e-3:
         return ""
     return (
-        f"Lower weight_decay, {decay:.3g}: at lr {rate:.3g} it takes {decay * rate:.1%} off every weight in every "
+        f"Lower weight_decay={decay:.3g}: at lr {rate:.3g} it takes {decay * rate:.1%} off every weight in every "
         "step; 1e-4 (SGD) to 0.1 (AdamW) is usual."
     )

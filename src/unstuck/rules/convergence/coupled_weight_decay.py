@@ -1,4 +1,4 @@
-"""O06: Adam with weight decay where AdamW is meant, and decay on biases and normalisation gains."""
+"""O06: Adam with weight decay where AdamW is meant, or decay on biases and norm layers."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O06",
     name="coupled-weight-decay",
-    title="Adam's weight decay is part of the gradient; or biases and norm gains decay too",
+    title="Adam with weight decay where AdamW is meant, or decay on biases and norm layers",
     severity=Severity.ADVICE,
     needs=(OptimizerSeen,),
 )
 
 COUPLED = (
-    "Adam adds the decay to the gradient and then divides by the gradient's own size, so weights with large "
-    "gradients are hardly decayed at all; AdamW shrinks every weight by the same share."
+    "Adam adds the decay to the gradient and then divides by the gradient's size, so weights with large gradients "
+    "barely decay; AdamW shrinks every weight by the same share."
 )
 EVERYTHING = (
-    "Decay pulls biases and normalisation gains towards 0 too, where it does not regularise but takes away scale; "
-    "only matrices (two dimensions or more) should decay."
+    "On biases and norm gains, decay does not regularize; it only removes scale. Only matrices (two or more "
+    "dimensions) should decay."
 )
-USE_ADAMW = "Use AdamW; its decay is not divided by the gradient's size, so a larger value (0.01 to 0.1) is usual."
+USE_ADAMW = "Use AdamW, with a larger weight_decay (0.01 to 0.1 is usual): it is not divided by the gradient's size."
 SPLIT = (
-    "Give the optimizer two groups: [{{'params': [p for p in {model}.parameters() if p.dim() > 1]}}, "
+    "Use two parameter groups: [{{'params': [p for p in {model}.parameters() if p.dim() > 1]}}, "
     "{{'params': [p for p in {model}.parameters() if p.dim() <= 1], 'weight_decay': 0.0}}]."
 )
 DECAY_POSITION = {"Adam": 4, "AdamW": 4}
 STRONG_DECAY = 0.01
-"""The default of AdamW; less than this on a gain does no harm worth a word."""
+"""The default of AdamW; a smaller decay on a gain is harmless."""
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """What the groups of live optimizers say."""
+    """The parameter groups of live optimizers."""
     yield from _in_groups(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The same, as the run showed them."""
+    """The same, as recorded in the run."""
     yield from _in_groups(record.setup())
 
 
@@ -73,7 +73,7 @@ def _in_groups(setup: Setup) -> Iterator[Finding]:
 
 
 def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
-    """A decay above the default, which nobody may have chosen, on normalisation layers too."""
+    """A decay above the default, so chosen by the user, that also applies to norm layers."""
     owners = objects.owners(setup)
     decayed = [(group, fact) for group, held in objects.by_group(optimizer) for fact in held if group.weight_decay]
     gains = [
@@ -85,7 +85,7 @@ def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
     if decay > STRONG_DECAY:
         kinds = sorted({kind for *_, kind in gains})
         yield rule.finding(
-            f"AdamW decays by {decay:g} also the {len(gains)} gains and biases of {', '.join(kinds)}.",
+            f"AdamW's weight_decay={decay:g} also applies to {len(gains)} gains and biases of {', '.join(kinds)}.",
             cause=EVERYTHING,
             fix=SPLIT.format(model="model"),
             subject=Subject("optimizer", optimizer.optimizer),
@@ -99,7 +99,7 @@ def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Decay given to Adam as a number, or a strong one to AdamW over every parameter of a model with norm layers."""
+    """weight_decay passed to Adam as a number, or a strong one to AdamW for all parameters of a model with norms."""
     for made in script.facts.optimizers:
         kind, decay = made.optimizer.last, _decay(made.optimizer)
         if decay is None or not made.optimizer.kind.startswith("torch.optim."):
@@ -127,7 +127,7 @@ def _group_decays(params: Value | None) -> Iterator[Value]:
 
 
 def _coupled_message(decay: float) -> str:
-    return f"Adam is given weight_decay={decay:g}, which it adds to the gradient instead of decaying the weights."
+    return f"Adam adds weight_decay={decay:g} to the gradient instead of decaying the weights."
 
 
 def _coupled(script: Script, made: OptimizerMade, decay: float) -> Finding:
@@ -150,7 +150,8 @@ def _on_everything(script: Script, made: OptimizerMade, decay: float) -> Iterato
     norms = sorted({part.last for part in knowledge.parts(owner) if part.last in knowledge.NORMS})
     if norms:
         yield rule.finding(
-            f"AdamW decays every parameter of {owner.label} by {decay:g}, also the gains of {', '.join(norms)}.",
+            f"AdamW's weight_decay={decay:g} applies to every parameter of {owner.label}, including the gains of "
+            f"{', '.join(norms)}.",
             cause=EVERYTHING,
             fix=SPLIT.format(model=owner.label),
             subject=Subject("optimizer", made.optimizer.label or "AdamW"),

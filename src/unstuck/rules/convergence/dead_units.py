@@ -1,4 +1,4 @@
-"""O25: units that are off for every input, or activations pinned to the ends of their range."""
+"""O25: ReLU units that output 0 for every input, or tanh and sigmoid layers that are saturated."""
 
 from __future__ import annotations
 
@@ -17,36 +17,34 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O25",
     name="dead-units",
-    title="units of a ReLU layer that are 0 for every input, or a tanh or sigmoid layer that is saturated",
+    title="ReLU units that output 0 for every input, or a saturated tanh or sigmoid layer",
     severity=Severity.WARNING,
     explains=("G09", "G18", "O07", "O26", "R08"),
     needs=(OptimizerStep, Activations),
 )
 
 DEAD = 0.9
-"""The share of a layer's units that must be off for every input; or, if it keeps rising, the lower one."""
+"""The share of a layer's units that must be off for every input."""
 RISING_DEAD, RISEN = 0.5, 0.3
+"""A smaller share is enough if it has risen by this much."""
 SATURATED = 0.9
 WINDOWS = 10
-"""`dead` looks back so many events."""
+"""`dead` covers this many events."""
 FEWEST_INPUTS = 50
-"""A unit that was 0 for fewer inputs than this may answer to the next."""
+"""A unit that was 0 for fewer inputs may still respond to the next."""
 SQUASHING = ("tanh", "sigmoid")
 WHY_DEAD = (
-    "A ReLU that is 0 for every input passes no gradient, so the weights in front of it never change again: the unit "
-    "stays off. Too large an update, or a bias far below 0, does that."
+    "A ReLU that outputs 0 for every input passes no gradient, so the weights before it never change and it stays off. "
+    "Too large an update or a strongly negative bias causes this."
 )
-WHY_SATURATED = (
-    "At the ends of its range a tanh or sigmoid is flat: what goes in no longer changes what comes out, and almost no "
-    "gradient passes."
-)
+WHY_SATURATED = "At the ends of its range a tanh or sigmoid is flat, so almost no gradient passes."
 REVIVE = (
-    "Lower the learning rate, which is the usual reason; initialise with nn.init.kaiming_normal_ and biases of 0, put "
-    "a LayerNorm or BatchNorm in front, or use LeakyReLU or GELU."
+    "Lower the learning rate, the usual cause; or initialize with nn.init.kaiming_normal_ and biases of 0, add a "
+    "LayerNorm or BatchNorm before it, or use LeakyReLU or GELU."
 )
 LOOSEN = (
-    "Bring what goes into it to a scale near 1: normalise the inputs, initialise with nn.init.xavier_normal_, or put a "
-    "LayerNorm or BatchNorm in front."
+    "Bring its input to a scale near 1: normalize the inputs, initialize with nn.init.xavier_normal_, or add a "
+    "LayerNorm or BatchNorm before it."
 )
 
 
@@ -56,14 +54,14 @@ class Layer(NamedTuple):
     name: str
     kind: str
     last: bool
-    """Nothing comes after it: its range may be what the loss wants."""
+    """It is the last activation of the model, so the loss may want its range."""
     dead: tuple[float, ...]
     saturated: tuple[float, ...]
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """One finding for the dead layers and one for the saturated ones, in a run that does not get on."""
+    """One finding for dead layers and one for saturated ones, if the loss does not improve."""
     layers = _layers(record)
     if not harm.ailment(record):
         layers = [layer for layer in layers if _lets_nothing_through(layer)]
@@ -76,7 +74,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _layers(record: Record) -> list[Layer]:
-    """The activations by the layout of the last event, each with its history."""
+    """The activations named by the last event, each with its history."""
     broken = next((event.step for event in record.of(NonFinite)), math.inf)  # NaN is not above 0, but not dead
     events = [event for event in record.of(Activations) if event.names and event.step < broken]
     alike = [event for event in events if event.names == events[-1].names]
@@ -93,12 +91,12 @@ def _layers(record: Record) -> list[Layer]:
 
 
 def _unsure(events: Sequence[Activations]) -> int:
-    """How many events at the start rest on too few inputs to call a unit dead."""
+    """How many events at the start cover too few inputs to call a unit dead."""
     return sum(_inputs(events[: index + 1]) < FEWEST_INPUTS for index in range(len(events)))
 
 
 def _inputs(events: Sequence[Activations]) -> int:
-    """How many inputs of each unit the last of these events rests on."""
+    """How many inputs the last of these events covers."""
     return sum(event.inputs for event in events[-WINDOWS:])
 
 
@@ -113,38 +111,35 @@ def _is_dead(layer: Layer) -> bool:
 
 
 def _lets_nothing_through(layer: Layer) -> bool:
-    """Was every unit of it 0 for every input, all the time? Then nothing before it can have learned, though a bias
-    behind it may have brought the loss down."""
+    """Was every unit 0 for every input, all the time? Then nothing before it can have learned, even if a bias after it
+    has lowered the loss."""
     return layer.kind not in SQUASHING and len(layer.dead) >= WINDOWS and min(layer.dead) >= 1.0
 
 
 def _is_saturated(layer: Layer) -> bool:
-    """Typically over the last events; a squashed output at the end of the model may be what the loss wants."""
+    """Judged over the last events. The last activation of a model may saturate on purpose."""
     late = layer.saturated[-10:]
     return layer.kind in SQUASHING and not layer.last and (dynamics.median(late) or 0.0) >= SATURATED
-
-
-def _consequence(record: Record) -> str:
-    ailment = harm.ailment(record)
-    return f"the loss {ailment}" if ailment else "nothing in front of them can have learned, though the loss falls"
 
 
 def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[float]], what: str) -> Finding:
     squashing = layers[0].kind in SQUASHING
     inputs = _inputs(list(record.of(Activations)))
     share = shares[0][-1]
-    whose = f"the outputs of {layers[0].name} lie" if squashing else f"the units of {layers[0].name} were"
+    whose = f"the outputs of {layers[0].name} are" if squashing else f"the units of {layers[0].name} were"
     where = "at an end of its range" if squashing else f"0 for each of {inputs:,} inputs"
-    others = f", in {len(layers) - 1} more layers it is alike" if len(layers) > 1 else ""
+    others = f" ({len(layers) - 1} more layers are similar)" if len(layers) > 1 else ""
+    ailment = harm.ailment(record)
+    consequence = f"the loss {ailment}" if ailment else "nothing before them can have learned, although the loss falls"
     return rule.finding(
-        f"{share:.0%} of {whose} {where}{others}; and {_consequence(record)}.",
+        f"{share:.0%} of {whose} {where}{others}, and {consequence}.",
         cause=WHY_SATURATED if squashing else WHY_DEAD,
         fix=LOOSEN if squashing else REVIVE,
         subject=Subject("module", layers[0].name),
         place=dynamics.model_place(record),
         evidence=[
-            Evidence(f"{what} of {layer.name}", f"{each[0]:.0%} at first, {each[-1]:.0%} in the end")
+            Evidence(f"{what} of {layer.name}", f"{each[0]:.0%} at the start, {each[-1]:.0%} at the end")
             for layer, each in zip(layers[:4], shares, strict=False)
         ],
-        confidence=Confidence.LIKELY,  # that they are dead is certain; the cause may be another finding's
+        confidence=Confidence.LIKELY,  # they are certainly dead, but another finding may be the cause
     )

@@ -30,10 +30,10 @@ rule = Rule(
 
 CAUSE = (
     "cross_entropy applies log_softmax itself; on probabilities in [0, 1] the second softmax is almost uniform, "
-    "so little of the gradient reaches the model and the loss cannot come near 0."
+    "so little of the gradient reaches the model and the loss cannot get close to 0."
 )
-HARMLESS = "cross_entropy applies log_softmax itself; applying it twice changes nothing but costs time and clarity."
-FIX = "Return the raw scores (logits) where the loss is computed, and apply softmax only where probabilities are shown."
+HARMLESS = "cross_entropy applies log_softmax itself; a second one changes nothing and only costs time."
+FIX = "Pass raw scores (logits) to the loss, and apply softmax only where you need probabilities."
 SOFTMAXES = {"SoftmaxBackward0": "softmax", "LogSoftmaxBackward0": "log_softmax"}
 STEADY_CALLS = 3
 
@@ -48,20 +48,17 @@ def in_source(script: Script) -> Iterator[Finding]:
         makers = list(producers(call.value)) if call.value is not None else []
         for name in ("softmax", "log_softmax"):
             if makers and all(_is(maker, name) for maker in makers):
-                remedy = _remedy(script, makers, event.place)
-                yield _finding(name, _softmax_place(makers), event.place, fix=remedy)
+                place = next((maker.place for maker in makers if isinstance(maker, Tensor)), None)
+                fix = _fix(script, makers, event.place)
+                yield _finding(name, place, event.place, fix=fix)
 
 
 def _is(value: Value, operation: str) -> bool:
     return isinstance(value, Tensor) and value.op == operation
 
 
-def _softmax_place(makers: Sequence[Value]) -> Place | None:
-    return next((maker.place for maker in makers if isinstance(maker, Tensor)), None)
-
-
-def _remedy(script: Script, makers: Sequence[Value], loss: Place | None) -> Fix:
-    """The softmax taken out where it stands, if nothing else can need it (safe) or little else does (unsafe)."""
+def _fix(script: Script, makers: Sequence[Value], loss: Place | None) -> Fix:
+    """The softmax removed: safe if only the loss can need it, unsafe if something else might."""
     maker = makers[0]
     editor = Editor(script)
     call = editor.call_at(maker.place) if len(makers) == 1 and isinstance(maker, Tensor) and maker.place else None
@@ -77,7 +74,7 @@ def _remedy(script: Script, makers: Sequence[Value], loss: Place | None) -> Fix:
 
 
 def _without_layer(editor: Editor, layer: ast.Call) -> Edits | None:
-    """The layer taken out of the Sequential or list it stands in, or not added to it."""
+    """The layer removed from its Sequential or list, or not appended to it."""
     statement = editor.statement_at(layer)
     parent = parent_of(layer, statement) if statement else None
     called = last_name(parent.func) if isinstance(parent, ast.Call) else ""
@@ -88,7 +85,7 @@ def _without_layer(editor: Editor, layer: ast.Call) -> Edits | None:
 
 
 def _scores(call: ast.Call, maker: Tensor, script: Script) -> ast.expr | None:
-    """What the softmax is taken of: its first argument, or what it is a method of."""
+    """The input of the softmax: its first argument, or the object it is a method of."""
     given = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
     root = call.func
     while isinstance(root, ast.Attribute):
@@ -100,7 +97,7 @@ def _scores(call: ast.Call, maker: Tensor, script: Script) -> ast.expr | None:
 
 
 def _in_statement(editor: Editor, call: ast.Call, scores: ast.expr) -> Edits | None:
-    """Taken out of a returned value, or of an assignment that only the loss can care about."""
+    """The softmax removed from a return value, or from an assignment that only the loss reads."""
     statement = editor.statement_at(call)
     if isinstance(statement, ast.Return):
         value = statement.value
@@ -123,7 +120,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The tensor given to cross_entropy was made by a softmax, or its rows are probabilities."""
+    """The input of cross_entropy is the output of a softmax, or its rows are probabilities."""
     by_place: dict[Place | None, list[LossCall]] = {}
     for call in record.of(LossCall):
         if call.output_requires_grad:
@@ -140,13 +137,9 @@ def _from_calls(calls: Iterable[LossCall], needed: int) -> Iterator[Finding]:
             yield _finding(name, guilty[0].place, guilty[0].place, _numbers(guilty))
             return
     rows = [call for call in relevant if call.input and call.input.sums_to_one]
-    if len(rows) >= needed and len(rows) == len(_read(relevant)):
+    measured = [call for call in relevant if call.input and call.input.low is not None]
+    if len(rows) >= needed and len(rows) == len(measured):
         yield _finding("", rows[0].place, rows[0].place, _numbers(rows))
-
-
-def _read(calls: Sequence[LossCall]) -> list[LossCall]:
-    """The calls whose values were looked at."""
-    return [call for call in calls if call.input is not None and call.input.low is not None]
 
 
 def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
@@ -178,7 +171,7 @@ def _finding(
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
     twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
-        f"cross_entropy is given {given}, so {twice}.",
+        f"The input of cross_entropy is {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,
         subject=Subject("call", f"cross_entropy fed by {place}"),
@@ -192,7 +185,7 @@ def _finding(
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The loss is given logits."""
+    """Pass logits to the loss."""
     from unstuck.interventions import GiveLoss
 
     yield (GiveLoss("undo-softmax"),)

@@ -1,4 +1,4 @@
-"""O18: a frozen backbone whose BatchNorm statistics go on changing."""
+"""O18: a frozen backbone whose BatchNorm statistics keep changing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O18",
     name="frozen-batchnorm-drift",
-    title="frozen layers whose BatchNorm statistics go on changing",
+    title="frozen layers whose BatchNorm statistics keep changing",
     severity=Severity.WARNING,
     explains=("M13",),
     needs=(ModelSeen,),
 )
 
 CAUSE = (
-    "requires_grad=False stops the gain and the bias of a BatchNorm, not its running mean and variance: those are "
-    "written by every forward pass in train mode, so the frozen part computes something else from step to step."
+    "requires_grad=False freezes the gain and bias of a BatchNorm, not its running mean and variance: every forward "
+    "pass in train mode updates those, so the output of the frozen part changes from step to step."
 )
-FIX = "Call eval() on the frozen part after every model.train(), since that switches all parts back to train mode."
+FIX = "Call eval() on the frozen part after every model.train(), which puts all layers back into train mode."
 NOTICEABLE = 0.01
-"""Less than this share of their norm is the same statistics, seen on other data."""
+"""A smaller change, as a share of their norm, is only the noise of other data."""
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Statistics that were measured twice, in layers that stayed frozen in between."""
+    """Statistics that changed between two measurements of layers that stayed frozen."""
     last = {event.model: event for event in record.of(FrozenMoved) if event.what == "statistics"}
     for event in last.values():
         if (event.change or 0.0) < NOTICEABLE:
@@ -55,7 +55,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Frozen BatchNorm layers that are in train mode; the loop may still switch them."""
+    """Frozen BatchNorm layers that are in train mode; the loop may still change that."""
     for model in setup.models:
         frozen = [module for module in model.modules if _is_frozen(model, module)]
         trains = any(fact.trainable for fact in model.parameters)
@@ -75,5 +75,5 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 def _is_frozen(model: ModelSeen, module: ModuleFact) -> bool:
     own = objects.parameters_in(model, module.name)
-    keeps = module.training and bool(module.numbers.get("track_running_stats"))
-    return keeps and "BatchNorm" in module.kind and bool(own) and not any(fact.trainable for fact in own)
+    updates = module.training and bool(module.numbers.get("track_running_stats"))
+    return updates and "BatchNorm" in module.kind and bool(own) and not any(fact.trainable for fact in own)

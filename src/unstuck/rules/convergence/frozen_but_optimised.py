@@ -1,4 +1,4 @@
-"""O17: frozen parameters that the optimizer goes on moving."""
+"""O17: frozen parameters that the optimizer keeps updating."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O17",
     name="frozen-but-optimised",
-    title="frozen parameters that the optimizer goes on moving",
+    title="frozen parameters that the optimizer keeps updating",
     severity=Severity.WARNING,
     explains=("O19", "O22"),
     needs=(OptimizerSeen,),
 )
 
 CAUSE = (
-    "Their gradients are set to zero instead of None, and for a gradient of zero {optimizer} applies {reason}, so "
+    "Their gradients are set to zero instead of None, and on a zero gradient {optimizer} still applies {reason}, so "
     "the frozen weights keep moving."
 )
 ALWAYS = {
-    "Adam": "the moments it has gathered",
-    "AdamW": "the moments it has gathered and weight decay",
-    "NAdam": "the moments it has gathered",
-    "RAdam": "the moments it has gathered",
-    "Adamax": "the moments it has gathered",
+    "Adam": "its moments",
+    "AdamW": "its moments and weight decay",
+    "NAdam": "its moments",
+    "RAdam": "its moments",
+    "Adamax": "its moments",
 }
-"""Optimizers that move a parameter on after its gradient has become zero."""
+"""Optimizers that keep moving a parameter after its gradient has become zero."""
 LET_GO = (
     "Set their .grad to None once (zero_grad() without set_to_none=False does), or build the optimizer without them."
 )
 HOLDS = (
-    "An optimizer passes over a parameter only if its .grad is None, whatever requires_grad says; for a gradient that "
-    "is still there, even of zeros, it applies momentum, moments and weight decay."
+    "An optimizer skips a parameter only if its .grad is None, whatever requires_grad says. To any other gradient, "
+    "even zeros, it applies momentum, moments and weight decay."
 )
 FEWEST_STEPS = 2
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A module is frozen after it was trained, and zero_grad(set_to_none=False) leaves zeros to its optimizer."""
+    """A module is frozen after it was trained, and zero_grad(set_to_none=False) leaves it gradients of zeros."""
     frozen = [fact for fact in script.facts.frozen if not fact.trainable and not fact.partly]
     if not frozen:
         return
@@ -67,14 +67,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _keeps_zeros(script: Script, events: list[Happened], clears: list[Happened]) -> bool:
-    """Every clearing in the script leaves zeros instead of None."""
+    """Does every zero_grad in the script leave zeros instead of None?"""
     every = [item.event for item in events if isinstance(item.event, ZeroGrad)]
     by_optimizer = all(isinstance(item.event, ZeroGrad) and not item.event.set_to_none for item in clears)
     return by_optimizer and len(every) == len(clears) and ".grad = None" not in script.text
 
 
 def _moves_on(optimizer: Instance) -> str:
-    """What moves a parameter whose gradient is zero; empty if nothing certainly does."""
+    """What moves a parameter with a zero gradient; empty if nothing is certain to."""
     if optimizer.last in ALWAYS:
         return ALWAYS[optimizer.last]
     named = {"momentum": "momentum", "weight_decay": "weight decay"}
@@ -87,7 +87,7 @@ def _positive(value: Value | None) -> bool:
 
 
 def _goes_on(script: Script, events: list[Happened], made: OptimizerMade, fact: Frozen) -> bool:
-    """The module was given to the optimizer, trained, then frozen for good, and the optimizer steps again."""
+    """Was the module given to the optimizer, trained, then frozen for good, and does the optimizer step again?"""
     owners = alternatives(fact.owner)
     if fact.time < made.time or not all(isinstance(owner, Instance) and _holds(made, owner) for owner in owners):
         return False
@@ -114,10 +114,10 @@ def _finding(script: Script, made: OptimizerMade, fact: Frozen, reason: str, cle
     owner = next(option for option in alternatives(fact.owner) if isinstance(option, Instance))
     name, optimizer = owner.label or owner.last, made.optimizer.label or made.optimizer.last
     return rule.finding(
-        f"{name} is frozen here, but {optimizer} goes on moving it.",
+        f"{name} is frozen here, but {optimizer} keeps updating it.",
         cause=CAUSE.format(optimizer=made.optimizer.last, reason=reason),
         fix=fix_with(
-            "Leave set_to_none=False out, or build the optimizer anew over what still trains.",
+            "Drop set_to_none=False, or rebuild the optimizer with the parameters that still train.",
             _without_zeros(script, clears),
             "unsafe",
         ),
@@ -135,7 +135,7 @@ def _without_zeros(script: Script, clears: list[Happened]) -> Edits | None:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Frozen parameters that were measured before and after a step, and had moved."""
+    """Frozen parameters that moved between two measurements, before and after a step."""
     built = {optimizer.optimizer: optimizer.place for optimizer in record.setup().optimizers}
     moved: dict[str, list[FrozenMoved]] = {}
     for event in record.of(FrozenMoved):
@@ -164,14 +164,14 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Frozen parameters in an optimizer that a step moves, or that still hold a gradient; a loop may let go of it."""
+    """Frozen parameters that a step moves, or that still have a gradient, which the loop may yet clear."""
     moved = setup.trial.moved_frozen if setup.trial else ()
     if moved:
         names = objects.listed([fact.name for fact in moved])
         yield rule.finding(
             f"One step moved {objects.counted(len(moved), 'frozen parameter')} without a gradient ({names}).",
-            cause="This optimizer writes to every parameter it holds, with or without a gradient.",
-            fix="Give it only what trains: [p for p in model.parameters() if p.requires_grad].",
+            cause="This optimizer updates every parameter it holds, with or without a gradient.",
+            fix="Pass only trainable parameters: [p for p in model.parameters() if p.requires_grad].",
             subject=Subject("optimizer", setup.optimizers[0].optimizer),
             evidence=[Evidence("frozen parameters that moved", len(moved))],
         )
@@ -179,8 +179,8 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         stale = [fact for fact in optimizer.parameters if fact.stale]
         if stale:
             yield rule.finding(
-                f"{objects.counted(len(stale), 'frozen parameter')} with a gradient left over "
-                f"({objects.listed([fact.name for fact in stale])}), held by {optimizer.kind}.",
+                f"{optimizer.kind} holds {objects.counted(len(stale), 'frozen parameter')} with a leftover gradient "
+                f"({objects.listed([fact.name for fact in stale])}).",
                 cause=HOLDS,
                 fix=LET_GO,
                 subject=Subject("optimizer", optimizer.optimizer),

@@ -1,11 +1,11 @@
-"""O11: an optimizer step with foreach that needs more memory than there is."""
+"""O11: an optimizer step with foreach that needs more memory than is free."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Crash, GroupFact, OptimizerSeen, Setup
+from unstuck.events import OptimizerSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import OUT_OF_MEMORY, crash_of
@@ -16,44 +16,42 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O11",
     name="fused-foreach-hazard",
-    title="a step with foreach that needs more memory than is free",
+    title="an optimizer step with foreach that needs more memory than is free",
     severity=Severity.WARNING,
     explains=("M21",),
     needs=(OptimizerSeen,),
 )
 
 CAUSE = (
-    "foreach computes all parameters of a group at once and keeps the intermediate results of all of them, about as "
-    "much as the parameters themselves: the step runs out of memory though forward and backward fit."
+    "foreach updates all parameters of a group at once, so it needs extra memory about the size of the parameters: "
+    "the step can run out of memory although forward and backward fit."
 )
-FIX = "Build the optimizer with foreach=False, which goes parameter by parameter, or with fused=True, which needs none."
+FIX = "Build the optimizer with foreach=False (one parameter at a time) or fused=True (no extra memory)."
 LARGE = 2**30
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """What a step of each optimizer will need for a moment, against what is free."""
+    """The temporary memory a step of each optimizer needs, against what is free."""
     for optimizer in setup.optimizers:
         needed = sum(group.temporaries or 0 for group in optimizer.groups)
         free = min((group.free for group in optimizer.groups if group.free is not None), default=None)
         if free is not None and needed > free:
-            message = f"A step of {optimizer.kind} needs {_size(needed)} more for a moment, and {_size(free)} are free."
+            message = (
+                f"A step of {optimizer.kind} needs {_size(needed)} of temporary memory, and {_size(free)} is free."
+            )
             yield _finding(optimizer, message, needed, [Evidence("free memory", _size(free))])
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """A step that ran out of memory, of an optimizer that uses foreach. What a run survives needs no prediction."""
+    """A step with foreach that ran out of memory; a run that did not needs no prediction."""
     crash = crash_of(record, *OUT_OF_MEMORY)
     for optimizer in record.setup().optimizers if crash is not None and crash.function == "step" else ():
         needed = sum(group.temporaries or 0 for group in optimizer.groups)
         if needed and crash is not None:
-            message = f"{optimizer.kind}.step() ran out of memory; foreach takes {_size(needed)} of it for a moment."
-            yield _finding(optimizer, message, needed, _around(crash))
-
-
-def _around(crash: Crash) -> list[Evidence]:
-    return [Evidence("optimizer steps before it", crash.step)]
+            message = f"{optimizer.kind}.step() ran out of memory; foreach needs {_size(needed)} of temporary memory."
+            yield _finding(optimizer, message, needed, [Evidence("optimizer steps before it", crash.step)])
 
 
 def _finding(optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]) -> Finding:
@@ -66,14 +64,12 @@ def _finding(optimizer: OptimizerSeen, message: str, needed: int, evidence: list
         evidence=[
             Evidence("extra memory in a step", _size(needed)),
             *evidence,
-            Evidence("foreach", _foreach(optimizer.groups)),
+            Evidence(
+                "foreach", "requested" if any(group.foreach for group in optimizer.groups) else "the default on a GPU"
+            ),
         ],
         confidence=Confidence.LIKELY,
     )
-
-
-def _foreach(groups: tuple[GroupFact, ...]) -> str:
-    return "asked for" if any(group.foreach for group in groups) else "the default on a GPU"
 
 
 def _size(count: int) -> str:

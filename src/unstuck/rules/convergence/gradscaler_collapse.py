@@ -1,4 +1,4 @@
-"""O24: the loss scale of mixed precision falls and falls, and steps are left out long after the start."""
+"""O24: the scale of GradScaler keeps falling, and steps are skipped long after the start."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O24",
     name="gradscaler-collapse",
-    title="the scale of GradScaler falls toward 1 and steps are left out",
+    title="GradScaler's scale collapses and steps are skipped",
     severity=Severity.ERROR,
     explains=("O07", "O22", "R08"),
     needs=(ScalerUpdate,),
 )
 
 FEWEST = 20
-"""From 65,536 to 1 is 16 halvings: a scaler that is looking for its scale is done after these attempts."""
+"""From 65,536 to 1 takes 16 halvings, so a scaler has found its scale after this many attempts."""
 ALL = 0.9
 MANY = 0.1
-"""A scaler tries a larger scale after 2,000 steps, so a healthy run leaves out one step in 2,000."""
+"""A scaler tries a larger scale every 2,000 steps, so a healthy run skips one step in 2,000."""
 COLLAPSED = 1.0
 STUCK = (
-    "GradScaler leaves out a step whose gradients are infinite or NaN and halves its scale; here that no longer helps, "
-    "so they are so without any scaling, and no weight changes."
+    "GradScaler skips a step with infinite or NaN gradients and halves its scale. Lowering the scale no longer helps, "
+    "so the gradients are broken even without scaling, and no weight changes."
 )
 LOSING = (
-    "GradScaler leaves out a step whose gradients are infinite or NaN and halves its scale. At the start that is how "
-    "it finds its scale; this late it means that values overflow float16 again and again."
+    "GradScaler skips a step with infinite or NaN gradients and halves its scale. At the start that is how it finds "
+    "its scale; this late it means that values keep overflowing float16."
 )
 
 
@@ -41,7 +41,7 @@ class _Tally(NamedTuple):
     attempts: int
     skipped: int
     late: int
-    """Attempts in the second half, and how many of those were left out."""
+    """Attempts in the second half of the run."""
     late_skipped: int
     first: float
     last: float
@@ -49,19 +49,19 @@ class _Tally(NamedTuple):
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Attempts and steps left out, early and late."""
+    """Steps that were attempted and skipped, early and late."""
     tally = _tally(record, list(record.of(ScalerUpdate)))
     if tally is None or tally.attempts < FEWEST:
         return
     share = tally.late_skipped / max(tally.late, 1)
     if share >= ALL:
-        message = f"{tally.late_skipped} of the last {tally.late} steps were left out"
+        message = f"GradScaler skipped {tally.late_skipped} of the last {tally.late} steps"
         yield _finding(record, tally, message, STUCK, Severity.ERROR)
     elif share >= MANY and tally.late_skipped >= 5:
-        message = f"In the second half of the run {tally.late_skipped} of {tally.late} steps were left out"
+        message = f"GradScaler skipped {tally.late_skipped} of {tally.late} steps in the second half of the run"
         yield _finding(record, tally, message, LOSING, Severity.WARNING)
     elif tally.last <= COLLAPSED < tally.first and tally.skipped >= FEWEST / 2:
-        message = f"{tally.skipped} of {tally.attempts} steps were left out"
+        message = f"GradScaler skipped {tally.skipped} of {tally.attempts} steps"
         yield _finding(record, tally, message, LOSING, Severity.WARNING)
 
 
@@ -80,17 +80,17 @@ def _finding(record: Record, tally: _Tally, message: str, cause: str, severity: 
     skipped = [event.place for event in record.of(StepSkipped)]
     steps = [event.place for event in record.of(OptimizerStep) if event.through_scaler]
     return rule.finding(
-        f"{message}; the scale went from {tally.first:g} to {tally.last:g}.",
+        f"{message}; its scale went from {tally.first:g} to {tally.last:g}.",
         cause=cause,
-        fix="Find what overflows: unnormalised inputs, a sum or a large product in float16, too high a learning rate. "
-        "bfloat16 has the range of float32 and needs no scaler.",
+        fix="Find what overflows (unnormalized inputs, a sum or a large product in float16, too high a learning rate), "
+        "or use bfloat16, which has the range of float32 and needs no scaler.",
         subject=Subject("call", "GradScaler"),
         place=(skipped or steps or [None])[-1],
         evidence=[
-            Evidence("steps left out", f"{tally.skipped} of {tally.attempts}"),
-            Evidence("of these in the second half", f"{tally.late_skipped} of {tally.late}"),
-            Evidence("scale at first", tally.first),
-            Evidence("scale at last", tally.last),
+            Evidence("steps skipped", f"{tally.skipped} of {tally.attempts}"),
+            Evidence("steps skipped in the second half", f"{tally.late_skipped} of {tally.late}"),
+            Evidence("first scale", tally.first),
+            Evidence("last scale", tally.last),
         ],
         severity=severity,
     )

@@ -1,4 +1,4 @@
-"""O21: LoRA adapters that are not where they were asked for, are frozen, or get no gradient."""
+"""O21: LoRA adapters that are missing, frozen or get no gradient, or a new head left frozen."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ rule = Rule(
 ADAPTER = pattern(r"(^|[._])lora_(A|B|a|b|down|up|embedding)", 0)
 HEADS = ("classifier", "score", "qa_outputs", "head", "fc")
 ALWAYS_NEW = ("classifier", "score", "qa_outputs")
-"""Heads that a library makes anew for the task."""
+"""Heads that a library creates for the task."""
 FIRST_STEPS = 3
-"""`lora_B` begins at 0, so the gradient of `lora_A` is exactly 0 at the first step by design."""
+"""`lora_B` starts at 0, so the gradient of `lora_A` is exactly 0 at the first step by design."""
 FEWEST = 3
 TOO_FEW = 1e-5
-FROZEN = "Frozen adapters change nothing: the model answers as it did before, however long it is trained."
-HEAD = "The new head maps features to classes at random, and frozen it stays so: the adapters must bend to it."
+FROZEN = "Frozen adapters never change, so the model behaves as it did before, however long it trains."
+HEAD = "A frozen new head stays random, so the adapters have to compensate for it."
 NO_GRADIENT = (
-    "If lora_A and lora_B both begin at 0, each gets its gradient through the other and neither ever moves; the same "
-    "is seen when the adapted layer does not lead to the loss."
+    "If lora_A and lora_B both start at 0, each gets its gradient through the other and neither ever moves. An adapted "
+    "layer that the loss does not depend on shows the same."
 )
-MISSED = "PEFT adapts the layers whose names end in one of the targets, and is silent about a target that fits none."
-SMALL = "So few numbers can hardly change what the model does; most often the adapters are in one layer only."
+MISSED = "PEFT adapts layers whose names end in one of the targets, and does not report a target that matches none."
+SMALL = "So few parameters can barely change the model; usually the adapters are in one layer only."
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """What the names and the trainable flags say."""
+    """Parameter names and requires_grad flags."""
     yield from _in_objects(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The same, and adapters that got no gradient after the first steps."""
+    """The same, and adapters without a gradient after the first steps."""
     setup = record.setup()
     yield from _in_objects(setup)
     adapters = [series for series in dynamics.tensors(record) if ADAPTER.search(series.name)]
@@ -63,7 +63,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             f"{len(pairs)} of {len(adapters)} LoRA tensors have had no gradient since step {FIRST_STEPS} "
             f"({objects.listed(list(pairs))}).",
             cause=NO_GRADIENT,
-            fix="Initialise lora_A at random (kaiming_uniform_) and only lora_B with 0; check that the layer is used.",
+            fix="Initialize lora_A randomly (kaiming_uniform_) and only lora_B with 0; check that the layer is used.",
             subject=Subject("module", "adapters without gradient"),
             place=place,
             evidence=[Evidence("adapters without gradient", f"{len(pairs)} of {len(adapters)}")],
@@ -78,7 +78,7 @@ def _is_idle(series: TensorSeries) -> bool:
 
 
 def _partners(name: str, adapters: list[TensorSeries]) -> set[str]:
-    """The two halves of one adapter."""
+    """The names of both halves of one adapter."""
     stem = ADAPTER.sub("", name)
     return {series.name for series in adapters if ADAPTER.sub("", series.name) == stem}
 
@@ -110,10 +110,10 @@ def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     missed = sorted(key.removeprefix("target ") for key, count in asked.items() if count == 0)
     if missed:
         yield rule.finding(
-            f"No layer is called {' or '.join(missed)}, though target_modules asks for it; "
+            f"No layer is called {' or '.join(missed)}, which target_modules lists; "
             f"{objects.counted(len(asked) - len(missed), 'other target')} matched.",
             cause=MISSED,
-            fix="Take the names from [name for name, _ in model.named_modules()], or target_modules='all-linear'.",
+            fix="Use names from [name for name, _ in model.named_modules()], or target_modules='all-linear'.",
             subject=Subject("module", f"targets of {model.model}"),
             place=place,
             evidence=[Evidence("targets without a layer", ", ".join(missed))],
@@ -122,7 +122,7 @@ def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
 
 
 def _frozen_head(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
-    """The last Linear of a known name, frozen, and new: as drawn, or made for the task by a library."""
+    """The last Linear, if it has the name of a head, is frozen and is new: untrained, or created by a library."""
     layers = [module for module in model.modules if module.kind == "Linear" and not ADAPTER.search(module.name)]
     last = layers[-1] if layers else None
     name = last.name.rpartition(".")[2] if last else ""
@@ -134,10 +134,10 @@ def _frozen_head(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
         yield rule.finding(
             f"The new head {last.name} is frozen, and only the adapters train.",
             cause=HEAD,
-            fix=f"Train it too: modules_to_save=[{name!r}] or the right task_type in LoraConfig, or unfreeze it.",
+            fix=f"Train it too: set modules_to_save=[{name!r}] or the right task_type in LoraConfig, or unfreeze it.",
             subject=Subject("module", last.name),
             place=place,
-            evidence=[Evidence("numbers in the head", sum(fact.size for fact in own))],
+            evidence=[Evidence("size of the head", sum(fact.size for fact in own))],
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
         )
@@ -148,7 +148,7 @@ def _too_few(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     total = sum(fact.size for fact in model.parameters)
     if trainable < TOO_FEW * total:
         yield rule.finding(
-            f"Only {trainable:,} of {total:,} numbers of {model.model} are trainable ({trainable / total:.4%}).",
+            f"Only {trainable:,} of {total:,} weights of {model.model} are trainable ({trainable / total:.4%}).",
             cause=SMALL,
             fix="Adapt more layers (target_modules='all-linear') or raise the rank r.",
             subject=Subject("module", f"adapters of {model.model}"),

@@ -1,4 +1,4 @@
-"""O07: the learning rate is too low: gradients are healthy, updates tiny, and the loss crawls."""
+"""O07: the learning rate is too low: healthy gradients, tiny updates, and a loss that crawls."""
 
 from __future__ import annotations
 
@@ -19,70 +19,61 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O07",
     name="lr-too-low",
-    title="the learning rate is too low: gradients are healthy, updates tiny, and the loss crawls",
+    title="the learning rate is too low: healthy gradients, tiny updates, and a loss that crawls",
     severity=Severity.WARNING,
     explains=("O22", "R08"),
     needs=(OptimizerStep, TensorGauges),
 )
 
 SMALL = 1e-4
-"""Of an update, as a share of the weights: a tenth of the usual."""
+"""The largest update, as a share of the weight, that is too small: a tenth of the usual."""
 HEALTHY = 1e-4
-"""The norm of gradients that a higher rate could make something of."""
+"""Gradients above this norm are large enough to learn from."""
 FEWEST = 30
 RISING = 1.3
-"""A rate this many times what it was in the middle of the run is being warmed up."""
-CAUSE = (
-    "The gradient points the way, but each update covers almost none of it; the optimizer needs a hundred steps for "
-    "what one could do."
-)
+"""A final learning rate this many times that of mid-run is a warm-up."""
+CHANGE = "largest update of a weight in a step, as a share of it"
+CAUSE = "The gradients are healthy, but each update is so small that progress takes a hundred times as many steps."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Even the weight that moves most, at its best time, moves far less than is usual, and the loss shows it."""
+    """Even the fastest weight, at its fastest, moves far less than usual, and the loss stalls or crawls."""
     if (found := judged(record)) is None:
         return
     optimizer, ratio, name = found
-    trend, rate = dynamics.trend(record), dynamics.highest_rate(record, _groups(record))
-    better = f"to about {dynamics.rounded(rate * dynamics.USUAL / ratio)}"
+    trend = dynamics.trend(record)
+    # Only the groups of these weights count: others may have learning rates of their own.
+    rate = dynamics.highest_rate(record, {series.group for series in dynamics.weights(record)})
+    went = "crawled" if trend.word == "crawling" else "barely moved,"
     yield rule.finding(
-        f"At lr {rate:.3g} a step changes the weights by no more than {ratio:.1e} of their size (1e-3 is usual), and "
-        f"the loss {_went(trend.word)} from {trend.first:.4g} to {trend.last:.4g} in {optimizer_steps(record)} steps.",
+        f"At lr {rate:.3g} a step changes the weights by at most {ratio:.1e} of their size (1e-3 is usual), and "
+        f"the loss {went} from {trend.first:.4g} to {trend.last:.4g} in {optimizer_steps(record)} steps.",
         cause=CAUSE,
-        fix=f"Raise the learning rate {better}, in factors of 3 to 10, until the loss falls briskly; stop a factor of "
-        "10 below where it becomes unstable.",
+        fix=f"Raise the learning rate to about {dynamics.rounded(rate * dynamics.USUAL / ratio)}, in factors of 3 to "
+        "10, until the loss falls quickly; stop a factor of 10 below where it becomes unstable.",
         subject=Subject("optimizer", optimizer.optimizer),
         place=optimizer.place,
         evidence=[
             Evidence("learning rate", rate),
-            Evidence("largest change of a weight in a step, as a share of it", ratio, "", dynamics.USUAL),
-            Evidence("the weight", name),
+            Evidence(CHANGE, ratio, "", dynamics.USUAL),
+            Evidence("that weight", name),
             Evidence("gradient norm", dynamics.median([norm for _, norm in dynamics.grad_norms(record)]) or 0.0),
-            *([Evidence("more runs as long to reach 0", trend.runs_to_go)] if trend.runs_to_go else []),
+            *([Evidence("runs of this length needed to reach 0", trend.runs_to_go)] if trend.runs_to_go else []),
         ],
         confidence=Confidence.LIKELY,
     )
 
 
-def _groups(record: Record) -> set[int]:
-    """The parameter groups of the weights that the sentence is about: others may have rates of their own."""
-    return {series.group for series in dynamics.weights(record)}
-
-
-def _went(word: str) -> str:
-    return "crawled" if word == "crawling" else "hardly moved,"
-
-
 def optimizer_steps(record: Record) -> int:
-    """How many steps were taken, as far as the record tells."""
+    """How many steps were taken, as far as the record shows."""
     seen = max((step.step + 1 for step in record.of(OptimizerStep)), default=0)
     return max(seen, record.ended.steps if record.ended else 0)
 
 
 @dynamics.remembered
 def judged(record: Record) -> tuple[OptimizerSeen, float, str] | None:
-    """The optimizer whose rate is too low, the highest update ratio it reached, and where."""
+    """The optimizer whose learning rate is too low, its highest update ratio, and the weight that reached it."""
     optimizer = dynamics.sole_optimizer(record)
     if optimizer is None or dynamics.trend(record).word not in dynamics.STUCK or optimizer_steps(record) < FEWEST:
         return None
@@ -93,12 +84,12 @@ def judged(record: Record) -> tuple[OptimizerSeen, float, str] | None:
 
 
 def _peak(series: dynamics.TensorSeries) -> float:
-    """What it moved by when it moved most, single steps aside: a rate that was right once is not too low."""
+    """The update ratio at its highest, ignoring outliers: a learning rate that was once right is not too low."""
     return dynamics.quantile(dynamics.known(series.update_ratio), 0.9) or 0.0
 
 
 def has_other_reason(record: Record) -> bool:
-    """No rate at all, one being warmed up, gradients that vanish or are cut, or trained weights that need no more."""
+    """A learning rate of 0 or in warm-up, gradients that vanish or are clipped, or weights that are already trained."""
     rates = [max(values) for _, values in dynamics.rates(record)]
     if not rates or max(rates) == 0 or rates[-1] > RISING * rates[len(rates) // 2]:
         return True
@@ -112,12 +103,12 @@ def has_other_reason(record: Record) -> bool:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The range test puts the rate a decade or more under the productive band, and trainings above it come further."""
+    """The range test found the learning rate a decade or more below the productive band, and higher ones did better."""
     if experiment.name != "lr" or experiment.verdict != "too low":
         return
     band = range_test.told(experiment)
     yield rule.finding(
-        f"The learning rate {band.own:.3g} lies a factor of {band.lowest / band.own:,.0f} under the productive band, "
+        f"The learning rate {band.own:.3g} is a factor of {band.lowest / band.own:,.0f} below the productive band, "
         f"{band.words}{range_test.comparison(experiment)}.",
         cause=CAUSE,
         fix=f"Set the learning rate to about {dynamics.rounded(band.suggested)}.",
@@ -129,13 +120,11 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The suggested rate; else a higher one, so that a step is about a thousandth of the weights; else a hundred times
-    as high."""
+    """The suggested learning rate, else one that brings updates to a thousandth of the weights, else 100 times it."""
     from unstuck.interventions import SetRate
 
     if factor := range_test.factor(finding):
         yield (SetRate(factor),)
-    ratio = finding.number("largest change of a weight in a step, as a share of it")
-    if ratio:
+    if ratio := finding.number(CHANGE):
         yield (SetRate(float(f"{min(1e4, max(10.0, dynamics.USUAL / ratio)):.1g}")),)
     yield (SetRate(100.0),)

@@ -1,4 +1,4 @@
-"""O16: NLLLoss given raw scores or probabilities, where it wants log-probabilities."""
+"""O16: NLLLoss given raw scores or probabilities instead of log-probabilities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
+
+class Input(Variant):
+    """What nll_loss gets instead of log-probabilities."""
+
+    RAW_SCORES = "raw-scores", "NLLLoss gets raw scores"
+    PROBABILITIES = "probabilities", "NLLLoss gets probabilities without the logarithm"
+    SQUASHED = "squashed", "NLLLoss gets the output of an activation such as sigmoid or ReLU"
+
+
 rule = Rule(
     code="O16",
     name="nll-needs-log-probs",
@@ -27,6 +36,7 @@ rule = Rule(
     explains=("G08", "G10", "G18", "M14", "O01", "O07", "O25", "R01", "R08"),
     needs=(LossCall,),
     changes_loss=True,
+    variants=Input.titles(),
 )
 
 SCORES = frozenset(
@@ -35,18 +45,13 @@ SCORES = frozenset(
 )
 """Layers whose output can be any number."""
 SQUASHED = frozenset({"sigmoid", "tanh", "relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "softplus"})
-NO_FLOOR = (
-    "nll_loss only picks the number at the target's place and negates it, without any logarithm: the loss sinks "
-    "without end as that one number grows, and nothing holds the other classes down."
-)
-ALL_HIGH = (
-    "nll_loss only picks the number at the target's place and negates it, without any logarithm: the loss is lowest "
-    "when all classes have the highest score at once."
-)
-NEGATED = (
-    "nll_loss only picks the number at the target's place and negates it, without any logarithm: on probabilities it "
-    "runs from 0 to -1, and an example that is confidently wrong gets almost no gradient."
-)
+PICKS = "nll_loss picks the number at the target's index and negates it, without any logarithm:"
+CAUSES = {
+    Input.RAW_SCORES: f"{PICKS} the loss falls forever as that number grows, and nothing lowers the other scores.",
+    Input.SQUASHED: f"{PICKS} the loss is lowest when all classes have the highest score at once.",
+    Input.PROBABILITIES: f"{PICKS} on probabilities it runs from 0 to -1, and a confidently wrong example gets almost "
+    "no gradient.",
+}
 SQUASHERS = {"SigmoidBackward0": "sigmoid", "TanhBackward0": "tanh", "ReluBackward0": "relu"}
 ABOVE_ZERO = 1e-3
 """Beyond rounding."""
@@ -55,28 +60,31 @@ SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Every way into nll_loss ends in something that is no log-probability."""
+    """Every path into nll_loss ends in something other than a log-probability."""
     for call, makers in predictions.training_losses(script, ("nll_loss",)):
         if not _is_averaged(call) or _is_completed(script, call):
             continue
         if all(maker.op == "softmax" for maker in makers):
-            yield _finding(call, makers, "plain probabilities (softmax)", NEGATED, _with_log(script, call, makers))
+            fix = _with_log(script, call, makers)
+            yield _finding(Input.PROBABILITIES, call, makers, "plain probabilities (softmax)", fix)
         elif all(maker.op in SCORES for maker in makers):
-            yield _finding(call, makers, "raw scores", NO_FLOOR, _to_cross_entropy(script, call))
+            edits = predictions.renamed_loss(script, Editor(script), call, "cross_entropy", "CrossEntropyLoss")
+            text = "Use cross_entropy (CrossEntropyLoss), which applies log_softmax to raw scores."
+            yield _finding(Input.RAW_SCORES, call, makers, "raw scores", fix_with(text, edits, "safe"))
         elif all(maker.op in SCORES or maker.op in SQUASHED for maker in makers):
             squashed = next(maker.op for maker in makers if maker.op in SQUASHED)
-            fix = f"Give it log_softmax of the scores without {squashed}, or use CrossEntropyLoss on them."
-            yield _finding(call, makers, f"the output of {squashed}", ALL_HIGH, Fix(fix))
+            text = f"Pass log_softmax of the scores without {squashed}, or use CrossEntropyLoss on them."
+            yield _finding(Input.SQUASHED, call, makers, f"the output of {squashed}", Fix(text))
 
 
 def _is_averaged(call: Happened) -> bool:
-    """Without the mean, nll_loss also serves to pick each target's score or probability, for a weight or a metric."""
+    """Without the mean, nll_loss is also used to pick each target's score or probability, for a weight or a metric."""
     options = call.options
     return options.get("reduction", Const("mean")) == Const("mean") and not options.keys() & {"reduce", "size_average"}
 
 
 def _is_completed(script: Script, call: Happened) -> bool:
-    """Is the picked number part of a formula: `nll_loss(s, y) + logsumexp(s)` or `1 + nll_loss(p, y)`?"""
+    """Is the loss part of a formula: `nll_loss(s, y) + logsumexp(s)` or `1 + nll_loss(p, y)`?"""
     for backward in script.facts.backwards:
         history = [value for value in behind(backward.value or Group([])) if isinstance(value, Tensor)]
         if not any(value is call.result for value in history):
@@ -92,35 +100,31 @@ def _is_log_of_sum(value: Tensor) -> bool:
 
 
 def _is_counted_from(value: Tensor, call: Happened) -> bool:
-    """`1 + loss`: a number other than 0 directly beside the loss."""
+    """Is it `1 + loss`, a sum with a nonzero constant?"""
     if value.op not in ("add", "sub"):
         return False
     number = any(isinstance(side, Const) and side.value not in (0, None) for side in value.inputs)
     return number and any(made is call.result for side in value.inputs for made in producers(side))
 
 
-def _finding(call: Happened, makers: Sequence[Tensor], given: str, cause: str, fix: Fix) -> Finding:
+def _finding(variant: Input, call: Happened, makers: Sequence[Tensor], given: str, fix: Fix) -> Finding:
     return rule.finding(
-        f"nll_loss wants log-probabilities and is given {given}.",
-        cause=cause,
+        f"nll_loss expects log-probabilities but gets {given}.",
+        cause=CAUSES[variant],
         fix=fix,
         subject=Subject("call", f"nll_loss at {call.event.place}"),
         place=call.event.place,
         related=[maker.place for maker in makers],
+        variant=variant,
     )
 
 
-def _to_cross_entropy(script: Script, call: Happened) -> Fix:
-    edits = predictions.renamed_loss(script, Editor(script), call, "cross_entropy", "CrossEntropyLoss")
-    return fix_with("Use cross_entropy (CrossEntropyLoss), which applies log_softmax to raw scores.", edits, "safe")
-
-
 def _with_log(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
-    """log_softmax in place of softmax; safe where only the loss sees it."""
+    """log_softmax instead of softmax; safe if only the loss reads it."""
     editor = Editor(script)
     edits = _renamed_softmax(script, editor, makers[0]) if len(makers) == 1 else None
     local = edits is not None and predictions.stands_in(editor, makers[0], call)
-    return fix_with("Use log_softmax in place of softmax.", edits, "safe" if local else "unsafe")
+    return fix_with("Use log_softmax instead of softmax.", edits, "safe" if local else "unsafe")
 
 
 def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | None:
@@ -134,13 +138,13 @@ def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | N
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """The probed batch reached nll_loss as something else than log-probabilities."""
+    """The probed batch reached nll_loss as something other than log-probabilities."""
     yield from _from_calls(setup.losses, setup.backwards)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """What nll_loss was given came straight out of a layer or a softmax, or is above 0."""
+    """The input of nll_loss came straight from a layer or a softmax, or is above 0."""
     yield from _from_calls(record.of(LossCall), record.of(Backward))
 
 
@@ -155,39 +159,39 @@ def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Ite
         if not means or any(maker.startswith("LogSoftmax") for maker in makers):
             continue
         if makers == {"SoftmaxBackward0"}:
-            fix = Fix("Use log_softmax in place of softmax.")
-            yield _seen(means, "plain probabilities (softmax)", NEGATED, fix)
+            fix = "Use log_softmax instead of softmax."
+            yield _measured(Input.PROBABILITIES, means, "plain probabilities (softmax)", fix)
         elif all(maker.startswith(loss_calls.LAYERS[:4]) for maker in makers) or (highs and max(highs) > ABOVE_ZERO):
             squashed = next((word for node, word in SQUASHERS.items() if makers == {node}), "")
             given = f"the output of {squashed}" if squashed else f"numbers up to {max(highs, default=0):.3g}"
-            fix = Fix("Use cross_entropy (CrossEntropyLoss) on the raw scores, which applies log_softmax to them.")
-            yield _seen(means, given, ALL_HIGH if squashed else NO_FLOOR, fix)
+            fix = "Use cross_entropy (CrossEntropyLoss) on the raw scores, which applies log_softmax to them."
+            yield _measured(Input.SQUASHED if squashed else Input.RAW_SCORES, means, given, fix)
 
 
 def _completes(backward: Backward) -> bool:
-    """`nll_loss(s, y) + logsumexp(s)`: what is missing is added by hand."""
+    """Is it `nll_loss(s, y) + logsumexp(s)`, which adds the normalization by hand?"""
     return backward.graph is not None and "LogsumexpBackward0" in backward.graph.names
 
 
-def _seen(calls: Sequence[LossCall], given: str, cause: str, fix: Fix) -> Finding:
+def _measured(variant: Input, calls: Sequence[LossCall], given: str, fix: str) -> Finding:
     values = [call.value for call in calls if call.value is not None]
     evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(calls[0])]
     if values:
         evidence.append(Evidence("loss", f"{values[0]:.3g} to {values[-1]:.3g}"))
     return rule.finding(
-        f"nll_loss wants log-probabilities, which are never above 0, and is given {given}.",
-        cause=cause,
+        f"nll_loss expects log-probabilities, which are never above 0, but gets {given}.",
+        cause=CAUSES[variant],
         fix=fix,
         subject=Subject("call", f"nll_loss at {calls[0].place}"),
         place=calls[0].place,
         evidence=evidence,
-        confidence=Confidence.CERTAIN,
+        variant=variant,
     )
 
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The loss is given logarithms, of scores or of probabilities."""
+    """Pass logarithms to the loss, of scores or of probabilities."""
     from unstuck.interventions import GiveLoss
 
-    yield (GiveLoss("log" if finding.cause == NEGATED else "log-softmax"),)
+    yield (GiveLoss("log" if finding.variant == Input.PROBABILITIES else "log-softmax"),)

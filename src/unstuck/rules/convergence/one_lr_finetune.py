@@ -1,4 +1,4 @@
-"""O19: a fresh head and a pretrained backbone on one learning rate, and a backbone that is lost within a few steps."""
+"""O19: a new head and a pretrained backbone share a learning rate, and the backbone is lost within a few steps."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O19",
     name="one-lr-finetune",
-    title="fresh head and pretrained backbone on one learning rate that is too high for the backbone",
+    title="a new head and a pretrained backbone share a learning rate that is too high for the backbone",
     severity=Severity.WARNING,
     explains=("O22", "M14"),
     needs=(ModelSeen, TensorGauges),
 )
 
 EARLY = 20
-"""The steps in which a head that knows nothing yet sends its gradients into the backbone."""
+"""Steps in which the untrained head sends large gradients into the backbone."""
 FEWEST = 4
 LOST = 0.5
-"""Moved by half of its own norm within these steps, a weight is no longer the pretrained one."""
+"""A weight that moves by this share of its norm within these steps is no longer the pretrained one."""
 STEP_IS_RATE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 HIGH_RATE = 1e-3
 CAUSE = (
     "At first the new head is random, and its large gradients reach the pretrained layers at the full learning rate: "
-    "what they had learned is overwritten before the head can make use of it."
+    "what they learned is overwritten before the head can use it."
 )
 FIX = (
-    "Give the backbone a group with a rate 10 to 100 times lower: [{'params': head.parameters(), 'lr': 1e-3}, "
+    "Give the backbone a group with a 10 to 100 times lower learning rate: [{'params': head.parameters(), 'lr': 1e-3}, "
     "{'params': backbone.parameters(), 'lr': 1e-5}]; or train the head alone first, then unfreeze."
 )
 
 
 class _Case(NamedTuple):
-    """A model with both parts, and the optimizer that moves them at one rate."""
+    """A model with both parts, and the optimizer that trains them at one learning rate."""
 
     model: ModelSeen
     optimizer: OptimizerSeen
@@ -51,7 +51,7 @@ class _Case(NamedTuple):
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """How far the backbone moved in the first steps, summed over them."""
+    """How far the backbone moved over the first steps."""
     first: dict[str, ModelSeen] = {}
     for seen in record.of(ModelSeen):
         first.setdefault(seen.model, seen)
@@ -68,15 +68,15 @@ def in_run(record: Record) -> Iterator[Finding]:
             f"The pretrained weights of {case.model.model} moved by {middle:.0%} of their norm in {EARLY} steps, "
             f"at the learning rate of the new {case.head} ({case.rate:g}).",
             [
-                Evidence("summed update of the backbone", middle, "of its norm", LOST),
-                Evidence("most of all", f"{worst[0]} ({worst[1]:.0%})"),
+                Evidence("total update of the backbone", middle, "of its norm", LOST),
+                Evidence("largest", f"{worst[0]} ({worst[1]:.0%})"),
             ],
             None,
         )
 
 
 def _drifts(record: Record, case: _Case) -> list[tuple[str, float]]:
-    """The updates of each pretrained matrix over the first steps, as shares of its norm, added up."""
+    """The sum of the updates of each pretrained matrix over the first steps, as a share of its norm."""
     found = []
     for series in dynamics.tensors(record):
         if series.optimizer != case.optimizer.optimizer or series.name not in case.backbone or series.dimension < 2:
@@ -84,7 +84,7 @@ def _drifts(record: Record, case: _Case) -> list[tuple[str, float]]:
         known = zip(series.steps, series.update_ratio, strict=True)
         early = [(step, ratio) for step, ratio in known if ratio is not None and step < EARLY]
         if len(early) >= FEWEST:
-            # Not every step is measured: each stands for those up to the next.
+            # Not every step is measured: each measurement counts for the steps up to the next.
             ends = [*(step for step, _ in early[1:]), EARLY]
             found.append(
                 (series.name, sum(ratio * (end - step) for (step, ratio), end in zip(early, ends, strict=True)))
@@ -94,12 +94,13 @@ def _drifts(record: Record, case: _Case) -> list[tuple[str, float]]:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """One rate for both, of an optimizer whose steps are as large as its rate, and a rate for training from scratch."""
+    """Both share a learning rate for training from scratch, in an optimizer whose steps are as large as that rate."""
     for case in _cases(setup):
         if case.optimizer.kind in STEP_IS_RATE and case.rate >= HIGH_RATE:
             yield _finding(
                 case,
-                f"The new {case.head} and the pretrained rest of {case.model.model} have one rate, {case.rate:g}.",
+                f"The new {case.head} and the pretrained rest of {case.model.model} share a learning rate of "
+                f"{case.rate:g}.",
                 [Evidence("learning rate of both", case.rate, "", HIGH_RATE)],
                 Severity.ADVICE,
             )
@@ -108,8 +109,8 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 def _cases(setup: Setup) -> Iterator[_Case]:
     for model in setup.models:
         head = _fresh_head(model)
-        kept = {module.name for module in model.modules if module.numbers.get("pretrained") == 1}
-        if not head or not kept:
+        pretrained = any(module.numbers.get("pretrained") == 1 for module in model.modules)
+        if not head or not pretrained:
             continue
         backbone = {
             fact.key: fact
@@ -127,13 +128,13 @@ def _cases(setup: Setup) -> Iterator[_Case]:
 
 
 def _fresh_head(model: ModelSeen) -> str:
-    """The last Linear, if its weights are still as they were drawn."""
+    """The last Linear, if its weights are still the random initial ones."""
     layers = [module for module in model.modules if module.kind == "Linear"]
     return layers[-1].name if layers and layers[-1].numbers.get("pretrained") == 0 else ""
 
 
 def _is_adapter(name: str, model: ModelSeen) -> bool:
-    """Is it something new around a frozen layer, as in LoRA?"""
+    """Is it a new part around a frozen layer, as in LoRA?"""
     owner = name.rpartition(".")[0]
     return bool(owner) and any(not fact.trainable and _is_under(fact.name, owner) for fact in model.parameters)
 

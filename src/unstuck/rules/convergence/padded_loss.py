@@ -1,4 +1,4 @@
-"""O15: pad positions take part in the loss: as targets, or as zeros in its mean."""
+"""O15: padding counts toward the loss, as targets or as zeros in the mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O15",
     name="padded-loss",
-    title="pad positions take part in the loss",
+    title="padding counts toward the loss",
     severity=Severity.WARNING,
     explains=("O07", "R01", "R02", "R08", "R09"),
     needs=(LossCall,),
@@ -34,11 +34,11 @@ rule = Rule(
 
 MASK = pattern(r"mask|pad|valid", re.I)
 DILUTED = (
-    "mean() divides by all positions, padded ones included, so the loss and its gradients shrink with the share of "
-    "padding and a batch of short sequences counts less."
+    "mean() divides by all positions, padding included, so the loss and its gradients shrink with the share of "
+    "padding, and batches of short sequences count less."
 )
 LEARNED = (
-    "The model is rewarded for predicting the pad id, the most frequent target and the easiest; the loss looks "
+    "The model is rewarded for predicting padding, the easiest and often the most frequent target, so the loss looks "
     "better than the model is."
 )
 MASKED_MEAN = Subject("loss", "masked mean")
@@ -50,7 +50,7 @@ SEQUENCE = ("view", "reshape", "flatten")
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A mask multiplied before a plain mean, and pad ids among the targets of a sequence."""
+    """A mask multiplied in before a plain mean, and pad ids among the targets of a sequence."""
     seen: set[int] = set()
     for backward in script.facts.backwards:
         history = [v for v in behind(backward.value) if isinstance(v, Tensor)] if backward.value is not None else []
@@ -66,7 +66,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _is_diluted(mean: Tensor) -> bool:
-    """`(losses * mask).mean()` over everything, the losses being those of single positions."""
+    """Is it `(losses * mask).mean()`, with one loss per position?"""
     if mean.args or mean.options or not mean.inputs or not isinstance(mean.inputs[0], Tensor):
         return False
     product = mean.inputs[0]
@@ -99,7 +99,7 @@ def _diluted(script: Script, mean: Tensor) -> Finding:
     return rule.finding(
         f"Masked positions count as zeros in the mean: ({left} * {right}).mean() divides by all positions.",
         cause=DILUTED,
-        fix=fix_with(f"Divide by the number of positions that count: .sum() / {mask}.sum().", edits, "unsafe"),
+        fix=fix_with(f"Divide by the number of unmasked positions: .sum() / {mask}.sum().", edits, "unsafe"),
         subject=MASKED_MEAN,
         place=mean.place,
     )
@@ -117,22 +117,19 @@ def _learned_padding(call: Happened) -> tuple[Instance, object] | None:
     for model in order.modules_behind([call.value]):
         for part in knowledge.parts(model):
             pad = part.kwargs.get("padding_idx") if part.last == "Embedding" else None
-            if isinstance(pad, Const) and isinstance(pad.value, int) and _feeds_tokens(call.value):
+            # The scores must be flattened too: one row per token, not per sequence.
+            per_token = isinstance(call.value, Tensor) and call.value.op in SEQUENCE
+            if isinstance(pad, Const) and isinstance(pad.value, int) and per_token:
                 return part, pad.value
     return None
-
-
-def _feeds_tokens(prediction: Value) -> bool:
-    """The scores were flattened too: one row per token, not per sequence."""
-    return isinstance(prediction, Tensor) and prediction.op in SEQUENCE
 
 
 def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -> Finding:
     loss = getattr(call.event, "loss", "cross_entropy")
     return rule.finding(
-        f"{loss} takes the pad id {pad} as a target like any other.",
+        f"{loss} does not ignore the pad id {pad} among its targets.",
         cause=LEARNED,
-        fix=f"Tell the loss to leave it out: ignore_index={pad}.",
+        fix=f"Pass ignore_index={pad} to the loss.",
         subject=Subject("call", f"{loss} at {call.event.place}"),
         place=call.event.place,
         related=(embedding.place,),
@@ -142,7 +139,7 @@ def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """A mean over losses of which a mask made some 0, and the pad id of an embedding among the targets."""
+    """A mean over losses that a mask has partly set to 0, and the pad id of an embedding among the targets."""
     for backward in record.of(Backward):
         mean = _masked_mean(backward)
         if mean is not None:
@@ -156,7 +153,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _masked_mean(backward: Backward) -> OperationFact | None:
-    """Unless something divides it again, which may be the share of what counts."""
+    """A mean of masked losses, unless a later division may correct it."""
     if backward.graph is None:
         return None
     names = backward.graph.names
@@ -168,9 +165,9 @@ def _masked_mean(backward: Backward) -> OperationFact | None:
 
 def _diluted_in_run(backward: Backward, share: float) -> Finding:
     return rule.finding(
-        f"{100 * share:.3g} % of the positions are masked and count as zeros in the mean of the loss.",
+        f"{100 * share:.3g} % of the positions are masked but count as zeros in the mean of the loss.",
         cause=DILUTED,
-        fix="Divide by the number of positions that count: (losses * mask).sum() / mask.sum().",
+        fix="Divide by the number of unmasked positions: (losses * mask).sum() / mask.sum().",
         subject=MASKED_MEAN,
         place=backward.place,
         evidence=[Evidence("masked positions", round(100 * share, 1), "%")],
@@ -187,9 +184,9 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
         if own and sum(shares) / len(shares) >= FEWEST_PADS and own[0].reduction != "none":
             share = 100 * sum(shares) / len(shares)
             yield rule.finding(
-                f"{calls[0].loss} takes the pad id {pad} as a target like any other: {share:.3g} % of the targets.",
+                f"{calls[0].loss} does not ignore the pad id {pad}, which is {share:.3g} % of its targets.",
                 cause=LEARNED,
-                fix=f"Tell the loss to leave it out: ignore_index={pad}.",
+                fix=f"Pass ignore_index={pad} to the loss.",
                 subject=Subject("call", f"{calls[0].loss} at {calls[0].place}"),
                 place=calls[0].place,
                 evidence=[Evidence("targets that are the pad id", round(share, 1), "%")],
@@ -199,7 +196,7 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
 
 
 def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> Iterator[Finding]:
-    """In every batch looked at, one class has exactly as many targets as there are pads among the inputs."""
+    """In every batch, one class has exactly as many targets as there are pads in the inputs."""
     once = {call.step: call for call in calls if sum(other.step == call.step for other in calls) == 1}
     for pad in sorted(pads):
         pairs = [
@@ -208,7 +205,7 @@ def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> 
             for fact in batch.inputs
             if fact.ids is not None and (call := once.get(batch.step)) is not None and _is_one_each(fact.ids, call)
         ]
-        # Were their number always the same, it could be that of something else.
+        # If the number never varied, it could match by coincidence.
         if len(pairs) < FEWEST_BATCHES or len({often for often, _ in pairs}) < 2:
             continue
         share = sum(often for often, _ in pairs) / sum(math.prod(loss_calls.wanted(call).shape) for _, call in pairs)
@@ -219,7 +216,7 @@ def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> 
 
 
 def _is_one_each(ids: ClassFact, call: LossCall) -> bool:
-    """Is there one target for each input, none of them left out or weighted?"""
+    """Is there one target for each input, none of them ignored or weighted?"""
     classes = loss_calls.wanted(call).classes
     return classes is not None and classes.total == ids.total and not call.weighted and call.reduction != "none"
 
@@ -231,14 +228,14 @@ def _matches(label: int, pairs: list[tuple[int, LossCall]]) -> bool:
 
 def _tagged_finding(call: LossCall, pad: int, label: int, share: float, batches: int) -> Finding:
     return rule.finding(
-        f"{share:.3g} % of the targets of {call.loss} stand for padding: in every batch, class {label} has as many "
-        f"targets as there are pads (id {pad}) among the inputs.",
+        f"{share:.3g} % of the targets of {call.loss} are padding: in every batch, class {label} has as many targets "
+        f"as there are pads (id {pad}) in the inputs.",
         cause=LEARNED,
-        fix=f"Tell the loss to leave it out: ignore_index={label}.",
+        fix=f"Pass ignore_index={label} to the loss.",
         subject=Subject("call", f"{call.loss} at {call.place}"),
         place=call.place,
         evidence=[
-            Evidence("targets that stand for padding", round(share, 1), "%", round(100 * FEWEST_PADS, 1)),
+            Evidence("targets that are padding", round(share, 1), "%", round(100 * FEWEST_PADS, 1)),
             Evidence("batches compared", batches),
         ],
     )

@@ -1,4 +1,4 @@
-"""O22: updates far from the size at which weights learn, for long, or one tensor far ahead of its peers."""
+"""O22: updates far too large or too small throughout the run, or one tensor far ahead of the others."""
 
 from __future__ import annotations
 
@@ -19,29 +19,26 @@ if TYPE_CHECKING:
 rule = Rule(
     code="O22",
     name="update-ratio",
-    title="updates far from a thousandth of the weights for long, or one tensor moving 100 times as fast as its peers",
+    title="updates far from a thousandth of the weights, or one tensor updated 100 times as fast as the others",
     severity=Severity.WARNING,
     explains=("R08",),
     needs=(OptimizerStep, TensorGauges),
 )
 
 AHEAD = 100.0
-"""Times the typical ratio of its peers."""
+"""Times the typical ratio of the other tensors."""
 FAST = 0.01
-"""A tensor ahead of its peers must itself move by this share per step."""
+"""A tensor ahead of the others must itself move by this share per step."""
 LARGE, SMALL = 0.1, 1e-5
 FEWEST_PEERS = 3
 FEWEST_STEPS = 8
-OVERWRITTEN = (
-    "A weight that is overwritten within a few steps keeps nothing of what it has learned, and the layers around it "
-    "cannot follow."
-)
-UNMOVED = "Weights that change so little stay what they were initialised to."
+OVERWRITTEN = "A weight that is overwritten within a few steps forgets what it learned, and other layers cannot adapt."
+UNMOVED = "Weights that change so little stay at their initial values."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """One finding: the tensor that runs ahead, or else the whole model; nothing where the rate is named by itself."""
+    """The tensor that is far ahead, or the whole model; nothing if another rule blames the learning rate itself."""
     optimizer, trend = dynamics.sole_optimizer(record), dynamics.trend(record)
     if optimizer is None or not harm.ailment(record):
         return
@@ -56,7 +53,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     yield from _ahead(record, optimizer, typical) if len(typical) > FEWEST_PEERS else ()
     middle = dynamics.median(list(typical.values())) or 0.0
     decay = max((group.weight_decay for group in optimizer.groups), default=0.0) * dynamics.highest_rate(record)
-    # Where weight decay is most of the update, it is not the gradient that moves the weights.
+    # If weight decay is most of the update, it is not the gradient that moves the weights.
     overwritten = middle > LARGE and trend.word in ("flat", "rising", "spiking") and decay < middle / 2
     unmoved = 0 < middle < SMALL and trend.word == "flat" and not lr_too_low.has_other_reason(record)
     if overwritten or unmoved:
@@ -71,16 +68,20 @@ def _ahead(record: Record, optimizer: OptimizerSeen, typical: dict[dynamics.Tens
         return
     rates = _rates_of(record, fastest.group)
     yield rule.finding(
-        f"{fastest.name} changes by {ratio:.2g} of its size in a step, {ratio / peers:,.0f} times as much as the other "
+        f"{fastest.name} changes by {ratio:.2g} of its size per step, {ratio / peers:,.0f} times as much as the other "
         f"weights, and the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN,
         fix=_fix_for_one(fastest.name, rates),
         subject=Subject("parameter", fastest.name),
         place=optimizer.place,
         evidence=[
-            Evidence(f"change of {fastest.name} in a step, as a share of it", ratio, "", dynamics.USUAL),
-            Evidence("change of the other weights", peers),
-            *([Evidence("learning rate of its group", rates[0]), Evidence("of the others", rates[1])] if rates else []),
+            Evidence(f"update of {fastest.name} per step, as a share of it", ratio, "", dynamics.USUAL),
+            Evidence("update of the other weights", peers),
+            *(
+                [Evidence("learning rate of its group", rates[0]), Evidence("learning rate of the others", rates[1])]
+                if rates
+                else []
+            ),
         ],
         confidence=Confidence.LIKELY,
     )
@@ -88,15 +89,15 @@ def _ahead(record: Record, optimizer: OptimizerSeen, typical: dict[dynamics.Tens
 
 def _fix_for_one(name: str, rates: tuple[float, float] | None) -> str:
     if rates and rates[0] > 10 * rates[1]:
-        return f"Bring the learning rate of its group, {rates[0]:.3g}, to the order of the others', {rates[1]:.3g}."
+        return f"Lower the learning rate of its group from {rates[0]:.3g} to about that of the others, {rates[1]:.3g}."
     return (
-        f"Look at what makes {name} differ: weights much smaller than its peers' (initialise it as they are), or "
-        "inputs much larger (normalise them); or give it a group with a lower learning rate."
+        f"Check how {name} differs: if its weights are much smaller than the others, initialize it like them; if its "
+        "inputs are much larger, normalize them; or give it a group with a lower learning rate."
     )
 
 
 def _rates_of(record: Record, group: int) -> tuple[float, float] | None:
-    """The rate of this group and the highest of the other groups, if there are any."""
+    """The learning rate of this group and the highest of the other groups, if there are any."""
     for _, rates in dynamics.rates(record):
         others = [rate for index, rate in enumerate(rates) if index != group]
         if others and group < len(rates):
@@ -110,14 +111,14 @@ def _whole(record: Record, optimizer: OptimizerSeen, ratio: float, tensors: int)
     way = "Lower" if large else "Raise"
     better = dynamics.rounded(rate * dynamics.USUAL / ratio)
     return rule.finding(
-        f"Throughout the run the weights change by {ratio:.1e} of their size in a step (1e-3 is usual), and "
+        f"Throughout the run the weights change by {ratio:.1e} of their size per step (1e-3 is usual), and "
         f"the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN if large else UNMOVED,
-        fix=f"{way} the learning rate, {rate:.3g}, towards {better}, and look at the ratio again.",
+        fix=f"{way} the learning rate from {rate:.3g} to about {better}, and check the ratio again.",
         subject=Subject("optimizer", optimizer.optimizer),
         place=optimizer.place,
         evidence=[
-            Evidence("change of the weights in a step, as a share of them", ratio, "", dynamics.USUAL),
+            Evidence("update of the weights per step, as a share of them", ratio, "", dynamics.USUAL),
             Evidence("weight tensors", tensors),
             Evidence("learning rate", rate),
         ],

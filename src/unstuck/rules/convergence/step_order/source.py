@@ -1,0 +1,193 @@
+"""O04 in the source: the order of zero_grad, backward and step on every path through a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, LossCall, OptimizerSeen, OptimizerStep, Place, ZeroGrad
+from unstuck.findings import Finding, Fix, Subject
+from unstuck.lazy import pattern
+from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, fixes, rule
+from unstuck.rules.shared import order
+from unstuck.source.edits.edit import fix_with
+from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
+from unstuck.source.values import Instance
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+COMPUTES_GRADIENTS = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
+CLEARS = pattern(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
+
+
+def find(script: Script) -> Iterator[Finding]:
+    """Every mistake that holds on all paths."""
+    for ways in order.readable_loops(script):
+        yield from _lost(script, ways)
+        yield from _no_step(script, ways)
+        yield from _never_cleared(script, ways)
+    if not script.facts.backwards and not COMPUTES_GRADIENTS.search(script.text):
+        yield from _no_backward(script)
+
+
+def _finding(variant: Order, message: str, fix: Fix, place: Place | None) -> Finding:
+    return rule.finding(
+        message,
+        cause=CAUSES[variant],
+        fix=fix,
+        subject=Subject("loop", f"training loop at {place}"),
+        place=place,
+        variant=variant,
+    )
+
+
+def _no_backward(script: Script) -> Iterator[Finding]:
+    """Nothing in the file computes gradients, and a loop that was read completely computes a loss, clears and steps."""
+    for loop in loops_in(script.facts.trace):
+        items = list(events_in(loop.body, nested_loops=False))
+        kinds = {type(item.event) for item in items}
+        steps = [item for item in items if isinstance(item.event, OptimizerStep) and isinstance(item.subject, Instance)]
+        if steps and kinds >= {LossCall, ZeroGrad} and OptimizerSeen not in kinds and reads_all(loop.body):
+            event = steps[0].event
+            assert isinstance(event, OptimizerStep)
+            if not event.inside_closure and id(steps[0].subject) not in script.facts.escaped:
+                message = f"backward() is never called, so {event.optimizer}.step() has no gradients to apply."
+                fix = Fix(f"Call backward() on the loss before {event.optimizer}.step(). {RIGHT_ORDER}")
+                yield _finding(Order.NO_BACKWARD, message, fix, event.place)
+
+
+def _lost(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    for place, kind in order.always(ways, _losing).items():
+        early = kind == Order.STEP_BEFORE_BACKWARD
+        variant = Order.STEP_BEFORE_BACKWARD if early else Order.CLEARED_TOO_LATE
+        edits = fixes.reordered(script, ways, place, step_is_early=early)
+        yield _finding(variant, f"{variant.meaning}.", fix_with(FIXES[variant], edits, "safe"), place)
+
+
+def _losing(path: Path) -> order.Opinion:
+    """Guilty: a zero_grad between a backward and the step that should have used it. Innocent: a step that works."""
+    opinion = order.Opinion()
+    items, iteration = order.gradient_events(path), order.turn_numbers(path)
+    for position, step in enumerate(items):
+        origin = _gradients_of(items, position)
+        if origin is None:
+            continue
+        backward, zero = origin
+        if zero is None:
+            clearings = [item for item in items[:backward] if isinstance(item.event, ZeroGrad)]
+            helpful = [item.event for item in clearings if order.concerns(item, step)]
+            opinion.innocent |= set(order.places([step.event, *helpful]))
+        elif iteration[backward] == iteration[zero] == iteration[position]:
+            opinion.guilty.update(dict.fromkeys(order.places([items[zero].event]), Order.CLEARED_TOO_LATE))
+        else:
+            opinion.guilty.update(dict.fromkeys(order.places([step.event]), Order.STEP_BEFORE_BACKWARD))
+    return opinion
+
+
+def _gradients_of(items: Sequence[Happened], position: int) -> tuple[int, int | None] | None:
+    """The backward whose gradients a step uses and the zero_grad that cleared them; None if the backward is unknown."""
+    step = items[position]
+    if not isinstance(step.event, OptimizerStep) or step.event.inside_closure:
+        return None
+    zero: int | None = None
+    for index in range(position - 1, -1, -1):
+        item = items[index]
+        if isinstance(item.event, Backward):
+            return index, zero
+        if isinstance(item.event, ZeroGrad) and zero is None and order.concerns(item, step):
+            zero = index
+        elif isinstance(item.event, OptimizerStep) and order.concerns(item, step):
+            return None
+    return None
+
+
+def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    items = list({id(item): item for way in ways for item in order.gradient_events(way)}.values())
+    idle = _never_stepped(script, items)
+    if not idle:
+        return
+    # The backward that follows the optimizer's own zero_grad, or else the first.
+    zeroed = [index for index, item in enumerate(items) if item.subject is idle and isinstance(item.event, ZeroGrad)]
+    start = zeroed[0] if zeroed else 0
+    backward = next((item.event for item in (*items[start:], *items) if isinstance(item.event, Backward)), None)
+    if backward is not None:
+        name = idle if isinstance(idle, str) else idle.label or idle.last
+        message = f"{name}.step() is never called: backward() runs, but no weight changes."
+        edits = fixes.step_added(script, items, idle, backward.place)
+        fix = fix_with(f"Call {name}.step() after backward(). {RIGHT_ORDER}", edits, "unsafe")
+        yield _finding(Order.NO_STEP, message, fix, backward.place)
+
+
+def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
+    """An optimizer that belongs to this loop and that nothing in the script steps: the object, or its name."""
+    stepped, all_known = _all_stepped(script)
+    if not all_known:
+        return ""
+    steps_here = any(isinstance(item.event, OptimizerStep) for item in items)
+    zeroed = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
+    losses = [item.value for item in items if isinstance(item.event, Backward) and item.value is not None]
+    trained = {id(module) for module in order.modules_behind(losses)}
+    for made in script.facts.optimizers:
+        # If another optimizer steps, the loss may depend on both: only its own zero_grad shows that this one counts.
+        belongs = id(made.optimizer) in zeroed or (not steps_here and order.owners(made.parameters) & trained)
+        if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
+            return made.optimizer
+    names = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
+    alone = bool(names) and not stepped and not script.facts.optimizers and ".step(" not in script.text
+    return names[0] if alone and names[0] else ""
+
+
+@lru_cache(maxsize=1)
+def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
+    """The optimizers that are stepped anywhere, and whether these are all; computed once for all loops."""
+    steps = [item.subject for item in events_in(script.facts.trace) if isinstance(item.event, OptimizerStep)]
+    # Parameters read from the groups are updated by hand somewhere.
+    by_hand = any(word in script.text for word in ('["params"]', "['params']"))
+    return frozenset(map(id, steps)), not by_hand and all(isinstance(subject, Instance) for subject in steps)
+
+
+def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+    every = [item for way in ways for item in order.gradient_events(way)]
+    zeros = [item for item in every if isinstance(item.event, ZeroGrad)]
+    known = all(
+        isinstance(item.subject, Instance) for item in every if isinstance(item.event, ZeroGrad | OptimizerStep)
+    )
+    # An optimizer from elsewhere may be cleared elsewhere too, so any mention of clearing counts.
+    if not known and (zeros or any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))):
+        return
+    # A generator, a hook or a callback that was not followed may clear them as well.
+    unread, elsewhere = _clearings(script)
+    if unread or not elsewhere <= {place.function for place in order.places(item.event for item in every)}:
+        return
+    for step in _repeated_steps(ways):
+        if not any(order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
+            label = step.event.optimizer
+            message = f"{label} steps in every iteration, but its gradients are never cleared."
+            alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
+            edits = fixes.clearing_added(script, step.event) if alone else None
+            fix = fix_with(f"Call {label}.zero_grad() before each backward(). {RIGHT_ORDER}", edits, "unsafe")
+            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place)
+
+
+@lru_cache(maxsize=1)
+def _clearings(script: Script) -> tuple[bool, frozenset[str]]:
+    """Whether an unread line clears gradients, and which functions clear them outside of training loops."""
+    everything = list(events_in(script.facts.trace))
+    read = {place.line for place in order.places(item.event for item in everything)}
+    unread = any(CLEARS.search(line) for number, line in enumerate(script.lines, 1) if number not in read)
+    in_loops = {id(item) for loop in script.training_loops for item in events_in(loop.body)}
+    outside = [item.event for item in everything if isinstance(item.event, ZeroGrad) and id(item) not in in_loops]
+    return unread, frozenset(place.function for place in order.places(outside) if place.function)
+
+
+def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
+    """Steps, one for each optimizer, that some path takes at least twice."""
+    found: dict[object, Happened] = {}
+    for way in ways:
+        steps = [item for item in order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
+        for step in steps:
+            if sum(other is step for other in steps) > 1:
+                found.setdefault(id(step.subject) if step.subject is not None else step.event.place, step)
+    return list(found.values())
