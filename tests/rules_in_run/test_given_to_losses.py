@@ -326,7 +326,7 @@ def test_an_edge_seen_after_the_first_nan_names_its_step(recorded):
     (numerics,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G15"]
     (broken,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G10"]
     assert "at step 6" in broken.message
-    assert "at step 11, and can have made what was not finite at step 6" in numerics.message
+    assert "at step 11, and may have caused the non-finite value at step 6" in numerics.message
     assert verdict.diagnoses[0].lead.code == "G15"
 
 

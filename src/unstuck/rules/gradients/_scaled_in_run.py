@@ -1,4 +1,4 @@
-"""G03 as a run shows it: clips and steps that met scaled gradients, and what GradScaler raised."""
+"""G03 in a run: clips and steps on gradients that were still scaled, and what GradScaler raised."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from unstuck.record import Record
 
 RAISED = {
-    "unscale_() has already been called": ("unscale_()", "Call scaler.unscale_() once, right before the clipping."),
+    "unscale_() has already been called": ("unscale_()", "Call scaler.unscale_() once, right before clipping."),
     "unscale_() is being called after step()": ("unscale_()", "Call scaler.unscale_() before scaler.step()."),
-    "step() has already been called since": ("step()", "Call scaler.update() behind scaler.step()."),
+    "step() has already been called since": ("step()", "Call scaler.update() after scaler.step()."),
 }
 CLIPPED = (
-    "scale() multiplies the loss{times}, and the gradients with it. Clipping cuts those to the limit, and step() then "
-    "divides them again: the update is next to nothing."
+    "scale() multiplies the loss{times}, and so the gradients. Clipping cuts the multiplied gradients to the "
+    "limit, and step() then divides them again: the update is close to zero."
 )
 APPLIED = (
-    "scale() multiplies the loss{times}, and only scaler.step() divides the gradients again and leaves out those that "
-    "overflowed."
+    "scale() multiplies the loss{times}. Only scaler.step() divides the gradients again and skips the steps "
+    "that overflowed."
 )
 
 
 def troubles(record: Record, raises: str) -> Iterator[Trouble]:
-    """Everything a run shows of scaled gradients that were taken for true ones."""
+    """Everything a run shows of scaled gradients used as if they were not."""
     every = step_windows(record, alone=False)
     windows = [window for window in every if any(backward.scaled for backward in window.backwards)]
     yield from _clipped(record, windows)
@@ -47,17 +47,17 @@ def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
         return
     last, scale = cut[-1], _scale(record)
     used = [window.step.grad_norm for window in through if isinstance(window.step, OptimizerStep)]
-    evidence = [Evidence("clip calls watched", len(cut))]
+    evidence = [Evidence("clip calls recorded", len(cut))]
     if last.norm is not None and last.limit is not None:
-        evidence.append(Evidence("norm that was clipped", last.norm, "", last.limit))
+        evidence.append(Evidence("norm before clipping", last.norm, "", last.limit))
     if scale is not None:
         evidence.append(Evidence("scale", scale))
     if used and used[-1] is not None:
-        evidence.append(Evidence("norm that step() then applied", used[-1]))
+        evidence.append(Evidence("norm that step() applied", used[-1]))
     yield Trouble(
-        f"{len(cut)} of {len(through)} watched steps were clipped while their gradients were still scaled.",
+        f"{len(cut)} of {len(through)} recorded steps clipped gradients that were still scaled.",
         CLIPPED.format(times=_times(scale)),
-        "Call scaler.unscale_(optimizer) right before the clipping.",
+        "Call scaler.unscale_(optimizer) right before clipping.",
         last.place,
         [through[-1].step.place],
         evidence,
@@ -65,7 +65,7 @@ def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
 
 
 def _scaled_clip(window: StepWindow) -> Clip | None:
-    """The clip that cut gradients which nobody had unscaled."""
+    """The clip that cut gradients before anything unscaled them."""
     for event in window.behind():
         if isinstance(event, Unscale):
             return None
@@ -84,7 +84,7 @@ def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
     assert isinstance(step, OptimizerStep)
     norms = [Evidence("norm that step() applied", step.grad_norm)] if step.grad_norm is not None else []
     yield Trouble(
-        f"{step.optimizer}.step() applied gradients that the scaler had multiplied, in {len(raw)} measured steps.",
+        f"{step.optimizer}.step() applied scaled gradients in {len(raw)} measured steps.",
         APPLIED.format(times=_times(scale)),
         "Call scaler.step(optimizer) and then scaler.update().",
         step.place,
@@ -94,7 +94,7 @@ def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
 
 
 def _is_applied_raw(window: StepWindow) -> bool:
-    """Did the step use the norm that the scaled backward left, so that nobody divided by hand?"""
+    """Did the step use the norm that the scaled backward produced, so that nothing divided by hand in between?"""
     made, used = window.backwards[-1].grad_norm, getattr(window.step, "grad_norm", None)
     touched = any(isinstance(event, Unscale | Clip) for event in window.behind())
     return bool(made and used) and not touched and close(made or 0.0, used or 0.0)
@@ -106,29 +106,29 @@ def _crashed(record: Record, raises: str) -> Iterator[Trouble]:
         return
     method, fix = next(value for sign, value in RAISED.items() if sign in crash.message)
     updates = sum(1 for _ in record.of(ScalerUpdate))
-    evidence = [Evidence("steps before it", crash.step), Evidence("update() calls watched", updates)]
-    message = f"GradScaler met a second {method} since its last update()."
+    evidence = [Evidence("steps before it", crash.step), Evidence("update() calls recorded", updates)]
+    message = f"{method} was called twice without update() in between."
     if method == "step()":
-        message = "scaler.step() was called again without scaler.update() in between."
+        message = "scaler.step() was called twice without scaler.update() in between."
     elif "after step()" in crash.message:
         message = "scaler.unscale_() was called after scaler.step()."
     yield Trouble(message, raises.format(method=method), fix, crash.place, (), evidence)
 
 
 def _updated_without_step(record: Record) -> Iterator[Trouble]:
-    """update() raises where no gradient went through the scaler: the optimizer was stepped past it, or not at all."""
+    """update() raises when no gradient went through the scaler: the optimizer was stepped directly, or not at all."""
     crash = crash_of(record, "No inf checks were recorded prior to update")
     if crash is None:
         return
     past = [step for step in record.of(OptimizerStep) if not step.through_scaler]
     why = f"{past[-1].optimizer}.step() was called instead of scaler.step()" if past else "scaler.step() was not called"
     yield Trouble(
-        f"scaler.update() found nothing to go by: {why}.",
+        f"scaler.update() failed because {why}.",
         APPLIED.format(times=_times(_scale(record))),
         "Call scaler.step(optimizer) and then scaler.update().",
         past[-1].place if past else crash.place,
         [crash.place],
-        [Evidence("steps past the scaler", len(past))],
+        [Evidence("steps without the scaler", len(past))],
     )
 
 

@@ -28,25 +28,24 @@ rule = Rule(
 )
 
 FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."
-AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards protects nothing."
+AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards has no effect."
 USED_UP = (
-    "parameters() gives each parameter once. Kept in a variable, it is used up by the first call that goes through it, "
-    "and later ones get nothing."
+    "parameters() returns a generator. Stored in a variable, it is exhausted by the first call that iterates "
+    "over it, and later calls get nothing."
 )
 BEFORE_BACKWARD = (
     "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
 )
 OTHERS = (
-    "The parameters that clipping was given are not those that backward() computes gradients for, so step() uses those "
-    "unclipped."
+    "The clipped parameters are not the ones that backward() computes gradients for, so step() uses those unclipped."
 )
 SAID = {
-    USED_UP: "Clipping was given no parameters at all; it has no effect.",
-    OTHERS: "Clipping was given parameters none of which has a gradient; it has no effect.",
+    USED_UP: "Clipping has no effect: it received no parameters.",
+    OTHERS: "Clipping has no effect: none of its parameters has a gradient.",
 }
 FIXES = {
-    USED_UP: "Pass model.parameters() itself, or keep list(model.parameters()).",
-    OTHERS: "Pass the parameters of the model that is trained.",
+    USED_UP: "Pass model.parameters() directly, or store list(model.parameters()).",
+    OTHERS: "Pass the parameters of the model you train.",
 }
 STEADY = 3
 
@@ -61,14 +60,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _moved(script: Script, ways: Sequence[Path], clip: Place) -> Edits | None:
-    """The clip in front of the step it should have come before, if that is the same one on every path."""
+    """The clip with the step it belongs before, if that is the same step on every path."""
     steps = {step for way in ways for step in _steps_beside(order.gradient_events(way), clip)}
     step = steps.pop() if len(steps) == 1 else None
     return Editor(script).move_before(clip, step) if step is not None else None
 
 
 def _steps_beside(items: Sequence[Happened], clip: Place) -> Iterator[Place | None]:
-    """Steps of the clipped parameters before or after each clip; None for one that a scaler takes."""
+    """Steps of the clipped parameters before or after each clip; None for a step through a scaler."""
     clips = [item for item in items if isinstance(item.event, Clip) and item.event.place == clip]
     for item in items if clips else ():
         if isinstance(item.event, OptimizerStep) and order.concerns(clips[0], item):
@@ -102,7 +101,7 @@ def _next(later: Sequence[Happened]) -> Event | None:
 
 
 def _verdict(before: Event | None, after: Event | None) -> str:
-    """Why a clip between these two events has no effect; empty when it has, or when that is not certain."""
+    """Why a clip between these two events has no effect; None when it has one, or when that is uncertain."""
     if isinstance(after, OptimizerStep | StepSkipped) or before is None or after is None:
         return ""
     if isinstance(before, OptimizerStep):
@@ -114,7 +113,7 @@ def _verdict(before: Event | None, after: Event | None) -> str:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Clips that found no gradient, or gradients that a step had already used."""
+    """Clips without gradients, or on gradients that a step had already used."""
     events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
     alone = len({step.optimizer for step in record.of(OptimizerStep)}) <= 1
     by_place: dict[Place | None, list[tuple[Clip, str]]] = {}
@@ -122,7 +121,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         if event.limit is not None and event.limit < LARGEST_LIMIT:
             by_place.setdefault(event.place, []).append((event, _measured(before, event, after, alone)))
     for place, clips in by_place.items():
-        # The first turn has no step behind it and the last none ahead: those two may look innocent.
+        # The first iteration has no step before it and the last none after it: those two may look fine.
         causes = [cause for _, cause in clips if cause]
         if len(causes) >= STEADY and len(causes) >= len(clips) - 2:
             cause = max(set(causes), key=causes.count)
@@ -133,7 +132,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _with_neighbours(events: Sequence[Event]) -> Iterator[tuple[Event | None, Clip, Event | None]]:
-    """Every clip, between what came before and after it that is no clip."""
+    """Every clip, with the events before and after it that are not clips."""
     before: Event | None = None
     clips: list[Clip] = []
     for event in (*events, None):
@@ -149,7 +148,7 @@ def _measured(before: Event | None, clip: Clip, after: Event | None, alone: bool
     if clip.parameters == 0:
         return USED_UP
     if not clip.parameters or not alone:
-        # Whose gradients were clipped is not known, or several optimizers take turns: the neighbours prove nothing.
+        # With unknown parameters or several optimizers, the neighbouring events prove nothing.
         return ""
     if clip.with_grad == 0 and not isinstance(before, OptimizerStep):
         return OTHERS if isinstance(before, Backward) else BEFORE_BACKWARD
@@ -158,7 +157,7 @@ def _measured(before: Event | None, clip: Clip, after: Event | None, alone: bool
 
 def _numbers(clips: Sequence[Clip], steps: Sequence[OptimizerStep]) -> list[Evidence]:
     last = clips[-1]
-    evidence = [Evidence("clip calls watched", len(clips))]
+    evidence = [Evidence("clip calls recorded", len(clips))]
     if last.with_grad is not None and last.parameters is not None:
         evidence.append(Evidence("parameters with a gradient when clipped", f"{last.with_grad} of {last.parameters}"))
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
@@ -171,7 +170,7 @@ def _message(cause: str) -> str:
     if cause in SAID:
         return SAID[cause]
     where = "after step()" if cause is AFTER_STEP else "before backward() has computed them"
-    return f"Gradients are clipped {where}; the clipping has no effect."
+    return f"Gradients are clipped {where}, so clipping has no effect."
 
 
 def _finding(

@@ -1,4 +1,4 @@
-"""G15: a formula on the way to the loss whose value or gradient is not finite at an edge it can reach."""
+"""G15: a formula on the way to the loss whose value or gradient can become infinite or NaN."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G15",
     name="unsafe-numerics",
-    title="log, sqrt, exp, division or acos on the loss path that can reach an edge where it is not finite",
+    title="log, sqrt, exp, division or acos in the loss that can become infinite or NaN",
     severity=Severity.WARNING,
     explains=("G10", "G08", "O24"),
     needs=(Backward,),
@@ -43,29 +43,29 @@ rule = Rule(
 
 LOSS_FUNCTION = pattern(r"forward$|loss|criterion|objective|training_step", re.I)
 SAME = {"rsqrt": "sqrt", "reciprocal": "div", "arccos": "acos", "arcsin": "asin", "log2": "log", "log10": "log"}
-"""Operations with one edge under several names."""
+"""Operations with the same edge under several names."""
 FORMULAS = {
     ("log", "softmax"): (LOG_SOFTMAX.form, LOG_SOFTMAX.fix),
     ("log", "sigmoid"): (LOG_SIGMOID.form, LOG_SIGMOID.fix),
     ("log", "rsub", "sigmoid"): (LOG_ONE_MINUS.form, LOG_ONE_MINUS.fix),
     ("log", "sum", "exp"): (LOG_SUM_EXP.form, LOG_SUM_EXP.fix),
-    ("log",): ("log", "Keep its argument above 0: clamp(min=1e-8), or a form that never leaves log-space."),
+    ("log",): ("log", "Keep its argument above 0 with clamp(min=1e-8), or stay in log space."),
     ("sqrt",): ("sqrt", "Add a small number under the root: sqrt(... + 1e-8)."),
     ("div",): ("a division", "Keep the denominator away from 0: clamp(min=1e-8), or add a small number."),
-    ("exp",): ("exp", "Limit its argument (clamp(max=50)), or compute in log-space (logsumexp, softplus)."),
+    ("exp",): ("exp", "Limit its argument with clamp(max=50), or compute in log space (logsumexp, softplus)."),
     ("acos",): ("acos", "Keep its argument inside: clamp(-1 + 1e-6, 1 - 1e-6), or use atan2."),
     ("asin",): ("asin", "Keep its argument inside: clamp(-1 + 1e-6, 1 - 1e-6), or use atan2."),
     ("pow",): ("a power below 1", "Add a small number to its base."),
 }
-"""By an operation and what made its input: what it is called and how to make it safe."""
+"""By operation and the operations that made its input: its formula and how to make it safe."""
 EDGES = {"acos": "1 or -1", "asin": "1 or -1", "exp": "the largest number of its type"}
 PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace rebuilt".split())
-"""Operations that make data: nothing behind them is trained, whatever sizes they were given."""
+"""Operations that make data: nothing that feeds them is trained."""
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Formulas behind a backward(), or in a forward or loss function where gradients are recorded."""
+    """Formulas that lead to a backward(), or in a forward or loss function where gradients are recorded."""
     seen: set[int] = set()
     for tensor in _on_loss_path(script):
         found = unsafe(tensor) if id(tensor) not in seen else None
@@ -88,7 +88,7 @@ def _on_loss_path(script: Script) -> Iterator[Tensor]:
 
 
 def _inside_detached(script: Script) -> set[ast.AST]:
-    """Everything written inside the parentheses of `(...).detach()` and the like."""
+    """Everything inside the parentheses of `(...).detach()` and similar calls."""
     inside: set[ast.AST] = set()
     for called in script.facts.calls:
         made, function = called.result, called.node.func
@@ -103,7 +103,7 @@ def _inside_detached(script: Script) -> set[ast.AST]:
 
 
 def _learns(value: Value) -> bool:
-    """May a gradient have to pass here: is something trained behind the value, or something unknown?"""
+    """May a gradient flow here: does the value come from something trained, or something unknown?"""
     waiting, seen = [value], set[int]()
     while waiting:
         for item in members(waiting.pop()):
@@ -117,12 +117,12 @@ def _learns(value: Value) -> bool:
 
 
 def _has_weights(module: Instance | None) -> bool:
-    """Does the module hold weights, or may it, being none of torch.nn?"""
+    """Does the module have weights, or may it, not being from torch.nn?"""
     return module is not None and (not module.kind.startswith("torch.nn.") or knowledge.has_weights(module))
 
 
 def _is_recorded(called: Called) -> bool:
-    """Does autograd follow this call? Inside a `torch.autograd.Function` the gradient is written by hand."""
+    """Does autograd record this call? Inside a `torch.autograd.Function` the gradient is written by hand."""
     bases = called.owner.cls.bases if called.owner is not None and called.owner.cls is not None else ()
     return called.recording and not any(isinstance(base, Symbol) and base.last == "Function" for base in bases)
 
@@ -133,10 +133,10 @@ def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
     edits, safety = stable(script, tensor.place, found.stable) if found.stable and same_base else (None, "manual")
     return rule.finding(
         Witness.SOURCE,
-        f"{found.form} on the way to the loss is not finite at an edge it can reach.",
+        f"{found.form} on the way to the loss can become infinite or NaN.",
         cause=found.cause,
         fix=fix_with(found.fix, edits, safety),
-        # A graph knows the operation but not where it stands.
+        # A graph shows the operation but not where it is written.
         subject=Subject("call", SAME.get(tensor.op, tensor.op)),
         place=tensor.place,
         severity=Severity.ADVICE if found.rare else None,
@@ -146,14 +146,14 @@ def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Operations behind a loss that were given numbers at their edge, and one that made the first NaN."""
+    """Operations in the graph of a loss with inputs at their edge, and the one that made the first NaN."""
     told: set[str] = set()
     broken = next(record.of(NonFinite), None)
     for backward in record.of(Backward):
         earlier = broken if broken is not None and broken.step < backward.step else None
         for fact in backward.graph.operations if backward.graph is not None else ():
             name = SAME.get(fact.name, fact.name)
-            # What is seen after the first NaN may be its work, unless it can have made it.
+            # What comes after the first NaN may be its result, unless the operation can have made it.
             if (name,) in FORMULAS and name not in told and (earlier is None or name in _suspects(earlier)):
                 told.add(name)
                 yield _reached(name, fact, backward.place, backward.step, earlier)
@@ -178,15 +178,15 @@ def _reached(
     low, high = ("infinity" if end is None else f"{end:.3g}" for end in (fact.low, fact.high))
     span = f"{low} to {high}"
     what = {"div": "denominators", "exp": "results"}.get(name, "numbers")
-    edge = f"came to its edge, {EDGES.get(name, '0')}, at step {step + 1}"
+    edge = f"reached its edge, {EDGES.get(name, '0')}, at step {step + 1}"
     if broken is not None and broken.step == step:
-        edge = f"made a NaN or infinity at step {step + 1}"
+        edge = f"produced a NaN or infinity at step {step + 1}"
     elif broken is not None:
-        edge = f"{edge}, and can have made what was not finite at step {broken.step + 1}"
+        edge = f"{edge}, and may have caused the non-finite value at step {broken.step + 1}"
     return rule.finding(
         Witness.RUN,
-        f"{form} on the way to the loss {edge}: it had {what} from {span}.",
-        cause="There its value or its slope is not finite, and one such number makes every gradient behind it NaN.",
+        f"{form} on the way to the loss {edge}: its {what} ranged from {span}.",
+        cause="There its value or slope is not finite, and one such number makes every gradient before it NaN.",
         fix=fix,
         subject=Subject("call", name),
         place=place,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def explain(record: Record, rule: Rule) -> Iterator[Finding]:
-    """The finding, if one of the two has just one axis more."""
+    """The finding, if one of the two shapes has exactly one more axis."""
     crash = crash_of(record, "must be the same as input size", "different to the input size")
     scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
     if crash is None or scores is None or target is None:
@@ -22,16 +22,16 @@ def explain(record: Record, rule: Rule) -> Iterator[Finding]:
     first, second = scores.shape or (), target.shape or ()
     if first == (*second, 1):
         name = crash.names.get("input", "prediction")
-        fix = f"Take the last axis of the prediction away: `{name}.squeeze(-1)`."
+        fix = f"Drop the last axis of the prediction: `{name}.squeeze(-1)`."
     elif second == (*first, 1):
-        fix = f"Take the last axis of the target away: `{crash.names.get('target', 'target')}.squeeze(-1)`."
+        fix = f"Drop the last axis of the target: `{crash.names.get('target', 'target')}.squeeze(-1)`."
     else:
         return
     yield rule.finding(
         Witness.RUN,
-        f"{crash.function} is given a prediction of shape {shaped(first)} and {called(crash, 'target', 'a target')} of "
-        f"shape {shaped(second)}.",
-        cause="The two sizes must be the same for this loss: it raises a ValueError.",
+        f"{crash.function} gets a prediction of shape {shaped(first)} and "
+        f"{called(crash, 'target', 'a target')} of shape {shaped(second)}.",
+        cause="This loss requires equal shapes and raises a ValueError.",
         fix=fix,
         subject=Subject("call", f"{crash.function} at {crash.place}"),
         place=crash.place,

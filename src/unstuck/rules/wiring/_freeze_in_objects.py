@@ -1,4 +1,4 @@
-"""M09 in live objects: attributes that were meant to freeze or to resize, beside the parameters they did not touch."""
+"""M09 in live objects: attributes that should freeze or resize, compared with the parameters they did not change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SIDES = {
     "Conv3d": ("out_channels", "in_channels"),
     "Embedding": ("num_embeddings", "embedding_dim"),
 }
-"""What the first and the second side of the weight are called."""
+"""Names of the first and second axis of the weight."""
 
 
 class Unfrozen(NamedTuple):
-    """A module that carries a switch nobody reads, and trains on."""
+    """A module with a switch that nothing reads, whose parameters still train."""
 
     model: str
     module: str
@@ -29,7 +29,7 @@ class Unfrozen(NamedTuple):
 
 
 class Unresized(NamedTuple):
-    """A layer that says another size than its weight has."""
+    """A layer whose attribute and weight disagree about a size."""
 
     model: str
     module: str
@@ -49,7 +49,7 @@ def unfrozen(setup: Setup) -> Iterator[Unfrozen]:
 
 
 def unresized(setup: Setup) -> Iterator[Unresized]:
-    """Layers of torch whose weight kept the size it was made with."""
+    """torch layers whose weight still has its original size."""
     for model in setup.models:
         for module in model.modules:
             yield from _sides(model, module)

@@ -1,4 +1,4 @@
-"""M19: numbers of one type where another is needed."""
+"""M19: a tensor of the wrong type, or no tensor at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M19",
     name="dtype-mismatch",
-    title="a layer or a loss is given a type it does not take: float64, integers, a tuple, None",
+    title="a layer or a loss gets a type it does not take: float64, integers, a tuple, None",
     severity=Severity.ERROR,
 )
 
@@ -25,12 +25,12 @@ BY_CLASS = ("cross_entropy", "nll_loss")
 """These have a rule of their own."""
 HALVES = ("float16", "bfloat16")
 METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16"}
-SAME = "The weights and the input of a layer must have the same type; nothing is converted by itself."
+SAME = "The weights and the input of a layer must have the same type; nothing is converted automatically."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """torch names the types, the wreck whose they are."""
+    """torch names the types; the crash shows which tensors have them."""
     if record.crash is not None and (said := no_tensor(record.crash)) is not None:
         yield _finding(record.crash, said)
         return
@@ -70,41 +70,41 @@ def _layer(crash: Crash) -> Explanation | None:
         return None
     name = crash.names.get("input", "x")
     return Explanation(
-        f"{sentence(layer(crash))} has {weight.dtype} weights and was given "
-        f"{called(crash, 'input', 'an input')} as {given_type.dtype}.",
+        f"{sentence(layer(crash))} has {weight.dtype} weights but got {called(crash, 'input', 'an input')} as "
+        f"{given_type.dtype}.",
         SAME,
         _converted(name, given_type.dtype, weight.dtype),
     )
 
 
 def _converted(name: str, dtype: str, wanted: str) -> str:
-    """How the input becomes what the weights are, and where such an input usually comes from."""
+    """How to convert the input to the type of the weights, by where such an input usually comes from."""
     method = METHODS.get(wanted, f"to(torch.{wanted})").removesuffix("()")
     cast = f"{name}.{method}()" if wanted in METHODS else f"{name}.{method}"
     if dtype == "uint8":
-        return f"Images of 0..255 are integers: pass `{cast} / 255`, or scale them in the data set (ToTensor does)."
+        return f"Images of 0..255 are integers: pass `{cast} / 255`, or scale them in the dataset (ToTensor does)."
     if dtype == "float64" and wanted == "float32":
-        return f"numpy computes in float64: pass `{cast}`, best where the data set makes its tensors."
+        return f"numpy computes in float64: pass `{cast}`, ideally in the dataset."
     if wanted in HALVES:
         return (
-            f"Keep the weights in float32 and run the forward pass under torch.autocast, which converts by itself; to "
-            f"train in {wanted} throughout, pass `{cast}`."
+            "Keep the weights in float32 and run the forward pass under torch.autocast, which converts as "
+            f"needed. To train entirely in {wanted}, pass `{cast}`."
         )
     if dtype in HALVES:
-        return f"Under torch.autocast this layer would convert by itself; outside of it, pass `{cast}`."
+        return f"Under torch.autocast this layer would convert its input; without it, pass `{cast}`."
     return f"Pass `{cast}`."
 
 
 def _line(crash: Crash) -> Explanation | None:
-    """An operation of the user's own line between tensors that it names."""
+    """An operation in the user's line between tensors that it names."""
     named = [fact for fact in crash.variables if fact.dtype]
     if crash.module_kind or len({fact.dtype for fact in named}) < 2:
         return None
     listed = " and ".join(f"`{fact.name}` is {fact.dtype}" for fact in named)
     return Explanation(
-        f"The types do not fit: {listed}.",
-        "A product of matrices needs one type on both sides; nothing is converted by itself.",
-        "Convert one of them with .float(), best where the tensor is made.",
+        f"The types do not match: {listed}.",
+        "A matrix product needs the same type on both sides; nothing is converted automatically.",
+        "Convert one of them with .float(), ideally where it is created.",
     )
 
 
@@ -113,9 +113,8 @@ def _embedding(crash: Crash) -> Explanation | None:
     if ids is None or not crash.function.startswith("embedding"):
         return None
     return Explanation(
-        f"{sentence(layer(crash))} looks up rows by their number and was given "
-        f"{called(crash, 'input', 'an input')} as {ids.dtype}.",
-        "Row numbers are integers, int64 or int32.",
+        f"{sentence(layer(crash))} looks up rows by id but got {called(crash, 'input', 'an input')} as {ids.dtype}.",
+        "Ids must be integers, int64 or int32.",
         f"Pass `{crash.names.get('input', 'x')}.long()`, or keep the ids as integers from the start.",
     )
 
@@ -126,19 +125,19 @@ def _binary(crash: Crash) -> Explanation | None:
     if target is None or not crash.function.startswith("binary_cross_entropy") or "float" in target.dtype:
         return None
     return Explanation(
-        f"{crash.function} is given {called(crash, 'target', 'the target')} as {target.dtype}.",
-        "Its targets are probabilities from 0 to 1, so that they must be floats like the prediction.",
+        f"{crash.function} gets {called(crash, 'target', 'the target')} as {target.dtype}.",
+        "Its targets are probabilities from 0 to 1, so they must be floats like the prediction.",
         f"Pass `{crash.names.get('target', 'target')}.float()`.",
     )
 
 
 def _integers(crash: Crash) -> Explanation | None:
-    """softmax, mean and the like of integers."""
+    """softmax, mean or similar of integers."""
     named = [fact for fact in crash.variables if fact.dtype.startswith(("int", "uint")) or fact.dtype == "bool"]
     if crash.module_kind or crash.function or len(named) != 1:
         return None
     return Explanation(
-        f"`{named[0].name}` is {named[0].dtype}, and this operation works on floats.",
+        f"`{named[0].name}` is {named[0].dtype}, but this operation needs floats.",
         f"torch says: {crash.message.splitlines()[0].rstrip('.')}.",
         f"Convert it first: `{named[0].name}.float()`.",
     )
@@ -151,8 +150,8 @@ def _index(crash: Crash) -> Explanation | None:
         return None
     name = named[-1].name
     return Explanation(
-        f"`{name}` is used as an index and is {named[-1].dtype}.",
-        "An index is the number of a row: an integer (int64), or a mask of bools.",
+        f"`{name}` is used as an index but is {named[-1].dtype}.",
+        "An index must be an integer (int64) or a boolean mask.",
         f"Pass `{name}.long()`, or keep it as integers from the start.",
     )
 
@@ -162,7 +161,7 @@ def _in_backward(call: LossCall) -> Explanation | None:
         return None
     return Explanation(
         f"{call.loss} compares a prediction in {call.input.dtype} with a target in {call.target.dtype}.",
-        "The loss takes on the wider of the two types, and its gradient no longer fits the prediction.",
+        "The loss gets the wider of the two types, and its gradient no longer matches the prediction.",
         f"Convert the target: `target.{METHODS.get(call.input.dtype, 'float')}()`.",
     )
 

@@ -43,38 +43,43 @@ SIZES = {
     "num_embeddings": pattern(r"Embedding"),
     "embedding_dim": pattern(r"Embedding"),
 }
-"""Sizes that a layer of torch is made with, and which layers are."""
+"""Attributes for the sizes of torch layers, and the layers that have them."""
 REBUILT = pattern(
     r"\.weight(\.data)?\s*=[^=]|\bdel\s.*\.weight\b|\bregister_parameter\(|\.weight(\.data)?\.(set_|resize_)\("
 )
 PARTS = pattern(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
-"""Names of parts of ready-made models that are modules, not tensors."""
+"""Names of parts of pretrained models that are modules, not tensors."""
 OVER_MODULES = ("children", "modules", "named_children", "named_modules")
-ON_MODULE = "On a module this is a new attribute that nobody reads: its parameters keep requires_grad and train on."
-NO_SUCH_SWITCH = "PyTorch knows no attribute of this name: Python creates it, nobody reads it, and training goes on."
-COMPARED = "This compares (or names) and forgets the result: nothing is set, and the parameter trains on."
+ON_MODULE = (
+    "On a module this creates an attribute that nothing reads: its parameters keep requires_grad=True and "
+    "continue to train."
+)
+NO_SUCH_SWITCH = (
+    "PyTorch has no attribute of this name. Python creates it, nothing reads it, and the parameters continue to train."
+)
+COMPARED = "The result of this expression is discarded: nothing is set, and the parameter continues to train."
 NOT_RESIZED = (
-    "The weights are made when the layer is; this only changes the number it prints, and its output keeps its shape."
+    "The weights are created with the layer. This changes only the number it prints; its output keeps its shape."
 )
 READS_IT = r"\.{name}\b(?!\s*=[^=])"
 
 
 class _Mistake(msgspec.Struct, eq=False):
-    """One statement that changes nothing."""
+    """One statement without effect."""
 
     what: str
     cause: str
     fix: str
     place: Place
     text: str = ""
-    """What to write instead of the statement, if that is known."""
+    """The replacement for the statement, if known."""
     trained: bool = True
-    """An optimizer of the script may well hold what was to be frozen."""
+    """An optimizer of the script may own what was meant to be frozen."""
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Assignments to attributes that nobody reads, and comparisons where an assignment was meant."""
+    """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
     for mistake in _mistakes(script):
         yield rule.finding(
             Witness.SOURCE,
@@ -94,13 +99,13 @@ def _mistakes(script: Script) -> list[_Mistake]:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Attributes of modules that say one thing while their parameters say another."""
+    """Attributes of modules that contradict their parameters."""
     yield from _in_objects(Witness.SETUP, setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The same in a run; where its text names the line, at that line, and with what became of the parameters."""
+    """The same in a run, at the line where its text shows one, with the state of the parameters."""
     from unstuck.judge import script_of
 
     setup = record.setup()
@@ -125,7 +130,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
-    """Did the run go as the text says: the layer kept its size, or nothing was frozen?"""
+    """Does the run confirm the text: did the layer keep its size, or was nothing frozen?"""
     if mistake.cause is NOT_RESIZED:
         return any(live.unresized(setup))
     frozen = any(not fact.trainable for model in setup.models for fact in model.parameters)
@@ -137,10 +142,10 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
     for freeze in live.unfrozen(setup):
         yield rule.finding(
             witness,
-            f"{freeze.module} has {freeze.switch} = False as an attribute, and all {freeze.parameters} parameters in "
-            "it are trainable.",
+            f"{freeze.module} has the attribute {freeze.switch} = False, but all of its {freeze.parameters} "
+            "parameters are trainable.",
             cause=ON_MODULE,
-            fix="Call requires_grad_(False) on the module, with underscore and parentheses.",
+            fix="Call requires_grad_(False) on the module, with the underscore.",
             subject=Subject("module", freeze.module),
             place=place,
             evidence=[Evidence("trainable parameters in it", freeze.parameters)],
@@ -150,12 +155,12 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
     for layer in live.unresized(setup):
         yield rule.finding(
             witness,
-            f"{layer.module} says {layer.attribute} = {layer.says}, and its weight has {layer.has}.",
+            f"{layer.module}.{layer.attribute} is {layer.says}, but its weight has {layer.has}.",
             cause=NOT_RESIZED,
-            fix="Put a new layer of the size you want in its place.",
+            fix="Replace the layer with a new one of the size you want.",
             subject=Subject("module", layer.module),
             place=place,
-            evidence=[Evidence(layer.attribute, layer.says), Evidence("side of the weight", layer.has)],
+            evidence=[Evidence(layer.attribute, layer.says), Evidence("axis of the weight", layer.has)],
             confidence=Confidence.LIKELY,
             severity=Severity.WARNING,
         )
@@ -174,13 +179,13 @@ def _assigned(script: Script) -> Iterator[_Mistake]:
         if item.name == "requires_grad" and _is_module(item) and not _done_otherwise(script, item):
             found = _frozen(owner, written, place, _value_of(script, place))
         elif item.name != "requires_grad" and MISSPELT.match(item.name) and _is_trainable(item):
-            fix = f"Write {owner}.requires_grad_(...), which exists on modules and on parameters."
+            fix = f"Write {owner}.requires_grad_(...), which works on modules and on parameters."
             found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
         elif item.name == "trainable" and _is_trainable(item) and not _reads(script, "trainable"):
-            fix = f"Write {owner}.requires_grad_(...); trainable belongs to Keras."
+            fix = f"Write {owner}.requires_grad_(...); `trainable` is Keras, not PyTorch."
             found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
         elif item.name in SIZES and _is_layer(item) and not REBUILT.search(script.text):
-            fix = f"Put a new layer in its place, such as {owner} = nn.Linear(..., ...)."
+            fix = f"Replace the layer: {owner} = nn.Linear(..., ...)."
             found = _Mistake(f"Setting {written}", NOT_RESIZED, fix, place)
         if found is not None:
             found.trained = item.name not in SIZES and _is_trained(script, item.owner)
@@ -188,7 +193,7 @@ def _assigned(script: Script) -> Iterator[_Mistake]:
 
 
 def _done_otherwise(script: Script, item: AttributeSet) -> bool:
-    """The parameters are frozen properly elsewhere, or were never frozen before this "unfreezes" them."""
+    """The parameters are correctly frozen elsewhere, or were never frozen before this "unfreezes" them."""
     owners = {id(option) for option in alternatives(item.owner)}
     frozen = [fact for fact in script.facts.frozen if not fact.trainable]
     properly = any(id(option) in owners for fact in frozen for option in alternatives(fact.owner))
@@ -196,7 +201,7 @@ def _done_otherwise(script: Script, item: AttributeSet) -> bool:
 
 
 def _is_trained(script: Script, owner: Value) -> bool:
-    """Was an optimizer given the parameters of the module it is part of?"""
+    """Does an optimizer own the parameters of the module around it?"""
     whole = {module for made in script.facts.optimizers for module in order.owners(made.parameters)}
     return bool(order.owners(owner) & whole)
 
@@ -213,7 +218,7 @@ def _freeze(script: Script, owner: str, place: Place) -> str:
 
 
 def _value_of(script: Script, place: Place) -> str:
-    """What the assignment at a place assigns, as text, if it assigns to nothing else."""
+    """The text of the assigned value, if the statement has a single target."""
     statement = Editor(script).statement_at(place)
     plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1
     return ast.unparse(statement.value) if plain and isinstance(statement, ast.Assign) else ""
@@ -224,7 +229,7 @@ def _is_module(item: AttributeSet) -> bool:
 
 
 def _lacks(owner: Value, name: str) -> bool:
-    """Is it certainly a module, of a class that makes nothing of this attribute?"""
+    """Is it certainly a module of a class that does not use this attribute?"""
     if not isinstance(owner, Instance) or not knowledge.is_module(owner):
         return False
     if owner.cls is not None:
@@ -233,7 +238,7 @@ def _lacks(owner: Value, name: str) -> bool:
 
 
 def _mentions(cls: UserClass, name: str, depth: int = 0) -> bool:
-    """Does the class or one it derives from define or read `self.name`, or derive from something unseen?"""
+    """Does the class or one of its bases define or read `self.name`, or have an unknown base?"""
     if any(_is_own(node, name) for node in ast.walk(cls.node)):
         return True
     bases = [option for base in cls.bases for option in alternatives(base)]
@@ -255,7 +260,7 @@ def _is_trainable(item: AttributeSet) -> bool:
 
 
 def _is_layer(item: AttributeSet) -> bool:
-    """Is it certainly a layer that was made with this size?"""
+    """Is it certainly a layer with this size attribute?"""
     return all(_has_size(option, item.name) for option in alternatives(item.owner))
 
 
@@ -288,7 +293,7 @@ def _set_on_children(script: Script) -> Iterator[_Mistake]:
 
 
 def _module_of(loop: ast.For) -> str:
-    """The name of the module in each turn of `for ... in model.named_children():`, or empty."""
+    """The name of the module in `for ... in model.named_children():`, or empty."""
     call = loop.iter
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in OVER_MODULES:
         return ""
@@ -303,7 +308,7 @@ def _module_of(loop: ast.For) -> str:
 
 
 def _freezes_properly(loop: ast.AST, name: str) -> bool:
-    """Does the loop also set the switch on parameters, or call requires_grad_?"""
+    """Does the loop also set it on parameters, or call requires_grad_?"""
     for node in ast.walk(loop):
         if isinstance(node, ast.Attribute) and node.attr == "requires_grad_":
             return True

@@ -1,4 +1,4 @@
-"""M08: the target given to a loss where the prediction belongs."""
+"""M08: the target passed to a loss where the prediction belongs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M08",
     name="loss-arguments-swapped",
-    title="loss(target, prediction) in place of loss(prediction, target)",
+    title="loss(target, prediction) instead of loss(prediction, target)",
     severity=Severity.ERROR,
     explains=("G08", "G10", "M14", "O01", "O14", "O16", "R01", "R08"),
     needs=(LossCall,),
@@ -31,30 +31,30 @@ rule = Rule(
 )
 
 CAUSES = {
-    "cross_entropy": "It takes the scores first and the labels second; the other way round it raises.",
-    "nll_loss": "It takes log-probabilities first and the labels second; the other way round it raises.",
+    "cross_entropy": "It takes the scores first and the labels second; swapped, it raises.",
+    "nll_loss": "It takes log-probabilities first and the labels second; swapped, it raises.",
     "binary_cross_entropy": (
-        "It takes the logarithm of its first argument, and that of a label 0 or 1 is infinite: the gradient of the "
-        "prediction is infinite whatever the prediction is."
+        "It takes the logarithm of its first argument and of one minus it, and one of the two is infinite for "
+        "a label of 0 or 1: so is the gradient, for any prediction."
     ),
     "binary_cross_entropy_with_logits": (
-        "It takes its first argument for the scores: the gradient of the prediction is the negated label, whatever the "
-        "prediction is."
+        "It treats its first argument as the scores, so the gradient of the prediction is the negated label, "
+        "for any prediction."
     ),
 }
-"""The losses in which the order of the arguments matters, and what the wrong one does."""
+"""The losses in which the order of the arguments matters, and what the wrong order does."""
 MADE = frozenset("data batch zeros ones full zeros_like ones_like full_like randint rand one_hot rebuilt".split())
-"""Operations that make tensors out of nothing a model has computed."""
+"""Operations whose results do not come from a model."""
 NO_LOG = (
     "kl_div computes target * (log(target) - input), so its input must hold log-probabilities and its target "
-    "probabilities: otherwise the result is negative or NaN, and no divergence."
+    "probabilities: otherwise the result is negative or NaN instead of a divergence."
 )
 
-PLAIN = "kl_div is given plain probabilities"
-VARIANCE = "gaussian_nll_loss is given the variance as the target, and the target as the variance."
+PLAIN = "kl_div gets plain probabilities"
+VARIANCE = "gaussian_nll_loss gets the variance as the target, and the target as the variance."
 NO_VARIANCE = (
-    "It is called as loss(mean, target, variance). The other way round the mean is fitted to the predicted variance, "
-    "and the data say only how much that counts."
+    "The order is loss(mean, target, variance). Swapped, the mean is fitted to the predicted variance, and "
+    "the data only weight that error."
 )
 
 
@@ -68,7 +68,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         if event.loss == "kl_div":
             yield from _divergence(script, call)
         elif event.loss in CAUSES and _is_data(call.value) and _is_predicted(call.subject):
-            message = f"{event.loss} is given the target first and the prediction second."
+            message = f"{event.loss} gets the target first and the prediction second."
             yield _finding(call, message, CAUSES[event.loss], _swapped(script, call))
 
 
@@ -77,9 +77,9 @@ def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
         return
     first, second = _operations(call.value), _operations(call.subject)
     if first == {"softmax"} and second == {"log_softmax"}:
-        yield _finding(call, "kl_div is given the log-probabilities second.", NO_LOG, _swapped(script, call))
+        yield _finding(call, "kl_div gets the log-probabilities second.", NO_LOG, _swapped(script, call))
     elif first == {"softmax"}:
-        fix = Fix("Give it log_softmax of the scores first, and the target's probabilities second.")
+        fix = Fix("Pass log_softmax of the scores first, and the target's probabilities second.")
         yield _finding(call, f"{PLAIN} (softmax) first.", NO_LOG, fix)
 
 
@@ -89,7 +89,7 @@ def _operations(value: Value | None) -> set[str]:
 
 
 def _is_data(value: Value) -> bool:
-    """Certainly nothing that a model computed or that is being optimised."""
+    """Certainly neither the output of a model nor something being optimised."""
     waiting, found = [value], False
     while waiting:
         for part in members(waiting.pop()):
@@ -107,7 +107,7 @@ def _is_data(value: Value) -> bool:
 
 
 def _is_predicted(value: Value) -> bool:
-    """Certainly the output of a module with weights, through which a gradient would flow."""
+    """Certainly the output of a module with weights that a gradient reaches."""
     made = predictions.makers(value)
     return bool(made) and all(isinstance(maker, Tensor) and _through_weights(maker) for maker in made)
 
@@ -119,7 +119,7 @@ def _through_weights(value: Tensor) -> bool:
 
 
 def _swapped(script: Script, call: Happened) -> Fix:
-    return fix_with("Give it the prediction first and the target second.", _swap(Editor(script), call), "safe")
+    return fix_with("Pass the prediction first and the target second.", _swap(Editor(script), call), "safe")
 
 
 def _swap(editor: Editor, call: Happened) -> Edits | None:
@@ -140,13 +140,13 @@ def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Which of the two arguments of the probed loss has a history."""
+    """Which of the two arguments of the probed loss has a graph."""
     yield from _from_calls(Witness.SETUP, setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Gradients flow into the second argument only; or kl_div is given probabilities first."""
+    """Only the second argument has a gradient; or kl_div gets probabilities first."""
     yield from _from_calls(Witness.RUN, record.of(LossCall))
 
 
@@ -160,19 +160,17 @@ def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding
             read = loss_calls.looked_at(group)
             probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
             if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
-                fix = "Give it log_softmax of the scores first, and the target's probabilities second."
+                fix = "Pass log_softmax of the scores first, and the target's probabilities second."
                 yield _seen(witness, first, f"{PLAIN} first.", NO_LOG, fix)
         elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
-            message = f"{first.loss} is given the target first and the prediction second."
-            yield _seen(
-                witness, first, message, CAUSES[first.loss], "Give it the prediction first and the target second."
-            )
+            message = f"{first.loss} gets the target first and the prediction second."
+            yield _seen(witness, first, message, CAUSES[first.loss], "Pass the prediction first and the target second.")
 
 
 def _has_target_for_variance(call: LossCall) -> bool:
-    """Mean and "target" come out of a model, the "target" is positive as variances are, and the variance is data.
+    """Mean and "target" come from a model, the "target" is positive like a variance, and the "variance" is data.
 
-    A variance that is the same everywhere is a setting, and may stand beside two outputs of a model.
+    A variance that is the same everywhere is a setting, and may be used with two outputs of a model.
     """
     variance, target = call.variance, loss_calls.wanted(call)
     if (
@@ -199,7 +197,7 @@ def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) 
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The arguments change places; kl_div may want the logarithm of the first instead."""
+    """Swap the arguments; kl_div may need the logarithm of the first instead."""
     from unstuck.interventions import GiveLoss
 
     if finding.message != VARIANCE:

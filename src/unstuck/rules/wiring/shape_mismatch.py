@@ -1,4 +1,4 @@
-"""M18: a layer, a loss or an operation is given a shape it cannot take."""
+"""M18: a layer, a loss or an operation gets a shape it cannot take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M18",
     name="shape-mismatch",
-    title="a layer, a loss or backward() is given a shape it cannot take",
+    title="a layer, a loss or backward() gets a shape it cannot take",
     severity=Severity.ERROR,
 )
 
@@ -32,7 +32,7 @@ BY_CLASS = ("cross_entropy", "nll_loss")
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """torch says which numbers do not fit; the wreck shows whose they are."""
+    """torch says which sizes do not match; the crash shows which tensors have them."""
     for signs, explanation in (LAYERS | OPERATIONS | REARRANGED).items():
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
@@ -64,10 +64,10 @@ def _loss_sizes(crash: Crash) -> Explanation | None:
     if scores is None or target is None or is_column(scores, target):
         return None
     first, second = scores.shape or (), target.shape or ()
-    fix = f"Bring both to the same shape: {shaped(first)} is what the model gives."
+    fix = f"Give both the same shape: the model returns {shaped(first)}."
     if math.prod(first) == math.prod(second):
         name = crash.names.get("target", "target")
-        fix = f"They have the same number of elements: pass `{name}.reshape({shaped(first)})` if the order is the same."
+        fix = f"They have the same number of elements: pass `{name}.reshape({shaped(first)})` if the order matches."
     elif len(first) == 2 and second == first[:1]:
         fix = (
             f"If the target is a class id, use cross_entropy; if it is a number, give the last layer 1 output "
@@ -76,7 +76,7 @@ def _loss_sizes(crash: Crash) -> Explanation | None:
     return Explanation(
         f"{crash.function} compares a prediction of shape {shaped(first)} with {called(crash, 'target', 'a target')} "
         f"of shape {shaped(second)}.",
-        "Each number of the prediction is compared with the number of the target in the same place.",
+        "Each element of the prediction is compared with the element of the target at the same position.",
         fix,
     )
 
@@ -88,37 +88,37 @@ def is_column(scores: InputFact, target: InputFact) -> bool:
 
 
 def _two_tensors(crash: Crash) -> Explanation | None:
-    """An operation of the user's own line between tensors that it names."""
+    """An operation in the user's line between tensors that it names."""
     named = [fact for fact in crash.variables if fact.shape]
     if crash.module_kind or len(named) < 2:
         return None
     listed = ", ".join(f"`{fact.name}` {shaped(fact.shape)}" for fact in named[:-1])
-    fix = "Bring them to shapes that fit, with reshape, transpose or another size of the layer before."
+    fix = "Make the shapes match with reshape, transpose or another size of the layer before."
     if "must match the size of" in crash.message:
         fix = (
-            "Axes are compared from the last one on; make them equal, or 1 where one is to be repeated, with reshape, "
-            "unsqueeze or transpose."
+            "Axes are compared starting with the last. Make them equal, or 1 where one should be repeated, "
+            "with reshape, unsqueeze or transpose."
         )
     elif "except in dimension" not in crash.message and len(named) == 2 and named[0].shape == named[1].shape:
-        fix = f"Of a product, the inner sizes must be the same: `{named[0].name} @ {named[1].name}.transpose(-2, -1)`."
+        fix = f"The inner sizes of a product must be equal: `{named[0].name} @ {named[1].name}.transpose(-2, -1)`."
     return Explanation(
-        f"The shapes do not fit: {listed} and `{named[-1].name}` {shaped(named[-1].shape)}.",
+        f"The shapes do not match: {listed} and `{named[-1].name}` {shaped(named[-1].shape)}.",
         f"torch says: {crash.message.splitlines()[0].rstrip('.')}.",
         fix,
     )
 
 
 def _compiled(crash: Crash) -> Explanation | None:
-    """A matrix product inside torch.compile, where the layer cannot be named."""
+    """A matrix product inside torch.compile, where the layer is unknown."""
     match = _REDUCED.search(crash.message)
     if match is None:
         return None
     left, right = ([int(side) for side in sides.split(",")] for sides in match.groups())
     return Explanation(
-        f"A Linear, or another matrix product, takes {right[0]} features and was given {left[-1]} (input of shape "
-        f"{shaped(tuple(left))}).",
-        "The last axis of the input must have as many numbers as in_features says.",
-        f"Build the layer as nn.Linear({left[-1]}, {right[-1]}), or bring {right[0]} features to it. Without "
+        f"A Linear layer, or another matrix product, takes {right[0]} features but got {left[-1]} (input of "
+        f"shape {shaped(tuple(left))}).",
+        "The last axis of the input must have size in_features.",
+        f"Build the layer as nn.Linear({left[-1]}, {right[-1]}), or pass {right[0]} features to it. Without "
         "torch.compile the report names the layer.",
     )
 
@@ -130,8 +130,8 @@ def _unequal_samples(crash: Crash) -> Explanation | None:
     first, second = (shaped(tuple(int(side) for side in sides.split(",") if side.strip())) for sides in match.groups())
     return Explanation(
         f"The samples of one batch have different shapes: {first} and {second}.",
-        "A batch is one tensor, so that all samples in it must have the same shape.",
-        "Crop or resize the samples in the data set, or pad them in a collate_fn "
+        "A batch is one tensor, so all its samples must have the same shape.",
+        "Crop or resize the samples in the dataset, or pad them in a collate_fn "
         "(torch.nn.utils.rnn.pad_sequence for sequences).",
     )
 
@@ -143,8 +143,9 @@ def _not_scalar(crash: Crash) -> Explanation | None:
     name = next((fact.name for fact in crash.variables if fact.shape == loss.shape), "")
     what = f"`{name}`" if name else "a tensor"
     return Explanation(
-        f"backward() is called on {what} of shape {shaped(loss.shape)}, not on one number.",
-        "A gradient says how one number changes. A loss with reduction='none', or the output of the model, is many.",
+        f"backward() is called on {what} of shape {shaped(loss.shape)}, not on a scalar.",
+        "A gradient is the derivative of one number. A loss with reduction='none', or the output of the "
+        "model, has many.",
         f"Reduce it first: `{name or 'loss'}.mean().backward()`.",
     )
 
