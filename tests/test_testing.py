@@ -10,7 +10,7 @@ import pytest
 
 from unstuck import testing
 from unstuck.events import LossCall, Place, Setup
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.page import PageError, read_page
 from unstuck.record import Record
 from unstuck.rule import Rule
@@ -69,19 +69,19 @@ def make(tmp_path: Path, page: str = PAGE, name: str = "seventeen-steps", code: 
     rule.page = tmp_path / "seventeen_steps.md"
     rule.page.write_text(page)
 
-    def finding(witness: Witness, place: Place | None) -> Finding:
-        return rule.finding(witness, "17.", cause="17.", fix="18.", subject=Subject("loop", "loop"), place=place)
+    def finding(place: Place | None) -> Finding:
+        return rule.finding("17.", cause="17.", fix="18.", subject=Subject("loop", "loop"), place=place)
 
     @rule.in_source
     def seen_in_source(script: Script) -> Iterator[Finding]:
         for number, line in enumerate(script.lines, 1):
             if "range(17)" in line:
-                yield finding(Witness.SOURCE, Place(script.path, number))
+                yield finding(Place(script.path, number))
 
     @rule.in_run
     def seen_in_run(record: Record) -> Iterator[Finding]:
         if record.ended and record.ended.steps == 17:
-            yield finding(Witness.RUN, None)
+            yield finding(None)
 
     return rule
 

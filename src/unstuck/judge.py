@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.surface.model import Surface
-
-Seen = TypeVar("Seen")
 
 ABSENT: dict[type[Event], str] = {
     Activations: "no activation was measured",
@@ -122,12 +120,12 @@ def judge(
     hearing = Hearing(tuple(rule for rule in able if not rule.good_news), exhausting=exhausting)
     praise = Hearing(tuple(rule for rule in able if rule.good_news))
     for script in scripts:
-        hearing.ask(script.path, script, lambda rule: rule.source)
+        hearing.ask(script.path, script, Witness.SOURCE)
     if setup is not None:
-        hearing.ask("the given objects", setup, lambda rule: rule.setup)
+        hearing.ask("the given objects", setup, Witness.SETUP)
     if record is not None:
         for asking in (hearing, praise):
-            asking.ask(f"the run of {record.started.script}", record, lambda rule: rule.run)
+            asking.ask(f"the run of {record.started.script}", record, Witness.RUN)
     found = [_complete(finding, record, scripts) for finding in hearing.findings]
     causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
@@ -160,13 +158,13 @@ def judge_surface(surface: Surface, rules: Iterable[Rule] | None = None) -> Verd
     """Ask every rule that looks at a loss on its own; for good news only when nothing else was found."""
     able = [rule for rule in (all_rules() if rules is None else rules) if rule.surface]
     pitfalls = Hearing(tuple(rule for rule in able if not rule.good_news))
-    pitfalls.ask(f"the surface of {surface.name}", surface, lambda rule: rule.surface)
+    pitfalls.ask(f"the surface of {surface.name}", surface, Witness.SURFACE)
     found = merge(_complete(finding, None) for finding in pitfalls.findings)
     causes = {rule.code: frozenset(rule.explains) for rule in able}
     diagnoses = tuple(rank((d for d in found if not _is_ignored(d, {})), causes))
     praise = Hearing(tuple(rule for rule in able if rule.good_news))
     if not found:
-        praise.ask(f"the surface of {surface.name}", surface, lambda rule: rule.surface)
+        praise.ask(f"the surface of {surface.name}", surface, Witness.SURFACE)
     failed = pitfalls.failed | praise.failed
     return Verdict(
         diagnoses=diagnoses,
@@ -239,14 +237,11 @@ class Hearing(msgspec.Struct, eq=False):
     exhausting: tuple[type[Exception], ...] = ()
     """Errors that say something of what is looked at, not of the rule: a text may be too deep or too large for us."""
 
-    def ask(self, what: str, seen: Seen, witness: Callable[[Rule], Callable[[Seen], Iterable[Finding]] | None]) -> None:
+    def ask(self, what: str, seen: Script | Setup | Record | Surface, witness: Witness) -> None:
         """Show `seen` to one kind of witness of every rule."""
         for rule in self.rules:
-            function = witness(rule)
-            if function is None:
-                continue
             try:
-                self.findings += list(function(seen))
+                self.findings += list(rule.findings(witness, seen))
             except Exception as error:
                 if os.environ.get("UNSTUCK_RAISE") or isinstance(error, self.exhausting):
                     raise
@@ -263,8 +258,11 @@ def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | Non
         scripts[place.path] = _readable(place.path)
     script = scripts[place.path]
     lines = {place.line, place.end_line or place.line}
-    named = [(line, word) for line in lines for word in beginnings(finding.code)]
-    return script is not None and any(script.ignored(line, word, finding.name) for line, word in named)
+    if script is None:
+        return False
+    codes = [(word, finding.name) for word in beginnings(finding.code)]
+    variants = [(finding.id, f"{finding.name}/{finding.variant}")] if finding.variant else []
+    return any(script.ignored(line, code, name) for line in lines for code, name in (*codes, *variants))
 
 
 def beginnings(code: str) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ import msgspec
 from unstuck.findings import Witness
 
 HEADINGS = ("What happens", "Why", "Fix", "Sources", "Broken", "Fixed")
+VARIANTS = "Variants"
+"""The section, after `What happens`, that a rule with variants may have: one `### id` for each."""
 
 _HEADING = re.compile(r"^## +(.+?)\s*$")
 _VARIANT = re.compile(r"^### +(.+?)\s*$")
@@ -55,17 +57,28 @@ class Page(msgspec.Struct, frozen=True):
     sections: dict[str, str]
     examples: tuple[Example, ...]
 
+    @property
+    def variants(self) -> dict[str, str]:
+        """What the page says of each variant, by its id."""
+        _, *parts = re.split(r"^### +(.+?)\s*$", self.sections.get(VARIANTS, ""), flags=re.MULTILINE)
+        return {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def page_name(path: Path) -> str:
+    """What to call a page: `step_order.md`, or `step_order/page.md` where the rule is a folder."""
+    return f"{path.parent.name}/{path.name}" if path.name == "page.md" else path.name
+
 
 def read_page(path: Path) -> Page:
     """Read a page, or raise `PageError`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        raise PageError(f"{path.name} is missing: every rule has a page beside it.") from None
+        raise PageError(f"{page_name(path)} is missing: every rule has a page beside it.") from None
     lines = text.split("\n")
     if not lines[0].startswith("# "):
-        raise PageError(f"{path.name} must begin with `# CODE name: title`.")
-    return Page(lines[0][2:].strip(), _sections(lines), tuple(_examples(lines, path.name)))
+        raise PageError(f"{page_name(path)} must begin with `# CODE name: title`.")
+    return Page(lines[0][2:].strip(), _sections(lines), tuple(_examples(lines, page_name(path))))
 
 
 def _sections(lines: list[str]) -> dict[str, str]:

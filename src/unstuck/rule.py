@@ -1,7 +1,20 @@
 """What a rule is, and how rules are found.
 
 A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` its page.
-Adding a rule adds two files and edits none.
+Adding a rule adds two files and edits none. A large rule is a folder `rules/<family>/some_name/`: `__init__.py` holds
+the `Rule` and imports its witnesses from `source.py`, `run.py` and so on; `page.md` is the page.
+
+A rule with several variants lists them, and names one in each finding:
+
+    class Order(Variant):
+        NEVER_CLEARED = "never-cleared", "gradients are never cleared"
+        NO_STEP = "no-step", "the optimizer never steps"
+
+    rule = Rule("O04", "step-order", "...", Severity.ERROR, variants=Order.titles())
+    rule.finding(..., variant=Order.NEVER_CLEARED)
+
+`O04/never-cleared` then works wherever `O04` does: in ignore comments, settings, `--select` and `unstuck explain`. The
+page may describe them, each under a heading `### never-cleared` of the section `## Variants`.
 """
 
 from __future__ import annotations
@@ -9,9 +22,9 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -60,6 +73,8 @@ class Rule(msgspec.Struct, eq=False):
     changes_loss: bool = False
     """Is the loss counted differently once the pitfall is gone? Then runs with and without it are compared by how far
     each falls from its own start."""
+    variants: Mapping[str, str] = {}
+    """The title of each variant, half a sentence, by its id; see above."""
     page: Path = Path()
     family: str = ""
 
@@ -98,6 +113,12 @@ class Rule(msgspec.Struct, eq=False):
         """Which witnesses it has."""
         return tuple(witness for witness in Witness if getattr(self, witness.value))
 
+    def findings(self, witness: Witness, seen: Any) -> Iterator[Finding]:
+        """What one witness finds in what it is shown, with its name on each finding."""
+        look: Callable[[Any], Iterable[Finding]] | None = getattr(self, witness.value)
+        for finding in look(seen) if look else ():
+            yield msgspec.structs.replace(finding, witness=witness)
+
     @property
     def docs(self) -> str:
         """How to read its page."""
@@ -105,7 +126,6 @@ class Rule(msgspec.Struct, eq=False):
 
     def finding(
         self,
-        witness: Witness,
         message: str,
         *,
         cause: str,
@@ -117,15 +137,17 @@ class Rule(msgspec.Struct, eq=False):
         severity: Severity | None = None,
         confidence: Confidence = Confidence.CERTAIN,
         verify: Verify | None = None,
+        variant: str = "",
     ) -> Finding:
-        """A finding of this rule. `fix` is a sentence, or a `Fix` where there are edits."""
+        """A finding of this rule; `findings` adds which witness it is. `fix` is a sentence, or a `Fix` with edits."""
+        if variant and variant not in self.variants:
+            raise ValueError(f"rule {self.code} declares no variant {str(variant)!r}; add it to Rule(variants=...).")
         others = tuple(dict.fromkeys(spot for spot in related if spot is not None and spot != place))
         return Finding(
             code=self.code,
             name=self.name,
             severity=severity or self.severity,
             confidence=confidence,
-            witness=witness,
             message=message,
             cause=cause,
             subject=subject,
@@ -134,37 +156,49 @@ class Rule(msgspec.Struct, eq=False):
             evidence=tuple(evidence),
             fix=Fix(fix) if isinstance(fix, str) else fix,
             verify=verify,
-            docs=self.docs,
+            docs=f"{self.docs}/{variant}" if variant else self.docs,
+            variant=str(variant),
         )
 
 
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule under `unstuck.rules`, by code."""
-    found = (_rule_in(module) for module in _modules())
-    return tuple(sorted((rule for rule in found if rule is not None), key=lambda rule: rule.code))
+    return _sorted(_rule_in(module) for module in _modules())
 
 
 @functools.cache
 def source_rules() -> tuple[Rule, ...]:
     """Those that read text. The others are not even imported, so that lint starts quickly."""
-    found = (_rule_in(module) for module in _modules() if _mentions_source(module))
-    return tuple(sorted((rule for rule in found if rule is not None and rule.source), key=lambda rule: rule.code))
+    found = _sorted(_rule_in(module) for module in _modules() if _mentions_source(module))
+    return tuple(rule for rule in found if rule.source)
+
+
+def _sorted(found: Iterable[Rule | None]) -> tuple[Rule, ...]:
+    return tuple(sorted((rule for rule in found if rule is not None), key=lambda rule: rule.code))
 
 
 def _modules() -> list[pkgutil.ModuleInfo]:
-    package = importlib.import_module("unstuck.rules")
-    found = pkgutil.walk_packages(package.__path__, "unstuck.rules.")
-    names = ((info, info.name.split(".")[2:]) for info in found)
-    return [info for info, (family, *rest) in names if family != "shared" and not (rest and rest[-1].startswith("_"))]
+    """The modules and folders of the families, none of them imported; what begins with `_` is a helper of others."""
+    import unstuck.rules
+
+    families = [info for info in pkgutil.iter_modules(unstuck.rules.__path__, "unstuck.rules.") if info.ispkg]
+    return [
+        info
+        for family in families
+        if not family.name.endswith(".shared")
+        for info in pkgutil.iter_modules(importlib.import_module(family.name).__path__, f"{family.name}.")
+        if not info.name.rpartition(".")[2].startswith("_")
+    ]
 
 
 def _mentions_source(info: pkgutil.ModuleInfo) -> bool:
     folder = getattr(info.module_finder, "path", None)
     if folder is None:
         return True
-    file = Path(folder) / f"{info.name.rpartition('.')[2]}.py"
-    return not file.is_file() or b"in_source" in file.read_bytes()
+    file = Path(folder) / info.name.rpartition(".")[2]
+    files = list(file.glob("*.py")) if info.ispkg else [file.with_suffix(".py")]
+    return any(not file.is_file() or b"in_source" in file.read_bytes() for file in files)
 
 
 def _rule_in(info: pkgutil.ModuleInfo) -> Rule | None:
@@ -172,15 +206,23 @@ def _rule_in(info: pkgutil.ModuleInfo) -> Rule | None:
     rule = getattr(module, "rule", None)
     if not isinstance(rule, Rule) or not module.__file__:
         return None
-    rule.page = Path(module.__file__).with_suffix(".md")
+    file = Path(module.__file__)
+    rule.page = file.with_name("page.md") if info.ispkg else file.with_suffix(".md")
     rule.family = info.name.split(".")[2]
     return rule
 
 
 def find_rule(word: str) -> Rule | None:
-    """The rule with this code or name, whatever the case."""
-    wanted = word.strip().lower().replace("_", "-")
-    return next((rule for rule in all_rules() if wanted in (rule.code.lower(), rule.name)), None)
+    """The rule with this code or name, whatever the case; `O04/never-cleared` must name one of its variants too."""
+    found = find_variant(word)
+    return found[0] if found else None
+
+
+def find_variant(word: str) -> tuple[Rule, str] | None:
+    """The rule that a word such as `O04`, `step-order` or `O04/never-cleared` names, and the variant or ""."""
+    wanted, slash, variant = word.strip().lower().replace("_", "-").partition("/")
+    rule = next((rule for rule in all_rules() if wanted in (rule.code.lower(), rule.name)), None)
+    return (rule, variant) if rule is not None and (variant in rule.variants or not slash) else None
 
 
 def rules_named(word: str) -> tuple[Rule, ...]:
@@ -191,10 +233,13 @@ def rules_named(word: str) -> tuple[Rule, ...]:
 
 
 def nearest(word: str) -> str | None:
-    """The code or name the user probably meant."""
+    """The code, name or variant the user probably meant."""
     import difflib
 
-    wanted = word.strip().replace("_", "-")
+    wanted, slash, variant = word.strip().replace("_", "-").partition("/")
+    if slash and (rule := find_rule(wanted)):
+        meant = difflib.get_close_matches(variant.lower(), list(rule.variants), 1, 0.65)
+        return f"{rule.code}/{meant[0]}" if meant else rule.code
     codes = difflib.get_close_matches(wanted.upper(), [rule.code for rule in all_rules()], 1, 0.8)
     close = codes or difflib.get_close_matches(wanted.lower(), [rule.name for rule in all_rules()], 1, 0.65)
     return close[0] if close else None

@@ -13,11 +13,12 @@ from typing import Any
 from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
 from unstuck.judge import Verdict, judge, script_of
-from unstuck.page import HEADINGS, Example, Page, PageError, read_page
+from unstuck.page import HEADINGS, VARIANTS, Example, Page, PageError, page_name, read_page
 from unstuck.record import Record, RecordError, read
 from unstuck.rule import Rule, all_rules
 
 SCRIPT = "train.py"
+WITH_VARIANTS = (HEADINGS[0], VARIANTS, *HEADINGS[1:])
 TEMPLATE_TEXTS = frozenset(
     (
         "What the user sees: the symptom, in the words they would search for.",
@@ -58,7 +59,16 @@ def check_identity(rule: Rule) -> None:
         "in_experiment.",
     )
     stem = rule.name.replace("-", "_")
-    _expect(rule.page.stem == stem, f"{who}: its files must be called {stem}.py and {stem}.md.")
+    _expect(
+        stem in (rule.page.stem, rule.page.parent.name),
+        f"{who}: its files must be called {stem}.py and {stem}.md, or {stem}/__init__.py and {stem}/page.md.",
+    )
+    for variant, title in rule.variants.items():
+        _expect(_NAME.fullmatch(variant), f"{who}: variant {variant!r} is not in kebab-case, such as never-cleared.")
+        _expect(
+            title.strip() == title != "" and not title.endswith("."),
+            f"{who}: the title of variant {variant} must be half a sentence, without blanks around or a full stop.",
+        )
 
 
 def check_page(rule: Rule) -> Page:
@@ -67,15 +77,21 @@ def check_page(rule: Rule) -> Page:
         page = read_page(rule.page)
     except PageError as error:
         raise AssertionError(str(error)) from None
-    where = rule.page.name
+    where = page_name(rule.page)
     title = f"{rule.code} {rule.name}: {rule.title}"
     _expect(page.title == title, f"{where} must begin with `# {title}`, but begins with `# {page.title}`.")
     for heading in HEADINGS:
         _expect(page.sections.get(heading), f"{where} has nothing under `## {heading}`.")
     _expect(
-        tuple(page.sections) == HEADINGS,
-        f"{where}: the sections must be {', '.join(HEADINGS)}, in this order.",
+        tuple(page.sections) in (HEADINGS, WITH_VARIANTS),
+        f"{where}: the sections must be {', '.join(HEADINGS)}, in this order; {VARIANTS} may follow {HEADINGS[0]}.",
     )
+    if VARIANTS in page.sections:
+        listed = ", ".join(rule.variants) or "none"
+        _expect(
+            set(page.variants) == set(rule.variants) and all(page.variants.values()),
+            f"{where}: `## {VARIANTS}` needs a text under `### id` for each variant of the rule ({listed}).",
+        )
     left = [text for text in page.sections.values() if text in TEMPLATE_TEXTS]
     _expect(not left, f"{where} still holds the text of the template: {left[0] if left else ''}")
     for section in ("Broken", "Fixed"):
@@ -174,8 +190,7 @@ def check_experiment(rule: Rule, example: Example) -> None:
     where = _where(rule, example, example.experiment or "experiment")
     _expect(example.experiment, f"{where}: name the experiment after ```python, such as experiment=overfit.")
     done = experiment_on(example.code, example.experiment, SCRIPT)
-    witnesses = [one.experiment for one in {*all_rules(), rule} if one.experiment]
-    findings = [finding for witness in witnesses for finding in witness(done)]
+    findings = [finding for one in {*all_rules(), rule} for finding in one.findings(Witness.EXPERIMENT, done)]
     try:
         _expect_found(rule, example, where, findings)
     except AssertionError as error:
@@ -188,7 +203,7 @@ def _given_by(rule: Rule, example: Example, function: str, where: str) -> dict[s
     """What the example's function of this name returns: the arguments of the call that is tested."""
     # A page is our own text, shipped with the rule: running it is running a test.
     namespace: dict[str, Any] = {"__name__": "page"}
-    exec(compile(example.code, f"<{rule.page.name} ({example.section})>", "exec"), namespace)
+    exec(compile(example.code, f"<{page_name(rule.page)} ({example.section})>", "exec"), namespace)
     _expect(function in namespace, f"{where}: the block must define `{function}()`, which returns the arguments.")
     given: dict[str, Any] = namespace[function]()
     return given
@@ -254,7 +269,7 @@ def _marked(rule: Rule, example: Example, where: str) -> set[int]:
 
 def _where(rule: Rule, example: Example, verb: str) -> str:
     variant = f" ({example.variant})" if example.variant else ""
-    return f"{rule.page.name}:{example.line}: {verb} on the {example.section.lower()} example{variant}"
+    return f"{page_name(rule.page)}:{example.line}: {verb} on the {example.section.lower()} example{variant}"
 
 
 def _lines(numbers: Iterable[int]) -> str:

@@ -41,7 +41,7 @@ def test_explain_suggests_the_nearest(word: str, hint: str, capsys: pytest.Captu
 def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain", "O12", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document.keys() == {"code", "name", "severity", "title", "witnesses", "page"}
+    assert document.keys() == {"code", "name", "severity", "title", "witnesses", "variants", "page"}
     assert document["page"].startswith("# O12 double-softmax: ")
 
 
@@ -80,7 +80,7 @@ def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["rules", "--format", "json"]) == 0
     documents = json.loads(capsys.readouterr().out)
     assert [document["code"] for document in documents] == [rule.code for rule in all_rules()]
-    assert documents[0].keys() == {"code", "name", "severity", "title", "witnesses"}
+    assert documents[0].keys() == {"code", "name", "severity", "title", "witnesses", "variants"}
 
 
 def test_explain_shows_the_first_examples_unless_all_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:

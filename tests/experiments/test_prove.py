@@ -37,9 +37,8 @@ def pair(without: Curve, mended: Curve, status: str = "stopped", mended_status: 
 def finding(code: str = "O04", message: str = "wrong") -> Finding:
     rule = find_rule(code)
     assert rule is not None
-    return rule.finding(
-        Witness.RUN, message, cause="c", fix="f", subject=Subject("loop", "it"), severity=Severity.ERROR
-    )
+    seen = rule.finding(message, cause="c", fix="f", subject=Subject("loop", "it"), severity=Severity.ERROR)
+    return msgspec.structs.replace(seen, witness=Witness.RUN)
 
 
 def proof_of(*pairs: Pair, changes_loss: bool = False) -> Proof:

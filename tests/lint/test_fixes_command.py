@@ -13,7 +13,7 @@ import pytest
 
 from unstuck.cli import main
 from unstuck.events import Place
-from unstuck.findings import Edit, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Edit, Finding, Fix, Severity, Subject
 from unstuck.lint import engine
 from unstuck.lint.fixes import ALL, Find, fix_all, fix_document, write
 from unstuck.lint.settings import Settings
@@ -296,7 +296,6 @@ def _no_syntax_errors(find: Find) -> Find:
 
 def _finding(node: ast.Name, edit: Edit) -> Finding:
     return RULE.finding(
-        Witness.SOURCE,
         f"{node.id} is there.",
         cause="It is.",
         fix=Fix("Change it.", (edit,), "safe"),

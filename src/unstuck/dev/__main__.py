@@ -19,7 +19,7 @@ def main() -> int:
         if not (root / "pyproject.toml").is_file():
             raise Refusal("these commands work in a clone of the project, installed with `make setup`.")
         if options.command == "new-rule":
-            return new_rule.main(root, options.code, options.name, options.family)
+            return new_rule.main(root, options.code, options.name, options.family, as_folder=options.folder)
         if options.command == "tables":
             return tables.main(root, check=options.check)
         if options.command == "compat":
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     rule.add_argument("code", help="its code in the catalogue, such as O12")
     rule.add_argument("name", help="the pattern in kebab-case, such as double-softmax")
     rule.add_argument("family", help="the folder under rules/, such as convergence")
+    rule.add_argument("--folder", action="store_true", help="for a large rule: a folder instead of two files")
     table = commands.add_parser("tables", help="rewrite the generated tables in README.md and docs/rules.md")
     table.add_argument("--check", action="store_true", help="only say whether they are up to date")
     other = commands.add_parser("compat", help="try other Pythons and torches (large downloads)")

@@ -253,7 +253,7 @@ def _of_experiment(example: Example) -> dict[str, list[Json]]:
     from unstuck.dev.laboratory import experiment_on
 
     done = experiment_on(example.code, example.experiment, SCRIPT)
-    found = [finding for rule in all_rules() if rule.experiment for finding in rule.experiment(done)]
+    found = [finding for rule in all_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]
     return {f"{example.experiment} ({done.verdict})": msgspec.to_builtins(found)}
 
 

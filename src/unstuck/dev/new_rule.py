@@ -1,4 +1,4 @@
-"""Writes the pair of a new rule: the Python file and its page."""
+"""Writes the pair of a new rule: the Python file and its page, or a folder with both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.source import Script
@@ -38,7 +38,6 @@ def seen_in_run(record: Record) -> Iterator[Finding]:
     """Yield a finding for each thing the run did wrong, in the numbers of the run."""
     if record.losses and record.losses[-1][1] < 0:
         yield rule.finding(
-            Witness.RUN,
             f"The loss ended at {{record.losses[-1][1]:.4g}}.",
             cause=CAUSE,
             fix=FIX,
@@ -106,19 +105,21 @@ Next:
 """
 
 
-def main(root: Path, code: str, name: str, family: str) -> int:
+def main(root: Path, code: str, name: str, family: str, *, as_folder: bool = False) -> int:
     """Write the two files and say what comes next."""
     _check_words(code, name, family)
     folder = root / "src" / "unstuck" / "rules" / family
     stem = name.replace("-", "_")
-    pair = {folder / f"{stem}.py": CODE, folder / f"{stem}.md": PAGE}
-    for path in pair:
+    single, large = (f"{stem}.py", f"{stem}.md"), (f"{stem}/__init__.py", f"{stem}/page.md")
+    pair = dict(zip((folder / name for name in (large if as_folder else single)), (CODE, PAGE), strict=True))
+    for path in (folder / name for name in (*single, *large)):
         if path.exists():
             raise Refusal(f"{path.relative_to(root)} is already there and was left as it is.")
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "__init__.py").exists():
         (folder / "__init__.py").write_text("", encoding="utf-8")
     for path, template in pair.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(template.format(code=code, name=name), encoding="utf-8")
     code_file, page_file = (path.relative_to(root) for path in pair)
     print(NEXT.format(code=code, name=name, code_file=code_file, page_file=page_file), end="")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from unstuck.dev.common import Refusal
+from unstuck.page import page_name
 from unstuck.rule import Rule, all_rules
 
 BEGIN = "<!-- rules:begin -->"
@@ -46,7 +47,7 @@ def rule_table(rules: Iterable[Rule], pages: str) -> str:
     rows = ["| code | name | severity | seen in | pitfall |", "|---|---|---|---|---|"]
     for rule in rules:
         seen = ", ".join(witness.value for witness in rule.witnesses)
-        link = f"[{rule.name}]({pages}/{rule.family}/{rule.page.name})"
+        link = f"[{rule.name}]({pages}/{rule.family}/{page_name(rule.page)})"
         rows.append(f"| {rule.code} | {link} | {rule.severity.value} | {seen} | {rule.title} |")
     return "\n".join(rows)
 

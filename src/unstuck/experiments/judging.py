@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Finding
+from unstuck.findings import Finding, Witness
 from unstuck.findings.results import Experiment
 from unstuck.rule import all_rules
 
@@ -45,4 +45,4 @@ def time_needed(needed: float, left: float, budget: float) -> str:
 
 def findings_in(experiment: Experiment) -> list[Finding]:
     """What the rules say of an experiment."""
-    return [finding for rule in all_rules() if rule.experiment is not None for finding in rule.experiment(experiment)]
+    return [finding for rule in all_rules() for finding in rule.findings(Witness.EXPERIMENT, experiment)]

@@ -16,6 +16,7 @@ from unstuck.findings.finding import (
     Fix as Fix,
     Severity as Severity,
     Subject as Subject,
+    Variant as Variant,
     Verify as Verify,
     Witness as Witness,
 )

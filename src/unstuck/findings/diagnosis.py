@@ -22,6 +22,11 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of other diagnoses in the same result that this one is the cause of."""
 
     @property
+    def variant(self) -> str:
+        """That of its lead."""
+        return self.lead.variant
+
+    @property
     def witnesses(self) -> tuple[Witness, ...]:
         """Every witness once, in the order source, setup, run, surface, experiment."""
         seen = {finding.witness for finding in self.findings}

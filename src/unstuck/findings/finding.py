@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Self
 
 import msgspec
 
@@ -57,11 +58,40 @@ SHOWN_BY = {
 """What each of them comes to word in."""
 
 
+class Variant(enum.StrEnum):
+    """One of the ways in which a rule's pitfall shows itself. A rule lists its own:
+
+    class Order(Variant):
+        NEVER_CLEARED = "never-cleared", "gradients are never cleared"
+    """
+
+    meaning: str
+    """The variant in half a sentence."""
+
+    def __new__(cls, name: str, meaning: str) -> Self:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+    @classmethod
+    def titles(cls) -> dict[str, str]:
+        """The title of each variant by its id, as `Rule(variants=...)` expects."""
+        return {member.value: member.meaning for member in cls}
+
+
 class Subject(msgspec.Struct, frozen=True):
     """What a finding is about. `kind`: parameter, module, call, optimizer, loss, target or loop."""
 
     kind: str
     name: str
+    """As the user calls it, such as `self.optimizer` or `model.fc1.weight`."""
+
+    @property
+    def key(self) -> str:
+        """The same for every spelling: a method that is read on its own and from its caller calls one object
+        `self.optimizer` and `optimizer`."""
+        return f"{self.kind}:{self.name.removeprefix('self.')}"
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,7 +139,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     severity: Severity
     confidence: Confidence
-    witness: Witness
+    witness: Witness = Witness.SOURCE
+    """Set by `Rule.findings`, not by the rule's own functions."""
     message: str
     """What is true, in the user's own numbers."""
     cause: str
@@ -122,6 +153,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: Fix
     verify: Verify | None = None
     docs: str = ""
+    variant: str = ""
+    """Which of the rule's variants it is, such as `never-cleared`; empty where the rule has none."""
+
+    @property
+    def id(self) -> str:
+        """The code, with the variant where there is one: `O12` or `O04/never-cleared`."""
+        return f"{self.code}/{self.variant}" if self.variant else self.code
 
     def number(self, name: str) -> float | None:
         """A measured fact by its name, if it is a number."""

@@ -65,7 +65,7 @@ class Answers:
         return types.Diagnostic(
             range=self.range(seen.place),
             severity=SEVERITIES[seen.diagnosis.severity],
-            code=lead.code,
+            code=lead.id,
             source=SOURCE,
             message=f"{lead.name}: {seen.sentence}\n{lead.fix.text}",
             related_information=[self._related(place) for place in others],

@@ -22,7 +22,7 @@ MOST_ENTRIES = 20_000
 LARGEST_ENTRY = 1024 * 1024
 OWN_NAME = re.compile(r"[0-9a-f]{32}(\.\d+\.part)?")
 CHECKSUM = 16
-OWN_CODE = ("rules", "source", "linting", "judge.py", "findings.py", "rule.py", "events.py")
+OWN_CODE = ("rules", "source", "lint", "findings", "events", "judge.py", "rule.py")
 ENCODE, DECODE = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Outcome).decode
 
 

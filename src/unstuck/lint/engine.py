@@ -91,21 +91,22 @@ def _result(outcomes: Sequence[Outcome], settings: Settings, problems: list[Prob
 
 
 def as_set(verdict: Verdict, settings: Settings) -> Verdict:
-    """The verdict after `per-file-ignores` and `severity`."""
-    if not verdict.diagnoses or not (settings.per_file_ignores or settings.severity):
+    """The verdict after selected variants, `per-file-ignores` and `severity`."""
+    found = [diagnosis for diagnosis in verdict.diagnoses if settings.wants(diagnosis.lead)]
+    if len(found) == len(verdict.diagnoses) and not (found and (settings.per_file_ignores or settings.severity)):
         return verdict
-    kept = [_at_severity(d, settings) for d in verdict.diagnoses if not _is_left_out(d, settings)]
+    kept = [_at_severity(d, settings) for d in found if not _is_left_out(d, settings)]
     causes = {rule.code: frozenset(rule.explains) for rule in settings.rules}
     return msgspec.structs.replace(verdict, diagnoses=tuple(rank(kept, causes)))
 
 
 def _is_left_out(diagnosis: Diagnosis, settings: Settings) -> bool:
-    place = diagnosis.lead.place
-    return place is not None and diagnosis.lead.code in settings.ignored_in(place.path)
+    lead = diagnosis.lead
+    return lead.place is not None and not settings.ignored_in(lead.place.path).isdisjoint((lead.code, lead.id))
 
 
 def _at_severity(diagnosis: Diagnosis, settings: Settings) -> Diagnosis:
-    severity = settings.severity.get(diagnosis.lead.code)
+    severity = settings.severity.get(diagnosis.lead.id, settings.severity.get(diagnosis.lead.code))
     if severity is None:
         return diagnosis
     change = msgspec.structs.replace
@@ -124,7 +125,7 @@ def _silenced_lines(ignored: Iterable[Diagnosis]) -> Iterator[tuple[Place, int, 
     for diagnosis in ignored:
         for place in (finding.place for finding in diagnosis.findings if finding.place):
             for line in {place.line, place.end_line or place.line}:
-                yield from ((place, line, word) for word in ("", *beginnings(diagnosis.lead.code)))
+                yield from ((place, line, word) for word in ("", *beginnings(diagnosis.lead.code), diagnosis.lead.id))
 
 
 def _is_used(unused: Diagnosis, used: set[tuple[str, int, str]]) -> bool:

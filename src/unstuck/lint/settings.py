@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from unstuck.findings import Severity
+from unstuck.findings import Finding, Severity
 from unstuck.judge import spelled
 from unstuck.lint.patterns import Patterns, relative
 from unstuck.regular import read_regular
-from unstuck.rule import Rule, nearest, rules_named, source_rules
+from unstuck.rule import Rule, find_variant, nearest, rules_named, source_rules
 from unstuck.source.documents.files import LARGEST_FILE
 
 FAIL_ON = ("error", "warning", "advice", "never")
@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a lint depends on besides the files."""
 
     select: tuple[str, ...] | None = None
-    """Codes of the rules to look for; None for all."""
+    """Codes of the rules to look for, or variants such as `O04/never-cleared`; None for all."""
     ignore: tuple[str, ...] = ()
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     severity: dict[str, Severity] = {}
@@ -41,8 +41,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules to ask."""
-        chosen = [rule for rule in source_rules() if self.select is None or rule.code in self.select]
+        wanted = None if self.select is None else {word.partition("/")[0] for word in self.select}
+        chosen = [rule for rule in source_rules() if wanted is None or rule.code in wanted]
         return tuple(rule for rule in chosen if rule.code not in self.ignore)
+
+    def wants(self, lead: Finding) -> bool:
+        """Do `select` and `ignore` leave this variant of its rule?"""
+        words = {lead.code, lead.id}
+        return (self.select is None or bool(words & {*self.select})) and not words & {*self.ignore}
 
     def ignored_in(self, path: str) -> frozenset[str]:
         """Codes that `per-file-ignores` silences in this file."""
@@ -223,11 +229,14 @@ def _kind(value: object) -> str:
 
 
 def _codes(words: Iterable[str]) -> tuple[str, ...]:
-    """The codes meant by codes, names and beginnings of codes such as `G` or `O1`."""
+    """The codes meant by codes, names, variants and beginnings of codes such as `G` or `O1`."""
     return tuple(dict.fromkeys(code for word in words for code in _meant(word.strip())))
 
 
 def _meant(word: str) -> list[str]:
+    found = find_variant(word)
+    if found and found[1]:
+        return [f"{found[0].code}/{found[1]}"]
     codes = [rule.code for rule in rules_named(word)]
     if not codes:
         close = nearest(word)

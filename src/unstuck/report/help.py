@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,20 @@ def shortened(page: str) -> str:
     code = page.split()[1]
     more = f"\n{left_out} more example{'s' * (left_out != 1)}: unstuck explain --all {code}\n" if left_out else ""
     return "\n".join(kept) + "\n" + more
+
+
+def variant_first(page: str, variant: str, titles: Callable[[], Mapping[str, str]]) -> str:
+    """The page with what it says of one variant moved to its top, or the variant's title where it says nothing."""
+    found = re.search(rf"^### {re.escape(variant)}\n(.*?)(?=^##)", page, flags=re.MULTILINE | re.DOTALL)
+    is_listed = found is not None and page.rfind("\n## ", 0, found.start()) == page.find("\n## Variants\n")
+    if found is None or not is_listed:
+        text = f"{titles()[variant]}."
+        text = text[:1].upper() + text[1:]
+    else:
+        text = found.group(1).strip()
+        page = page[: found.start()] + page[found.end() :]
+    title, _, rest = page.partition("\n")
+    return f"{title}\n\n## {variant}\n\n{text}\n{rest}"
 
 
 def markdown_of(rule: Rule) -> str:

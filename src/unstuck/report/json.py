@@ -73,6 +73,7 @@ def rule_document(rule: Rule, page: str | None = None) -> Json:
         "severity": rule.severity.value,
         "title": rule.title,
         "witnesses": [witness.value for witness in rule.witnesses],
+        "variants": dict(rule.variants),
     }
     return described if page is None else {**described, "page": page}
 
@@ -105,6 +106,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> Json:
     return {
         "code": lead.code,
         "name": lead.name,
+        "variant": lead.variant,
         "severity": diagnosis.severity.value,
         "confidence": diagnosis.confidence.value,
         "witnesses": [witness.value for witness in diagnosis.witnesses],

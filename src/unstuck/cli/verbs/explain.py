@@ -7,19 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstuck.cli import common
-from unstuck.report.help import shortened
+from unstuck.report.help import shortened, variant_first
 from unstuck.report.terminal import columns_of, wants_colour
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a rule's page: rendered in a terminal, as Markdown elsewhere."""
     parser = common.verb_parser("explain", "Read what a pitfall is, why it hurts, and how to fix it.", epilog="")
-    parser.add_argument("rule", metavar="RULE", help="a code such as O12, or a name such as double-softmax")
+    parser.add_argument(
+        "rule",
+        metavar="RULE",
+        help="a code such as O12, a name such as double-softmax, or one variant of a rule such as O04/never-cleared",
+    )
     parser.add_argument("--all", action="store_true", help="all examples, not only the first broken and fixed one")
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
-    path = _page_of(options.rule) or common.rule_named(options.rule).page
+    word, _, variant = options.rule.partition("/")
+    path = _page_of(word) or common.rule_named(word).page
     page = path.read_text(encoding="utf-8")
+    if variant:
+        page = variant_first(
+            page, variant.strip().lower().replace("_", "-"), lambda: common.rule_named(options.rule).variants
+        )
     if not options.all and options.format == "text":
         page = shortened(page)
     if options.format == "json":

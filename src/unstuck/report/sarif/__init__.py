@@ -64,7 +64,8 @@ def _result(diagnosis: Diagnosis, result: Result, rule: int, sources: Sources) -
     lead = diagnosis.lead
     spot = spot_of(diagnosis, result)
     told: Json = {
-        "ruleId": lead.code,
+        # A hierarchical id: the rule is the one at ruleIndex (SARIF 2.1.0, 3.27.5 and 3.52.4).
+        "ruleId": lead.id,
         "ruleIndex": rule,
         "level": LEVELS[diagnosis.severity],
         "message": {"text": _message(lead, spot)},
@@ -76,6 +77,7 @@ def _result(diagnosis: Diagnosis, result: Result, rule: int, sources: Sources) -
             "name": lead.name,
             "confidence": diagnosis.confidence.value,
             "witnesses": [witness.value for witness in diagnosis.witnesses],
+            **({"variant": lead.variant} if lead.variant else {}),
         },
     }
     if lead.place and lead.related:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.shared.crashes import count, crash_of, shaped, word
 
@@ -111,7 +111,6 @@ def _finding(
     for name, ours, theirs in sizes[:MOST_SHOWN]:
         evidence.append(Evidence(name, f"{theirs} in the checkpoint, {ours} in the model"))
     return rule.finding(
-        Witness.RUN,
         message,
         cause=cause,
         fix=fix,

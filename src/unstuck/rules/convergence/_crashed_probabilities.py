@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, InputFact
-from unstuck.findings import Finding, Subject, Witness
+from unstuck.findings import Finding, Subject
 from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_of, given
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def explain(record: Record, rule: Rule) -> Iterator[Finding]:
             continue
         said = explanation(crash, fact, fact.low, fact.high)
         yield rule.finding(
-            Witness.RUN,
             said.message,
             cause=said.cause,
             fix=said.fix,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, InputFact
-from unstuck.findings import Evidence, Finding, Subject, Witness
+from unstuck.findings import Evidence, Finding, Subject
 from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_of, given, shaped
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def _finding(crash: Crash, rule: Rule, said: Explanation) -> Finding:
     if outside := count(crash, "outside"):
         evidence.append(Evidence("targets out of range", outside))
     return rule.finding(
-        Witness.RUN,
         said.message,
         cause=said.cause,
         fix=said.fix,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.shared import dynamics, loss_calls
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def _finding(rule: Rule, calls: Sequence[LossCall], positive: int, total: int) -
     weight = (1 - share) / share
     number = f"torch.tensor({weight:.3g})" if positive >= ENOUGH else "torch.tensor(negatives / positives)"
     return rule.finding(
-        Witness.RUN,
         f"{positive} of the {total} targets looked at are positive, and the model predicts none: its scores stay below "
         f"{max(loss_calls.given(call).high or 0 for call in calls):.3g}.",
         cause="Without pos_weight the few positives weigh so little that predicting their share for every example is "

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _accumulated_in_run as measured
@@ -175,7 +175,6 @@ def _missing(script: Script, window: Window, item: Happened) -> Finding:
     cause, severity = _harm(kinds, clips, every)
     text = f"Divide the loss by {every} before backward()."
     return rule.finding(
-        Witness.SOURCE,
         f"The gradients of {every} micro-batches are added up, and the loss is never divided by {every}.",
         cause=cause,
         fix=fix_with(text, _division(script, window, item), "unsafe"),
@@ -217,7 +216,6 @@ def _division(script: Script, window: Window, item: Happened) -> Edits | None:
 def _other_number(window: Window, item: Happened, divisor: int, number: int) -> Finding:
     named = "" if window.every.isdigit() else f" ({window.every})"
     return rule.finding(
-        Witness.SOURCE,
         f"The loss is divided by {divisor}, but {number}{named} backward passes are added up for each step.",
         cause=WRONG.format(every=number, divisor=divisor, factor=number / divisor),
         fix=f"Divide the loss by {window.every}, the number that also stands in the condition of the step.",
@@ -251,7 +249,6 @@ def _in_run(found: measured.Accumulated, message: str, cause: str, fix: str, sev
     last = found.windows[-1]
     used = getattr(last.step, "grad_norm", None)
     return rule.finding(
-        Witness.RUN,
         message,
         cause=cause,
         fix=fix,
@@ -272,7 +269,6 @@ def _in_run(found: measured.Accumulated, message: str, cause: str, fix: str, sev
 def _unequal(found: measured.Accumulated, smallest: float, largest: float) -> Finding:
     last = found.windows[-1]
     return rule.finding(
-        Witness.RUN,
         f"The micro-batches of a step hold from {smallest:.0f} to {largest:.0f} targets, and the mean of each counts "
         "the same.",
         cause=f"A target in the smallest weighs {largest / smallest:.1f} times as much as one in the largest; in one "

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _rates_in_run as rates_in_run
@@ -75,7 +75,6 @@ def _not_in_use(script: Script, node: ast.Call, kinds: list[str]) -> Finding:
     if raises:
         cause = f"{kind} has no get_lr() of its own and raises NotImplementedError."
     return rule.finding(
-        Witness.SOURCE,
         "get_lr() is not the learning rate in use.",
         cause=cause,
         fix=fix_with("Call get_last_lr() instead.", Editor(script).rename_callee(node, "get_last_lr"), "safe"),
@@ -99,7 +98,6 @@ def _zero(script: Script) -> Iterator[Finding]:
         if zero and id(made.optimizer) in stepped and id(made.optimizer) not in script.facts.escaped:
             name = made.optimizer.label or made.optimizer.last
             yield rule.finding(
-                Witness.SOURCE,
                 f"{name} has a learning rate of 0.",
                 cause="Every update is multiplied by the rate, so step() changes nothing, and a schedule of 0 is 0.",
                 fix="Give it a positive learning rate.",
@@ -114,7 +112,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     """The rates that steps really used."""
     for trouble in rates_in_run.troubles(record):
         yield rule.finding(
-            Witness.RUN,
             trouble.message,
             cause=trouble.cause,
             fix=trouble.fix,

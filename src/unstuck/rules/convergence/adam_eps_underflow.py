@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 
@@ -40,16 +40,16 @@ FIX_HALF = (
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Groups of adaptive optimizers with an eps that does not survive."""
-    yield from _lost(Witness.SETUP, setup)
+    yield from _lost(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, with the precision of the state as the run showed it."""
-    yield from _lost(Witness.RUN, record.setup())
+    yield from _lost(record.setup())
 
 
-def _lost(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _lost(setup: Setup) -> Iterator[Finding]:
     for optimizer in setup.optimizers:
         if optimizer.kind not in ADAPTIVE:
             continue
@@ -59,7 +59,7 @@ def _lost(witness: Witness, setup: Setup) -> Iterator[Finding]:
             # The fused kernel computes in float32, whatever it keeps.
             dtype = "float32" if group.fused else _precision(optimizer, held)
             if group.eps <= SMALLEST.get(dtype, 0.0):
-                yield _finding(witness, optimizer, group, dtype)
+                yield _finding(optimizer, group, dtype)
                 break
 
 
@@ -70,11 +70,10 @@ def _precision(optimizer: OptimizerSeen, held: tuple[ParameterFact, ...]) -> str
     return next((dtype for dtype in SMALLEST if dtype in kept), "float32")
 
 
-def _finding(witness: Witness, optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
+def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
     zero = group.eps == 0
     what = "eps = 0" if zero else f"eps = {group.eps:g}, which is 0 in {dtype}"
     return rule.finding(
-        witness,
         f"{optimizer.kind} divides by sqrt(v) + eps with {what}, the precision of its state."
         if not zero
         else f"{optimizer.kind} divides by sqrt(v) + eps with {what}.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Place
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     fix = EXPLAINED.format(codes=codes) if codes else LOWER.format(factor=works) if lower else FIX
     told = [(name, measures.get(key)) for key, name in LEVELS.items()]
     yield rule.finding(
-        Witness.EXPERIMENT,
         experiment.sentence,
         cause=TOO_HIGH if lower else CAUSE,
         fix=fix,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import LossCall, ModelSeen, Setup
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_targets
 from unstuck.rules.convergence._odd_targets import odd_targets
@@ -92,13 +92,13 @@ def in_source(script: Script) -> Iterator[Finding]:
 def in_run(record: Record) -> Iterator[Finding]:
     """What a crash tells of it, and targets that pass without one."""
     yield from _crashed_targets.explain(record, rule)
-    yield from odd_targets(Witness.RUN, record.of(LossCall), record.of(ModelSeen), rule)
+    yield from odd_targets(record.of(LossCall), record.of(ModelSeen), rule)
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Targets of the probed batch that pass without an error."""
-    yield from odd_targets(Witness.SETUP, setup.losses, setup.models, rule)
+    yield from odd_targets(setup.losses, setup.models, rule)
 
 
 def _complaint(call: Happened, loss: str) -> Complaint | None:
@@ -159,7 +159,6 @@ def _out_of_range(target: Tensor, prediction: Value | None) -> Complaint | None:
 
 def _finding(script: Script, event: LossCall, call: Happened, complaint: Complaint) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         complaint.message.format(loss=event.loss),
         cause=complaint.cause,
         fix=fix_with(complaint.fix, _edited(script, event, complaint.edit), "safe"),

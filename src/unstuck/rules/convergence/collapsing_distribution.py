@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, Event, Histograms, OptimizerStep, TensorsNamed
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm
 
@@ -167,7 +167,6 @@ def _finding(record: Record, changes: Sequence[Change]) -> Finding:
     decay = _decay(record) if worst.of == "weights" and worst.kind == "collapse" else ""
     optimizer = dynamics.sole_optimizer(record)
     return rule.finding(
-        Witness.RUN,
         f"The {worst.of} of {worst.name} {_became(worst)}{also}; and the loss {harm.ailment(record)}.",
         cause=CAUSES[worst.kind],
         fix=decay or fix,

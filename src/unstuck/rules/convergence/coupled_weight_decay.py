@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 from unstuck.source.edits.edit import Editor, fix_with
@@ -47,21 +47,20 @@ STRONG_DECAY = 0.01
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """What the groups of live optimizers say."""
-    yield from _in_groups(Witness.SETUP, setup)
+    yield from _in_groups(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, as the run showed them."""
-    yield from _in_groups(Witness.RUN, record.setup())
+    yield from _in_groups(record.setup())
 
 
-def _in_groups(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_groups(setup: Setup) -> Iterator[Finding]:
     for optimizer in setup.optimizers:
         strongest = max((group.weight_decay for group in optimizer.groups), default=0.0)
         if optimizer.kind == "Adam" and strongest > 0 and not any(group.decoupled for group in optimizer.groups):
             yield rule.finding(
-                witness,
                 _coupled_message(strongest),
                 cause=COUPLED,
                 fix=USE_ADAMW,
@@ -70,10 +69,10 @@ def _in_groups(witness: Witness, setup: Setup) -> Iterator[Finding]:
                 evidence=[Evidence("weight_decay", strongest)],
             )
         elif optimizer.kind == "AdamW":
-            yield from _on_gains(witness, setup, optimizer)
+            yield from _on_gains(setup, optimizer)
 
 
-def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
+def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
     """A decay above the default, which nobody may have chosen, on normalisation layers too."""
     owners = objects.owners(setup)
     decayed = [(group, fact) for group, held in objects.by_group(optimizer) for fact in held if group.weight_decay]
@@ -86,7 +85,6 @@ def _on_gains(witness: Witness, setup: Setup, optimizer: OptimizerSeen) -> Itera
     if decay > STRONG_DECAY:
         kinds = sorted({kind for *_, kind in gains})
         yield rule.finding(
-            witness,
             f"AdamW decays by {decay:g} also the {len(gains)} gains and biases of {', '.join(kinds)}.",
             cause=EVERYTHING,
             fix=SPLIT.format(model="model"),
@@ -134,7 +132,6 @@ def _coupled_message(decay: float) -> str:
 
 def _coupled(script: Script, made: OptimizerMade, decay: float) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         _coupled_message(decay),
         cause=COUPLED,
         fix=fix_with(USE_ADAMW, Editor(script).rename_callee(made.place, "AdamW"), "unsafe"),
@@ -153,7 +150,6 @@ def _on_everything(script: Script, made: OptimizerMade, decay: float) -> Iterato
     norms = sorted({part.last for part in knowledge.parts(owner) if part.last in knowledge.NORMS})
     if norms:
         yield rule.finding(
-            Witness.SOURCE,
             f"AdamW decays every parameter of {owner.label} by {decay:g}, also the gains of {', '.join(norms)}.",
             cause=EVERYTHING,
             fix=SPLIT.format(model=owner.label),

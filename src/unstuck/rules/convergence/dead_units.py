@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, NonFinite, OptimizerStep
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm
 
@@ -137,7 +137,6 @@ def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[
     where = "at an end of its range" if squashing else f"0 for each of {inputs:,} inputs"
     others = f", in {len(layers) - 1} more layers it is alike" if len(layers) > 1 else ""
     return rule.finding(
-        Witness.RUN,
         f"{share:.0%} of {whose} {where}{others}; and {_consequence(record)}.",
         cause=WHY_SATURATED if squashing else WHY_DEAD,
         fix=LOOSEN if squashing else REVIVE,

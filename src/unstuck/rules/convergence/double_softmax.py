@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.edits.syntax import imported_names, last_name, parent_of, uses
@@ -49,7 +49,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         for name in ("softmax", "log_softmax"):
             if makers and all(_is(maker, name) for maker in makers):
                 remedy = _remedy(script, makers, event.place)
-                yield _finding(Witness.SOURCE, name, _softmax_place(makers), event.place, fix=remedy)
+                yield _finding(name, _softmax_place(makers), event.place, fix=remedy)
 
 
 def _is(value: Value, operation: str) -> bool:
@@ -118,7 +118,7 @@ def _in_statement(editor: Editor, call: ast.Call, scores: ast.expr) -> Edits | N
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The probed batch went through a softmax on its way to the loss."""
-    yield from _from_calls(Witness.SETUP, setup.losses, needed=1)
+    yield from _from_calls(setup.losses, needed=1)
 
 
 @rule.in_run
@@ -129,19 +129,19 @@ def in_run(record: Record) -> Iterator[Finding]:
         if call.output_requires_grad:
             by_place.setdefault(call.place, []).append(call)
     for calls in by_place.values():
-        yield from _from_calls(Witness.RUN, calls, needed=STEADY_CALLS)
+        yield from _from_calls(calls, needed=STEADY_CALLS)
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall], needed: int) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall], needed: int) -> Iterator[Finding]:
     relevant = [call for call in calls if call.loss == "cross_entropy" and call.input is not None]
     for node, name in SOFTMAXES.items():
         guilty = [call for call in relevant if call.input and call.input.made_by == node]
         if guilty and len(guilty) == len(relevant):
-            yield _finding(witness, name, guilty[0].place, guilty[0].place, _numbers(guilty))
+            yield _finding(name, guilty[0].place, guilty[0].place, _numbers(guilty))
             return
     rows = [call for call in relevant if call.input and call.input.sums_to_one]
     if len(rows) >= needed and len(rows) == len(_read(relevant)):
-        yield _finding(witness, "", rows[0].place, rows[0].place, _numbers(rows))
+        yield _finding("", rows[0].place, rows[0].place, _numbers(rows))
 
 
 def _read(calls: Sequence[LossCall]) -> list[LossCall]:
@@ -166,7 +166,6 @@ def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
 
 
 def _finding(
-    witness: Witness,
     softmax: str,
     place: Place | None,
     loss: Place | None,
@@ -179,7 +178,6 @@ def _finding(
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
     twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
-        witness,
         f"cross_entropy is given {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import FrozenMoved, ModelSeen, ModuleFact, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 
@@ -39,7 +39,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         if (event.change or 0.0) < NOTICEABLE:
             continue
         yield rule.finding(
-            Witness.RUN,
             f"The running statistics of {objects.counted(event.count, 'frozen BatchNorm layer')} "
             f"({objects.listed(event.names)}) changed by {event.change:.0%} from step {event.since} to {event.step}.",
             cause=CAUSE,
@@ -63,7 +62,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         if not frozen or not trains:
             continue
         yield rule.finding(
-            Witness.SETUP,
             f"{model.model} has {objects.counted(len(frozen), 'frozen BatchNorm layer')} in train mode "
             f"({objects.listed([module.name for module in frozen])}).",
             cause=CAUSE,

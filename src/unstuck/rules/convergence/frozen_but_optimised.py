@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, FrozenMoved, OptimizerSeen, OptimizerStep, Setup, ZeroGrad
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import modes, objects
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -114,7 +114,6 @@ def _finding(script: Script, made: OptimizerMade, fact: Frozen, reason: str, cle
     owner = next(option for option in alternatives(fact.owner) if isinstance(option, Instance))
     name, optimizer = owner.label or owner.last, made.optimizer.label or made.optimizer.last
     return rule.finding(
-        Witness.SOURCE,
         f"{name} is frozen here, but {optimizer} goes on moving it.",
         cause=CAUSE.format(optimizer=made.optimizer.last, reason=reason),
         fix=fix_with(
@@ -148,7 +147,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         last = events[-1]
         share = sum(event.change or 0.0 for event in events) / len(events)
         yield rule.finding(
-            Witness.RUN,
             f"{objects.counted(last.count, 'frozen parameter')} ({objects.listed(last.names)}) moved by "
             f"{share:.2g} of their norm in every step of {optimizer}.",
             cause=HOLDS,
@@ -171,7 +169,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     if moved:
         names = objects.listed([fact.name for fact in moved])
         yield rule.finding(
-            Witness.SETUP,
             f"One step moved {objects.counted(len(moved), 'frozen parameter')} without a gradient ({names}).",
             cause="This optimizer writes to every parameter it holds, with or without a gradient.",
             fix="Give it only what trains: [p for p in model.parameters() if p.requires_grad].",
@@ -182,7 +179,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         stale = [fact for fact in optimizer.parameters if fact.stale]
         if stale:
             yield rule.finding(
-                Witness.SETUP,
                 f"{objects.counted(len(stale), 'frozen parameter')} with a gradient left over "
                 f"({objects.listed([fact.name for fact in stale])}), held by {optimizer.kind}.",
                 cause=HOLDS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, GroupFact, OptimizerSeen, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import OUT_OF_MEMORY, crash_of
 
@@ -38,7 +38,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         free = min((group.free for group in optimizer.groups if group.free is not None), default=None)
         if free is not None and needed > free:
             message = f"A step of {optimizer.kind} needs {_size(needed)} more for a moment, and {_size(free)} are free."
-            yield _finding(Witness.SETUP, optimizer, message, needed, [Evidence("free memory", _size(free))])
+            yield _finding(optimizer, message, needed, [Evidence("free memory", _size(free))])
 
 
 @rule.in_run
@@ -49,18 +49,15 @@ def in_run(record: Record) -> Iterator[Finding]:
         needed = sum(group.temporaries or 0 for group in optimizer.groups)
         if needed and crash is not None:
             message = f"{optimizer.kind}.step() ran out of memory; foreach takes {_size(needed)} of it for a moment."
-            yield _finding(Witness.RUN, optimizer, message, needed, _around(crash))
+            yield _finding(optimizer, message, needed, _around(crash))
 
 
 def _around(crash: Crash) -> list[Evidence]:
     return [Evidence("optimizer steps before it", crash.step)]
 
 
-def _finding(
-    witness: Witness, optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]
-) -> Finding:
+def _finding(optimizer: OptimizerSeen, message: str, needed: int, evidence: list[Evidence]) -> Finding:
     return rule.finding(
-        witness,
         message,
         cause=CAUSE,
         fix=FIX,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import OptimizerStep, ScalerUpdate, StepSkipped
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def _finding(record: Record, tally: _Tally, message: str, cause: str, severity: 
     skipped = [event.place for event in record.of(StepSkipped)]
     steps = [event.place for event in record.of(OptimizerStep) if event.through_scaler]
     return rule.finding(
-        Witness.RUN,
         f"{message}; the scale went from {tally.first:g} to {tally.last:g}.",
         cause=cause,
         fix="Find what overflows: unnormalised inputs, a sum or a large product in float16, too high a learning rate. "

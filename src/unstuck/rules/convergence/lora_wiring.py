@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
@@ -45,14 +45,14 @@ SMALL = "So few numbers can hardly change what the model does; most often the ad
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """What the names and the trainable flags say."""
-    yield from _in_objects(Witness.SETUP, setup)
+    yield from _in_objects(setup)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, and adapters that got no gradient after the first steps."""
     setup = record.setup()
-    yield from _in_objects(Witness.RUN, setup)
+    yield from _in_objects(setup)
     adapters = [series for series in dynamics.tensors(record) if ADAPTER.search(series.name)]
     idle = [series for series in adapters if _is_idle(series)]
     pairs = {series.name: series for series in idle if _partners(series.name, adapters) <= {s.name for s in idle}}
@@ -60,7 +60,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         everything = len(pairs) == len(adapters)
         place = next((o.place for o in setup.optimizers if o.optimizer == idle[0].optimizer), None)
         yield rule.finding(
-            Witness.RUN,
             f"{len(pairs)} of {len(adapters)} LoRA tensors have had no gradient since step {FIRST_STEPS} "
             f"({objects.listed(list(pairs))}).",
             cause=NO_GRADIENT,
@@ -84,16 +83,15 @@ def _partners(name: str, adapters: list[TensorSeries]) -> set[str]:
     return {series.name for series in adapters if ADAPTER.sub("", series.name) == stem}
 
 
-def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_objects(setup: Setup) -> Iterator[Finding]:
     place = next((optimizer.place for optimizer in setup.optimizers), None)
     for model in setup.models:
         adapters = [fact for fact in model.parameters if ADAPTER.search(fact.name)]
         if not adapters:
             continue
-        yield from _missed(witness, model, place)
+        yield from _missed(model, place)
         if not any(fact.trainable for fact in adapters):
             yield rule.finding(
-                witness,
                 f"All {len(adapters)} LoRA tensors of {model.model} are frozen.",
                 cause=FROZEN,
                 fix="Unfreeze them: requires_grad_(True) on the adapters, or PeftModel.from_pretrained(..., "
@@ -103,16 +101,15 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
                 evidence=[Evidence("trainable adapters", f"0 of {len(adapters)}")],
             )
             continue
-        yield from _frozen_head(witness, model, place)
-        yield from _too_few(witness, model, place)
+        yield from _frozen_head(model, place)
+        yield from _too_few(model, place)
 
 
-def _missed(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _missed(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     asked = {key: count for m in model.modules for key, count in m.numbers.items() if key.startswith("target ")}
     missed = sorted(key.removeprefix("target ") for key, count in asked.items() if count == 0)
     if missed:
         yield rule.finding(
-            witness,
             f"No layer is called {' or '.join(missed)}, though target_modules asks for it; "
             f"{objects.counted(len(asked) - len(missed), 'other target')} matched.",
             cause=MISSED,
@@ -124,7 +121,7 @@ def _missed(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator
         )
 
 
-def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _frozen_head(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     """The last Linear of a known name, frozen, and new: as drawn, or made for the task by a library."""
     layers = [module for module in model.modules if module.kind == "Linear" and not ADAPTER.search(module.name)]
     last = layers[-1] if layers else None
@@ -135,7 +132,6 @@ def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Ite
     fresh = last.numbers.get("pretrained") == 0 or (name in ALWAYS_NEW and last.numbers.get("pretrained") != 1)
     if fresh and own and not any(fact.trainable for fact in own):
         yield rule.finding(
-            witness,
             f"The new head {last.name} is frozen, and only the adapters train.",
             cause=HEAD,
             fix=f"Train it too: modules_to_save=[{name!r}] or the right task_type in LoraConfig, or unfreeze it.",
@@ -147,12 +143,11 @@ def _frozen_head(witness: Witness, model: ModelSeen, place: Place | None) -> Ite
         )
 
 
-def _too_few(witness: Witness, model: ModelSeen, place: Place | None) -> Iterator[Finding]:
+def _too_few(model: ModelSeen, place: Place | None) -> Iterator[Finding]:
     trainable = sum(fact.size for fact in model.parameters if fact.trainable)
     total = sum(fact.size for fact in model.parameters)
     if trainable < TOO_FEW * total:
         yield rule.finding(
-            witness,
             f"Only {trainable:,} of {total:,} numbers of {model.model} are trainable ({trainable / total:.4%}).",
             cause=SMALL,
             fix="Adapt more layers (target_modules='all-linear') or raise the rank r.",

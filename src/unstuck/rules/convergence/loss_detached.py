@@ -20,7 +20,7 @@ from unstuck.events import (
     Trial,
     ZeroGrad,
 )
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence._cut_in_run import cut_beginning
@@ -102,7 +102,6 @@ def _cut_findings(cuts: Sequence[Tensor], backward: Place | None, papered: Tenso
     under = "under no_grad()" if cut.cut == "no_grad" else f"by {cut.cut}"
     hidden = "; requires_grad_() only hides that" if papered else ""
     yield rule.finding(
-        Witness.SOURCE,
         f"What backward() is called on was cut off the graph {under}{hidden}.",
         cause=_upper(CAUSE),
         fix=_fix(cut.cut),
@@ -126,7 +125,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     cut = [backward for backward in setup.backwards if backward.requires_grad is False]
     if cut and any(fact.trainable for model in setup.models for fact in model.parameters):
         yield rule.finding(
-            Witness.SETUP,
             "The loss of the batch is cut off the graph: backward() has nothing to go back through.",
             cause=_upper(CAUSE),
             fix="In the model or the loss function, remove what cuts the graph: item(), detach(), .data or no_grad().",
@@ -152,7 +150,6 @@ def _without_gradient(setup: Setup, trial: Trial) -> Iterator[Finding]:
         if facts:
             names = objects.listed([fact.name for fact in facts])
             yield rule.finding(
-                Witness.SETUP,
                 f"{len(facts)} of {trainable} trainable parameters get no gradient from the batch; they {words} "
                 f"({names}).",
                 cause=cause,
@@ -200,7 +197,6 @@ def _without_any(events: Sequence[Event], empty: int) -> Finding:
     backward, loss = _last(events, Backward), _last(events, LossCall)
     held = max((event.parameters or 0 for event in events if isinstance(event, OptimizerStep)), default=0)
     return rule.finding(
-        Witness.RUN,
         f"In {empty} steps, each after a backward(), none of the {held} parameters of the optimizer had a gradient.",
         cause=f"Between the model and the loss the graph is cut and begun anew: {CAUSE}",
         fix="Give the loss the output of the model itself; remove torch.tensor(...), numpy(), tolist(), detach() and "
@@ -222,7 +218,6 @@ def _cut_inside(record: Record) -> Iterator[Finding]:
         return
     names = objects.listed(cut.names)
     yield rule.finding(
-        Witness.RUN,
         f"{len(cut.names)} of {cut.trainable} trainable parameters of {cut.model} never got a gradient, though their "
         f"layers ran in every step watched ({names}).",
         cause=f"The graph is cut between them and {cut.first_learning}: {CAUSE}",
@@ -250,7 +245,6 @@ def _never_reached(record: Record) -> Iterator[Finding]:
         if len(taken) < REPEATED or held < 2 or any(step.with_grad != 0 for step in taken):
             continue
         yield rule.finding(
-            Witness.RUN,
             f"In {len(taken)} steps of {label} none of its {held} parameters had a gradient.",
             cause="No backward() reaches what this optimizer holds: its part of the model never learns.",
             fix="Compute its loss from the output of that part with nothing detached in between, and call backward() "
@@ -286,7 +280,6 @@ def _explained(events: Sequence[Event], crash: Crash) -> Finding:
         evidence.append(Evidence("model output still had its graph", True, place=forward.place))
     related = [crash.place, forward.place if forward else None, loss.place if loss else None]
     return rule.finding(
-        Witness.RUN,
         message,
         cause=_upper(CAUSE),
         fix=_fix(cut)
@@ -311,7 +304,6 @@ def _number(crash: Crash) -> InputFact | None:
 def _plain_number(events: Sequence[Event], crash: Crash, number: InputFact) -> Finding:
     loss = _last(_since_last_backward(events), LossCall)
     return rule.finding(
-        Witness.RUN,
         f"backward() is asked of `{crash.names.get('self', 'loss')}`, which is a {NUMBERS[number.kind]} and no tensor.",
         cause=_upper(CAUSE),
         fix="Call backward() on the tensor that the loss function returned; use item(), float() and numpy() only on "
@@ -350,7 +342,6 @@ def _hand_made(events: Sequence[Event], leaves: Sequence[Backward], empty: int) 
     loss = _last(events, LossCall)
     backward = leaves[-1]
     return rule.finding(
-        Witness.RUN,
         "backward() is called on a tensor that has no history: requires_grad was set on it by hand.",
         cause=_upper(CAUSE),
         fix="Remove requires_grad_(True) and what cut the graph before it, and back-propagate the loss tensor itself.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, StateLoaded, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.gradients import clip_always_on, vanishing_gradients
 from unstuck.rules.shared import dynamics, range_test
@@ -47,7 +47,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     trend, rate = dynamics.trend(record), dynamics.highest_rate(record, _groups(record))
     better = f"to about {dynamics.rounded(rate * dynamics.USUAL / ratio)}"
     yield rule.finding(
-        Witness.RUN,
         f"At lr {rate:.3g} a step changes the weights by no more than {ratio:.1e} of their size (1e-3 is usual), and "
         f"the loss {_went(trend.word)} from {trend.first:.4g} to {trend.last:.4g} in {optimizer_steps(record)} steps.",
         cause=CAUSE,
@@ -118,7 +117,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         return
     band = range_test.told(experiment)
     yield rule.finding(
-        Witness.EXPERIMENT,
         f"The learning rate {band.own:.3g} lies a factor of {band.lowest / band.own:,.0f} under the productive band, "
         f"{band.words}{range_test.comparison(experiment)}.",
         cause=CAUSE,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -101,7 +101,6 @@ def _is_counted_from(value: Tensor, call: Happened) -> bool:
 
 def _finding(call: Happened, makers: Sequence[Tensor], given: str, cause: str, fix: Fix) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         f"nll_loss wants log-probabilities and is given {given}.",
         cause=cause,
         fix=fix,
@@ -136,16 +135,16 @@ def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | N
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The probed batch reached nll_loss as something else than log-probabilities."""
-    yield from _from_calls(Witness.SETUP, setup.losses, setup.backwards)
+    yield from _from_calls(setup.losses, setup.backwards)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """What nll_loss was given came straight out of a layer or a softmax, or is above 0."""
-    yield from _from_calls(Witness.RUN, record.of(LossCall), record.of(Backward))
+    yield from _from_calls(record.of(LossCall), record.of(Backward))
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
     groups = loss_calls.trained(calls, ("nll_loss",))
     if not groups or any(_completes(backward) for backward in backwards):
         return
@@ -157,12 +156,12 @@ def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable
             continue
         if makers == {"SoftmaxBackward0"}:
             fix = Fix("Use log_softmax in place of softmax.")
-            yield _seen(witness, means, "plain probabilities (softmax)", NEGATED, fix)
+            yield _seen(means, "plain probabilities (softmax)", NEGATED, fix)
         elif all(maker.startswith(loss_calls.LAYERS[:4]) for maker in makers) or (highs and max(highs) > ABOVE_ZERO):
             squashed = next((word for node, word in SQUASHERS.items() if makers == {node}), "")
             given = f"the output of {squashed}" if squashed else f"numbers up to {max(highs, default=0):.3g}"
             fix = Fix("Use cross_entropy (CrossEntropyLoss) on the raw scores, which applies log_softmax to them.")
-            yield _seen(witness, means, given, ALL_HIGH if squashed else NO_FLOOR, fix)
+            yield _seen(means, given, ALL_HIGH if squashed else NO_FLOOR, fix)
 
 
 def _completes(backward: Backward) -> bool:
@@ -170,13 +169,12 @@ def _completes(backward: Backward) -> bool:
     return backward.graph is not None and "LogsumexpBackward0" in backward.graph.names
 
 
-def _seen(witness: Witness, calls: Sequence[LossCall], given: str, cause: str, fix: Fix) -> Finding:
+def _seen(calls: Sequence[LossCall], given: str, cause: str, fix: Fix) -> Finding:
     values = [call.value for call in calls if call.value is not None]
     evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(calls[0])]
     if values:
         evidence.append(Evidence("loss", f"{values[0]:.3g} to {values[-1]:.3g}"))
     return rule.finding(
-        witness,
         f"nll_loss wants log-probabilities, which are never above 0, and is given {given}.",
         cause=cause,
         fix=fix,

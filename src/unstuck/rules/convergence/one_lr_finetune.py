@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import ModelSeen, OptimizerSeen, Setup, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 
@@ -64,7 +64,6 @@ def in_run(record: Record) -> Iterator[Finding]:
             continue
         worst = max(drifts, key=lambda item: item[1])
         yield _finding(
-            Witness.RUN,
             case,
             f"The pretrained weights of {case.model.model} moved by {middle:.0%} of their norm in {EARLY} steps, "
             f"at the learning rate of the new {case.head} ({case.rate:g}).",
@@ -99,7 +98,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     for case in _cases(setup):
         if case.optimizer.kind in STEP_IS_RATE and case.rate >= HIGH_RATE:
             yield _finding(
-                Witness.SETUP,
                 case,
                 f"The new {case.head} and the pretrained rest of {case.model.model} have one rate, {case.rate:g}.",
                 [Evidence("learning rate of both", case.rate, "", HIGH_RATE)],
@@ -144,11 +142,8 @@ def _is_under(name: str, module: str) -> bool:
     return name.startswith(f"{module}.")
 
 
-def _finding(
-    witness: Witness, case: _Case, message: str, evidence: list[Evidence], severity: Severity | None
-) -> Finding:
+def _finding(case: _Case, message: str, evidence: list[Evidence], severity: Severity | None) -> Finding:
     return rule.finding(
-        witness,
         message,
         cause=CAUSE,
         fix=FIX,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, ModuleFact, OperationFact
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, order
@@ -97,7 +97,6 @@ def _diluted(script: Script, mean: Tensor) -> Finding:
     if mean.place is not None:
         edits = Editor(script).replace(mean.place, f"({left} * {right}).sum() / {mask}.sum()")
     return rule.finding(
-        Witness.SOURCE,
         f"Masked positions count as zeros in the mean: ({left} * {right}).mean() divides by all positions.",
         cause=DILUTED,
         fix=fix_with(f"Divide by the number of positions that count: .sum() / {mask}.sum().", edits, "unsafe"),
@@ -131,7 +130,6 @@ def _feeds_tokens(prediction: Value) -> bool:
 def _learned(script: Script, call: Happened, embedding: Instance, pad: object) -> Finding:
     loss = getattr(call.event, "loss", "cross_entropy")
     return rule.finding(
-        Witness.SOURCE,
         f"{loss} takes the pad id {pad} as a target like any other.",
         cause=LEARNED,
         fix=f"Tell the loss to leave it out: ignore_index={pad}.",
@@ -170,7 +168,6 @@ def _masked_mean(backward: Backward) -> OperationFact | None:
 
 def _diluted_in_run(backward: Backward, share: float) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"{100 * share:.3g} % of the positions are masked and count as zeros in the mean of the loss.",
         cause=DILUTED,
         fix="Divide by the number of positions that count: (losses * mask).sum() / mask.sum().",
@@ -190,7 +187,6 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
         if own and sum(shares) / len(shares) >= FEWEST_PADS and own[0].reduction != "none":
             share = 100 * sum(shares) / len(shares)
             yield rule.finding(
-                Witness.RUN,
                 f"{calls[0].loss} takes the pad id {pad} as a target like any other: {share:.3g} % of the targets.",
                 cause=LEARNED,
                 fix=f"Tell the loss to leave it out: ignore_index={pad}.",
@@ -235,7 +231,6 @@ def _matches(label: int, pairs: list[tuple[int, LossCall]]) -> bool:
 
 def _tagged_finding(call: LossCall, pad: int, label: int, share: float, batches: int) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"{share:.3g} % of the targets of {call.loss} stand for padding: in every batch, class {label} has as many "
         f"targets as there are pads (id {pad}) among the inputs.",
         cause=LEARNED,

@@ -18,7 +18,7 @@ from unstuck.events import (
     Setup,
     UntrainedGradients,
 )
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _optimizer_source as source
 
@@ -56,7 +56,6 @@ def in_source(script: Script) -> Iterator[Finding]:
     """What the order of the script's own statements makes certain, and modules that nothing optimises."""
     for fact in source.find(script):
         yield rule.finding(
-            Witness.SOURCE,
             fact.message,
             cause=fact.cause,
             fix=fact.fix,
@@ -71,11 +70,11 @@ def in_source(script: Script) -> Iterator[Finding]:
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Compare the tensors of the models with those of the optimizers, and look at what a step has done."""
-    yield from _nothing_trainable(Witness.SETUP, setup)
+    yield from _nothing_trainable(setup)
     trial = setup.trial
     if trial and trial.unregistered:
         facts, place = trial.unregistered, trial.unregistered_place
-        yield _unregistered(Witness.SETUP, UntrainedGradients(parameters=facts, place=place))
+        yield _unregistered(UntrainedGradients(parameters=facts, place=place))
     if trial and trial.unmoved:
         yield _unmoved(trial.unmoved, setup)
     if not setup.optimizers:
@@ -83,7 +82,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     held = {fact.key for optimizer in setup.optimizers for fact in optimizer.parameters}
     missing = [fact for model in setup.models for fact in model.parameters if fact.trainable and fact.key not in held]
     if missing:
-        yield _not_held(Witness.SETUP, missing, setup)
+        yield _not_held(missing, setup)
 
 
 @rule.in_run
@@ -94,12 +93,12 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield from _explained(record.crash, setup)
         return
     if _steps_find_nothing(record):
-        yield from _nothing_trainable(Witness.RUN, setup)
+        yield from _nothing_trainable(setup)
     latest = _latest(record.of(UntrainedGradients))
     for seen in latest:
         yield from _untrained(seen, _without_replaced(record, setup, seen)) if seen.place is None else ()
     for calls in _by_function(latest):
-        yield _unregistered(Witness.RUN, *calls)
+        yield _unregistered(*calls)
 
 
 def _latest(events: Iterable[UntrainedGradients]) -> list[UntrainedGradients]:
@@ -121,12 +120,11 @@ def _steps_find_nothing(record: Record) -> bool:
     return bool(steps) and all(step.with_grad == 0 for step in steps)
 
 
-def _nothing_trainable(witness: Witness, setup: Setup, place: Place | None = None) -> Iterator[Finding]:
+def _nothing_trainable(setup: Setup, place: Place | None = None) -> Iterator[Finding]:
     built = [optimizer.place for optimizer in setup.optimizers]
     for model in setup.models:
         if model.parameters and not any(fact.trainable for fact in model.parameters):
             yield rule.finding(
-                witness,
                 f"All {len(model.parameters)} parameters of {model.model} have requires_grad=False: nothing "
                 "can be trained.",
                 cause=NOTHING,
@@ -143,10 +141,9 @@ def _nothing_trainable(witness: Witness, setup: Setup, place: Place | None = Non
 
 def _explained(crash: Crash, setup: Setup) -> Iterator[Finding]:
     if NO_GRAPH in crash.message:
-        yield from _nothing_trainable(Witness.RUN, setup, crash.place)
+        yield from _nothing_trainable(setup, crash.place)
     elif EMPTY_LIST in crash.message:
         yield rule.finding(
-            Witness.RUN,
             "The optimizer was given no parameters at all.",
             cause=(
                 "The iterable was empty: every parameter was filtered out, the layers sit in a plain list, or it "
@@ -169,7 +166,7 @@ def _untrained(seen: UntrainedGradients, setup: Setup) -> Iterator[Finding]:
         return
     norms = dict(zip((fact.key for fact in seen.parameters), seen.norms, strict=False))
     largest = max((norms.get(fact.key, 0.0) for fact in missing), default=0.0)
-    yield _not_held(Witness.RUN, missing, setup, (Evidence("largest gradient norm among them", largest),))
+    yield _not_held(missing, setup, (Evidence("largest gradient norm among them", largest),))
 
 
 def _without_replaced(record: Record, setup: Setup, seen: UntrainedGradients) -> Setup:
@@ -189,13 +186,12 @@ def _without_replaced(record: Record, setup: Setup, seen: UntrainedGradients) ->
     return msgspec.structs.replace(setup, models=tuple(model for model in setup.models if model.model in fresh))
 
 
-def _unregistered(witness: Witness, *calls: UntrainedGradients) -> Finding:
+def _unregistered(*calls: UntrainedGradients) -> Finding:
     parameters = list({fact.key: fact for seen in calls for fact in seen.parameters}.values())
     names = _listed(list(dict.fromkeys(fact.name for fact in parameters)))
     count = len(parameters)
     what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
-        witness,
         f"{what} to layers that the model has not registered ({names}).",
         cause="Layers in a plain list or dict, or made inside forward(), are not part of model.parameters(), so no "
         "optimizer gets them.",
@@ -214,7 +210,6 @@ def _unmoved(parameters: Sequence[ParameterFact], setup: Setup) -> Finding:
     names = _listed([fact.name for fact in parameters])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
     return rule.finding(
-        Witness.SETUP,
         f"One step of {kinds} leaves {len(parameters)} parameters with a gradient as they were, bit by bit ({names}).",
         cause="The optimizer holds them and was given their gradients, and still its step does not write to them.",
         fix="Look at the step() of the optimizer: it must change the parameters in place, as p.add_(...) does.",
@@ -233,9 +228,7 @@ def _stale(setup: Setup, missing: Sequence[ParameterFact]) -> list[ParameterFact
     return strangers if alike else []
 
 
-def _not_held(
-    witness: Witness, missing: Sequence[ParameterFact], setup: Setup, evidence: Sequence[Evidence] = ()
-) -> Finding:
+def _not_held(missing: Sequence[ParameterFact], setup: Setup, evidence: Sequence[Evidence] = ()) -> Finding:
     stale = _stale(setup, missing)
     trainable = sum(fact.trainable for model in setup.models for fact in model.parameters)
     certain = len(missing) >= trainable or bool(stale)
@@ -244,7 +237,6 @@ def _not_held(
     tail = f"; {kinds} still holds {len(stale)} that the model no longer uses" if stale else ""
     built = [optimizer.place for optimizer in setup.optimizers]
     return rule.finding(
-        witness,
         f"{len(missing)} of {trainable} trainable parameters are in no optimizer ({names}){tail}.",
         cause=STALE if stale else NEVER_MOVES,
         fix=REBUILD if stale else FREEZE_OR_GIVE,

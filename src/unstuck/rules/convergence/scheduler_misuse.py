@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from unstuck.events import OptimizerStep, Place, SchedulerSeen, SchedulerStep
-from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _schedule_in_run as schedule_in_run, _schedule_length as schedules
@@ -258,7 +258,6 @@ def _finding(
     severity: Severity = Severity.WARNING,
 ) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=cause,
         fix=fix,
@@ -275,7 +274,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     """How often schedulers were stepped, and when, against what they were built for."""
     for trouble in schedule_in_run.troubles(record):
         yield rule.finding(
-            Witness.RUN,
             trouble.message,
             cause=trouble.cause,
             fix=trouble.fix,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_probabilities
 from unstuck.rules.convergence._rare_positives import rare_positives
@@ -64,7 +64,6 @@ def _finding(script: Script, call: Happened, makers: Sequence[Tensor]) -> Findin
     loss = _written(call)
     before = f"{first.op} stands before {loss}"
     return rule.finding(
-        Witness.SOURCE,
         f"{before}: saturated scores get no gradient." if plain else f"{before}, which applies a sigmoid itself.",
         cause=SATURATED[0].upper() + SATURATED[1:] if plain else f"{loss} wants raw scores: {TWICE}",
         fix=_fused(script, call, makers) if plain else _raw(script, call, makers),
@@ -102,28 +101,28 @@ def _fused(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The probed batch went through a sigmoid on its way to the loss."""
-    yield from _from_calls(Witness.SETUP, setup.losses)
+    yield from _from_calls(setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """What the loss was given is no probability or came out of a sigmoid; or only the many negatives were learned."""
     yield from _crashed_probabilities.explain(record, rule)
-    yield from _from_calls(Witness.RUN, record.of(LossCall))
+    yield from _from_calls(record.of(LossCall))
     yield from rare_positives(record, rule)
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, (WITH_LOGITS, PLAIN)):
         plain = group[0].loss == PLAIN
         if outside := _target_outside(group):
-            yield _impossible_target(witness, group, outside)
+            yield _impossible_target(group, outside)
             continue
         made_by = loss_calls.all_made_by(group, ("SigmoidBackward0",) if plain else SQUASHERS)
         if made_by:
-            yield _seen(witness, group, SQUASHERS[made_by], plain)
+            yield _seen(group, SQUASHERS[made_by], plain)
         elif not plain and _is_compiled_probability(group):
-            yield _seen(witness, group, "", plain)
+            yield _seen(group, "", plain)
 
 
 def _target_outside(calls: Sequence[LossCall]) -> tuple[float, float] | None:
@@ -135,10 +134,9 @@ def _target_outside(calls: Sequence[LossCall]) -> tuple[float, float] | None:
     return min(lows), max(highs)
 
 
-def _impossible_target(witness: Witness, calls: Sequence[LossCall], span: tuple[float, float]) -> Finding:
+def _impossible_target(calls: Sequence[LossCall], span: tuple[float, float]) -> Finding:
     first = calls[0]
     return rule.finding(
-        witness,
         f"{first.loss} is given targets from {span[0]:.4g} to {span[1]:.4g}, which are no probabilities.",
         cause="With a target outside 0 to 1 binary cross entropy has no minimum: it falls without end.",
         fix="Bring the targets into 0 to 1 (for images: no Normalize before the loss), or use mse_loss.",
@@ -158,7 +156,7 @@ def _is_compiled_probability(calls: Sequence[LossCall]) -> bool:
     return len(read) >= STEADY_CALLS and inside and compiled
 
 
-def _seen(witness: Witness, calls: Sequence[LossCall], maker: str, plain: bool) -> Finding:
+def _seen(calls: Sequence[LossCall], maker: str, plain: bool) -> Finding:
     first = calls[0]
     kept = [call.gradient_kept for call in calls if call.gradient_kept is not None]
     share = min(kept) if plain and kept else sorted(kept)[len(kept) // 2] if kept else None
@@ -170,7 +168,6 @@ def _seen(witness: Witness, calls: Sequence[LossCall], maker: str, plain: bool) 
     if share is not None:
         evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%"))
     return rule.finding(
-        witness,
         f"{first.loss} is given {given}{':' if plain else ','} {said}{lost}",
         cause=SATURATED[0].upper() + SATURATED[1:] if plain else f"{first.loss} wants raw scores: {TWICE}",
         fix=(FUSED if plain else RAW).format(loss=WITH_LOGITS),

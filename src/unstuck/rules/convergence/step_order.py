@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Event, LossCall, OptimizerSeen, OptimizerStep, Place, ZeroGrad
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _order_in_run as measured, _step_order_fixes as step_order_fixes
@@ -59,7 +59,7 @@ def _missing_backward_in_source(script: Script) -> Iterator[Finding]:
             if not event.inside_closure and id(steps[0].subject) not in script.facts.escaped:
                 message = f"backward() is never called: {event.optimizer}.step() has no gradients to apply."
                 fix = Fix(f"Call backward() on the loss before {event.optimizer}.step(). {ORDER}")
-                yield _finding(Witness.SOURCE, message, UNMADE, fix, event.place)
+                yield _finding(message, UNMADE, fix, event.place)
 
 
 def _wiped_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def _wiped_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
         message = "step() runs before backward()." if early else "zero_grad() runs between backward() and step()."
         fix = "Move step() behind backward()." if early else "Move zero_grad() in front of backward() or behind step()."
         edits = step_order_fixes.reordered(script, ways, place, early=early)
-        yield _finding(Witness.SOURCE, message, text, fix_with(f"{fix} {ORDER}", edits, "safe"), place)
+        yield _finding(message, text, fix_with(f"{fix} {ORDER}", edits, "safe"), place)
 
 
 def _wiping(path: Path) -> order.Opinion:
@@ -117,7 +117,7 @@ def _missing_step_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
         message = f"{name}.step() is never called: the loop runs backward() and no weight changes."
         fix = f"Call {name}.step() after backward(). {ORDER}"
         edits = step_order_fixes.step_added(script, items, waiting, backward.place)
-        yield _finding(Witness.SOURCE, message, MISSING, fix_with(fix, edits, "unsafe"), backward.place)
+        yield _finding(message, MISSING, fix_with(fix, edits, "unsafe"), backward.place)
 
 
 def _backward_after(items: Sequence[Happened], waiting: Instance | str) -> Event | None:
@@ -177,7 +177,7 @@ def _never_zeroed_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Fi
             fix = f"Call {label}.zero_grad() before each backward(). {ORDER}"
             alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
             edits = step_order_fixes.clearing_added(script, step.event) if alone else None
-            yield _finding(Witness.SOURCE, message, PILED, fix_with(fix, edits, "unsafe"), step.event.place)
+            yield _finding(message, PILED, fix_with(fix, edits, "unsafe"), step.event.place)
 
 
 def _clears_elsewhere(script: Script, items: Sequence[Happened]) -> bool:
@@ -213,11 +213,10 @@ def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
 def in_run(record: Record) -> Iterator[Finding]:
     """The same mistakes, measured: steps without gradients, no steps, gradients carried over."""
     for found in measured.troubles(record):
-        yield _finding(Witness.RUN, found.message, found.cause, found.fix, found.place, found.related, found.evidence)
+        yield _finding(found.message, found.cause, found.fix, found.place, found.related, found.evidence)
 
 
 def _finding(
-    witness: Witness,
     message: str,
     cause: str,
     fix: str | Fix,
@@ -226,9 +225,7 @@ def _finding(
     evidence: Sequence[Evidence] = (),
 ) -> Finding:
     subject = Subject("loop", f"training loop at {place}")
-    return rule.finding(
-        witness, message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence
-    )
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, related=related, evidence=evidence)
 
 
 @rule.remedied_by

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Place, StateLoaded
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_loading
 from unstuck.source.edits.edit import Editor, fix_with
@@ -71,7 +71,6 @@ def _finding(script: Script, called: Called) -> Finding:
     func = called.node.func
     name = ast.unparse(func.value) if isinstance(func, ast.Attribute) else "the model"
     return rule.finding(
-        Witness.SOURCE,
         f"Nobody reads which keys load_state_dict(strict=False) left out of {name}.",
         cause=CAUSE,
         fix=fix_with(
@@ -142,7 +141,6 @@ def _loaded_little(load: StateLoaded, prefix: str, renamed: tuple[str, str] | No
         why = f"; what the file calls {given!r} is called {wanted!r} in the model"
         fix = f"Rename the keys: {{key.replace('{given}.', '{wanted}.', 1): value for key, value in state.items()}}."
     return rule.finding(
-        Witness.RUN,
         f"load_state_dict(strict=False) filled {what} of {load.tensors} tensors of the model{why}.",
         cause=CAUSE,
         fix=fix if prefix or renamed else UNREAD,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.gradients import vanishing_gradients
@@ -71,7 +71,6 @@ def _ahead(record: Record, optimizer: OptimizerSeen, typical: dict[dynamics.Tens
         return
     rates = _rates_of(record, fastest.group)
     yield rule.finding(
-        Witness.RUN,
         f"{fastest.name} changes by {ratio:.2g} of its size in a step, {ratio / peers:,.0f} times as much as the other "
         f"weights, and the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN,
@@ -111,7 +110,6 @@ def _whole(record: Record, optimizer: OptimizerSeen, ratio: float, tensors: int)
     way = "Lower" if large else "Raise"
     better = dynamics.rounded(rate * dynamics.USUAL / ratio)
     return rule.finding(
-        Witness.RUN,
         f"Throughout the run the weights change by {ratio:.1e} of their size in a step (1e-3 is usual), and "
         f"the loss {harm.ailment(record)}.",
         cause=OVERWRITTEN if large else UNMOVED,

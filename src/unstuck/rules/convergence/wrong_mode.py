@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Forward, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _always_on_dropout as dropout, _mode_in_loops as loops, _mode_in_run as runs
 from unstuck.rules.shared import objects
@@ -42,7 +42,6 @@ def _stuck_in_eval(script: Script) -> Iterator[Finding]:
     for stuck in loops.stuck_in_eval(script):
         name = stuck.model.label or stuck.model.last
         yield rule.finding(
-            Witness.SOURCE,
             f"No {name}.train() follows this {name}.eval(): from the next turn on {name} trains in eval mode.",
             cause=_in_eval_mode(stuck.layer),
             fix=fix_with(f"Call {name}.train() before every turn that trains.", _train_again(script, stuck), "safe"),
@@ -58,7 +57,6 @@ def _begun_in_eval(script: Script) -> Iterator[Finding]:
     for begun in loops.begun_in_eval(script):
         name = begun.model.label or begun.model.last
         yield rule.finding(
-            Witness.SOURCE,
             f"{name} trains in eval mode: {name}.eval() stands before the training and nothing calls {name}.train().",
             cause=_in_eval_mode(begun.layer),
             fix=f"Call {name}.train() before the training.",
@@ -98,7 +96,6 @@ def _never_in_eval(script: Script) -> Iterator[Finding]:
     for model, layer, called in loops.never_in_eval(script):
         name = model.label or model.last
         yield rule.finding(
-            Witness.SOURCE,
             f"{name} is evaluated here in train mode: nothing ever calls {name}.eval().",
             cause=_in_train_mode(layer),
             fix=f"Call {name}.eval() before the evaluation and {name}.train() before the training goes on.",
@@ -113,7 +110,6 @@ def _always_on(script: Script) -> Iterator[Finding]:
     editor = Editor(script)
     for spot in dropout.always_on(script):
         yield rule.finding(
-            Witness.SOURCE,
             f"{spot.name} in {spot.where} stays on in eval mode.",
             cause=spot.cause,
             fix=fix_with(spot.fix, spot.edits(editor), "safe"),
@@ -129,7 +125,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield _trained_in_eval(record, stuck)
     for odd in runs.evaluated_in_train(record):
         yield rule.finding(
-            Witness.RUN,
             f"{odd.model} was evaluated {_times(odd.times)} in train mode, and never in eval mode.",
             cause=_in_train_mode(runs.layers_of(record, odd.model)),
             fix="Call eval() on the model before the evaluation and train() before the training goes on.",
@@ -150,7 +145,6 @@ def _trained_in_eval(record: Record, stuck: runs.TrainedInEval) -> Finding:
     certain = stuck.trained_before and stuck.evaluated
     since = f"Since step {stuck.since + 1}" if stuck.trained_before else "From the start"
     return rule.finding(
-        Witness.RUN,
         f"{since} {stuck.model} trains in eval mode: {stuck.steps} of the {stuck.of} steps looked at.",
         cause=_in_eval_mode(runs.layers_of(record, stuck.model)),
         fix="Call train() on the model before every turn that trains.",
@@ -173,7 +167,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         if not heeding or not trains or any(module.training for module in model.modules):
             continue
         yield rule.finding(
-            Witness.SETUP,
             f"{model.model} is in eval mode; trained like this, {objects.listed([m.name for m in heeding])} would "
             "not do their part.",
             cause=_in_eval_mode(heeding[0].kind),
@@ -193,7 +186,6 @@ def _still_dropping(setup: Setup) -> Iterator[Finding]:
             continue
         attends = call.function == "scaled_dot_product_attention"
         yield rule.finding(
-            Witness.SETUP,
             f"{call.function} drops {call.share:.0%} of the values in eval mode too: two passes over the same batch "
             "differ.",
             cause="It knows nothing of model.eval(), so predictions are random." if attends else dropout.FUNCTION_CAUSE,

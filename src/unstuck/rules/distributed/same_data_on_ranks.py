@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
@@ -61,7 +61,6 @@ def _same_order(script: Script) -> Iterator[Finding]:
             return
         if not fixed and not any(map(says_evaluation, re.findall(r"\w+", f"{name} {given}"))):
             yield rule.finding(
-                Witness.SOURCE,
                 f"set_epoch() is never called on {name or 'the DistributedSampler'}.",
                 cause="It shuffles by the number set with set_epoch(); without it, every epoch has the same order.",
                 fix=f"Call {name or 'sampler'}.set_epoch(epoch) at the start of every epoch.",
@@ -144,7 +143,6 @@ def _unshared(call: Called, wrap: Called, name: str) -> Finding:
     shuffles = call.kwargs.get("shuffle", call.args[2] if len(call.args) > 2 else Const(False)) != Const(False)
     order = "" if shuffles else " in the same order"
     return rule.finding(
-        Witness.SOURCE,
         f"{name} has no DistributedSampler: every rank iterates over the whole dataset{order}.",
         cause="The ranks repeat each other's work, so more devices do not shorten an epoch"
         + ("." if shuffles else "; with equal batches the averaged gradient is that of one device."),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Backward, OptimizerStep, ZeroGrad
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
@@ -82,7 +82,6 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
     count = "Batches left over" if left is None else f"{left} batches left over"
     unless = f", unless their number is a multiple of {window.every}" if left is None else ""
     yield rule.finding(
-        Witness.SOURCE,
         f"{count} at the end of each epoch leak into the next one{unless}.",
         cause=CAUSE,
         fix=f"Step on the last batch too (`if {window.guard} or {_last_turn(window)}`), or call zero_grad() at the "
@@ -146,7 +145,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     step = found.windows[-1].step
     if not any(clearings):
         yield rule.finding(
-            Witness.RUN,
             f"{found.left} batches left over at the end of each epoch leaked into the next one: "
             f"{len(found.windows)} steps applied {found.every + found.left} gradients instead of "
             f"{found.every}.",
@@ -160,7 +158,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     elif all(clearings) and found.left >= WORTH_SAYING * batches:
         zero = clearings[-1]
         yield rule.finding(
-            Witness.RUN,
             f"{found.left} of {batches} batches of each epoch were wasted: zero_grad() cleared their window "
             "before a step.",
             cause="Their gradients were computed and never applied; without shuffling, the same batches are lost "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import LayersRan, ModelSeen, OptimizerStep, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm
 
@@ -72,7 +72,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         if _is_off(start.growth, EXTREME):
             norms = setup.trial.gradient_norms if setup.trial else {}
             gradients = {name.removesuffix(".weight"): norm for name, norm in norms.items() if norm > 0}
-            yield _finding(Witness.SETUP, start, {}, gradients, "")
+            yield _finding(start, {}, gradients, "")
 
 
 @rule.in_run
@@ -83,7 +83,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     for start in _starts(list(first.values()), record.setup().models):
         if _is_off(start.growth, NOTABLE if suffers else EXTREME):
             state = f", and the loss {suffers}" if suffers else ""
-            yield _finding(Witness.RUN, start, _deviations(record), _gradients(record), state)
+            yield _finding(start, _deviations(record), _gradients(record), state)
 
 
 def _is_off(growth: float, limit: float) -> bool:
@@ -144,9 +144,7 @@ def _gradients(record: Record) -> dict[str, float]:
     }
 
 
-def _finding(
-    witness: Witness, start: Start, deviations: Mapping[str, float], gradients: Mapping[str, float], state: str
-) -> Finding:
+def _finding(start: Start, deviations: Mapping[str, float], gradients: Mapping[str, float], state: str) -> Finding:
     layers = start.layers
     first, last = layers[0], max(layers[-2:], key=lambda layer: layer.rms)
     zero = last.rms == 0
@@ -161,7 +159,6 @@ def _finding(
         evidence.append(Evidence("first gradient norm by layer", faded))
     scales = [_scale(layer, deviations.get(layer.name)) for layer in layers if layer.wanted]
     return rule.finding(
-        witness,
         message,
         cause=ZERO if zero else CAUSE,
         fix=f"Initialise the weights for the activation that follows: {'; '.join(scales[:4])}.",

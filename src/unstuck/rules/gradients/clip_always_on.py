@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
@@ -87,7 +87,6 @@ def _finding(record: Record, place: Place | None, norms: list[float], limit: flo
     words = {"crawling": "crawls", "flat": "is flat"}
     moves = words.get(trend.word, f"fell only from {trend.first:.3g} to {trend.last:.3g} in {trend.steps} steps")
     return rule.finding(
-        Witness.RUN,
         f"{cut} of {len(norms)} steps were clipped to {limit:.3g}, but the typical norm is {usual:.3g}, "
         f"{usual / limit:,.0f} times that, and the loss {moves}.",
         cause=CAUSE,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import known, median
 from unstuck.source.facts import Called
@@ -63,7 +63,6 @@ def _limit(call: Called) -> float | None:
 
 def _finding(call: Called, limit: float) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         f"Gradients are clipped element by element at {limit:g}, which changes their direction.",
         cause=CAUSE,
         fix=FIX,
@@ -87,7 +86,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         if len(angles) >= STEADY and turned is not None and turned >= TURNED:
             limit = clips[-1].limit
             yield rule.finding(
-                Witness.RUN,
                 f"Clipping element by element at {limit:g} rotated the gradient by {turned:.0f} degrees.",
                 cause=CAUSE,
                 fix=FIX,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -56,7 +56,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for ways in order.readable_loops(script):
         for place, cause in order.always(ways, _misplaced).items():
             fix = fix_with(FIX, _moved(script, ways, place), "safe")
-            yield _finding(Witness.SOURCE, _message(cause), cause, place, fix=fix)
+            yield _finding(_message(cause), cause, place, fix=fix)
 
 
 def _moved(script: Script, ways: Sequence[Path], clip: Place) -> Edits | None:
@@ -128,7 +128,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             steps = [event for event in events if isinstance(event, OptimizerStep)]
             numbers = _numbers([clip for clip, _ in clips], steps)
             fix = FIXES.get(cause, FIX)
-            yield _finding(Witness.RUN, _message(cause), cause, place, numbers, fix)
+            yield _finding(_message(cause), cause, place, numbers, fix)
 
 
 def _with_neighbours(events: Sequence[Event]) -> Iterator[tuple[Event | None, Clip, Event | None]]:
@@ -174,7 +174,6 @@ def _message(cause: str) -> str:
 
 
 def _finding(
-    witness: Witness,
     message: str,
     cause: str,
     place: Place | None,
@@ -182,7 +181,7 @@ def _finding(
     fix: str | Fix = FIX,
 ) -> Finding:
     subject = Subject("call", f"gradient clipping at {place}")
-    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=place, evidence=evidence)
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, evidence=evidence)
 
 
 @rule.remedied_by

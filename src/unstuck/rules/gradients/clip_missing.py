@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, LossCall, OptimizerStep
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
@@ -67,7 +67,6 @@ def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[F
     if what and backwards:
         place = backwards[0].event.place
         yield rule.finding(
-            Witness.SOURCE,
             f"This loop trains {what} and never clips its gradients.",
             cause=CAUSE,
             fix=FIX.format(parameters=f"{label}.parameters()"),
@@ -107,7 +106,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"
     )
     yield rule.finding(
-        Witness.RUN,
         f"This loop trains {what} without clipping: at step {worst.step + 1} the gradient norm was "
         f"{worst.norm:.3g}, {worst.norm / worst.usual:,.0f} times the usual norm, and {after}.",
         cause=CAUSE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place, Unscale
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, micro_windows, usual
@@ -59,7 +59,6 @@ def _finding(script: Script, window: Window, clip: Located) -> Finding:
     place, steps = clip.item.event.place, [step.item.event.place for step in window.once(OptimizerStep)]
     where = f"under `if {window.guard}`, right before step()" if window.guard else "after the inner loop, before step()"
     return rule.finding(
-        Witness.SOURCE,
         f"Gradients are clipped in every iteration, but step() runs {window.when}.",
         cause=CAUSE,
         fix=fix_with(f"Clip {where}.", _moved(script, window, clip, place, steps), "safe"),
@@ -101,7 +100,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     if last.norm is not None and last.limit is not None:
         evidence.append(Evidence("norm of the last partial sum that was cut", last.norm, "", last.limit))
     yield rule.finding(
-        Witness.RUN,
         f"Gradients are clipped after each of {every} backward passes, but step() runs once.",
         cause=CAUSE,
         fix="Clip once per window, right before step().",

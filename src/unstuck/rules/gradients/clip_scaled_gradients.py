@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, Unscale, ZeroGrad
-from unstuck.findings import Confidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients import _scaled_in_run as scaled_in_run
@@ -357,7 +357,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Clips and plain steps on scaled gradients, and what GradScaler raised."""
     for trouble in scaled_in_run.troubles(record, RAISES):
         yield rule.finding(
-            Witness.RUN,
             trouble.message,
             cause=trouble.cause,
             fix=trouble.fix,
@@ -382,7 +381,6 @@ def _finding(
     confidence: Confidence = Confidence.CERTAIN,
 ) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=cause,
         fix=fix,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.gradients.clip_always_on import clips_by_place
 from unstuck.rules.shared import dynamics, harm
@@ -60,7 +60,6 @@ def _finding(record: Record, place: Place | None, limit: float, worst: harm.Spik
         "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"
     )
     return rule.finding(
-        Witness.RUN,
         f"max_norm={limit:.3g} never cut a gradient: the largest norm, {worst.norm:.3g}, is "
         f"{worst.norm / worst.usual:,.0f} times the usual norm, and {after}.",
         cause=CAUSE,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, GradientsReduced
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
@@ -51,7 +51,6 @@ def in_source(script: Script) -> Iterator[Finding]:
     for window in windows(script) if not handled else ():
         backward = window.backwards[0].item.event.place
         yield rule.finding(
-            Witness.SOURCE,
             f"DistributedDataParallel synchronises gradients in every iteration, but step() runs {window.when}.",
             cause=f"Each backward() waits for an all-reduce over all ranks, and only one in {window.every} is needed.",
             fix=UNDER_NO_SYNC,
@@ -69,7 +68,6 @@ def _reduced_by_hand(script: Script, wraps: Sequence[Called]) -> Iterator[Findin
         given = ast.unparse(call.node.args[0]) if call.node.args else ""
         if re.search(r"\.grad\b", given) and not _of_another_model(script, call, wraps):
             yield rule.finding(
-                Witness.SOURCE,
                 f"all_reduce({given}) averages gradients that DistributedDataParallel has already averaged.",
                 cause=TWICE,
                 fix=ONCE,
@@ -97,7 +95,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     for event in record.of(GradientsReduced):
         if event.wrapped:
             yield rule.finding(
-                Witness.RUN,
                 "The program reduced gradients that DistributedDataParallel had already reduced.",
                 cause=TWICE,
                 fix=ONCE,
@@ -113,7 +110,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     every = usual([len(window.backwards) for window in windows])
     total = sum(len(window.backwards) for window in windows)
     yield rule.finding(
-        Witness.RUN,
         f"DistributedDataParallel synchronised gradients in each of {every} backward passes per step.",
         cause=f"An all-reduce waits for the slowest rank; {len(wasted)} of {total} recorded ones were not needed.",
         fix=UNDER_NO_SYNC,

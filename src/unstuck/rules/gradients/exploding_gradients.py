@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm
 
@@ -51,7 +51,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     clips = next((clip.place for clip in record.of(Clip)), None)
     broken = dynamics.trend(record).word == "non-finite"
     yield rule.finding(
-        Witness.RUN,
         f"{words}, and {consequence}.",
         cause=CAUSE,
         fix=CLIP.format(limit=_limit([value for at, value in norms if at < step] or [usual])),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm
 from unstuck.rules.wiring import lr_too_high
@@ -57,7 +57,6 @@ def _gone(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator
     names = [series.name for series in lost]
     after = next(step for step, norm in _tail_of_nothing(first))
     yield rule.finding(
-        Witness.RUN,
         f"From step {after + 1} on, {_counted(names)} no gradient, and the loss {harm.ailment(record)}.",
         cause=LOST,
         fix=f"Look between {first.name} and the loss for a ReLU, clamp or saturated gate that is 0 for every "
@@ -104,7 +103,6 @@ def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterato
         return
     name = max(ratios, key=lambda one: ratios[one])
     yield rule.finding(
-        Witness.RUN,
         f"The gradient of {name} is {ratios[name]:.2g} times the weight, and the loss {hurt.word}.",
         cause=TOO_LARGE,
         fix=f"Lower the learning rate ({rate:.3g}), clip the gradients, or fix what makes them large: inputs that "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
@@ -48,7 +48,6 @@ def in_source(script: Script) -> Iterator[Finding]:
             if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
                 place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)
                 yield rule.finding(
-                    Witness.SOURCE,
                     f"Gradients are divided by {window.every} in every iteration, but step() runs {window.when}.",
                     cause=CAUSE.format(every=window.every),
                     fix=f"Divide the loss instead: (loss / {window.every}).backward(); or divide the gradients once, "
@@ -105,7 +104,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         return
     every, backward = usual([len(window.backwards) for window in windows]), windows[-1].backwards[0]
     yield rule.finding(
-        Witness.RUN,
         f"After each of {every} backward passes the accumulated gradients are divided by {divisor}.",
         cause=CAUSE.format(every=every),
         fix=f"Divide the loss instead: (loss / {every}).backward(); or divide the gradients once, right before step().",

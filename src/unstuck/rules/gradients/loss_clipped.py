@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, OperationFact
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.source.flow import argument, behind, producers
 from unstuck.source.reader import knowledge
@@ -105,7 +105,6 @@ def _is_clipped_error(value: Tensor) -> bool:
 
 def _finding(value: Tensor, what: str, cause: str, fix: str) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         f"{what} ({value.op}) on the way to backward().",
         cause=cause,
         fix=fix,
@@ -139,7 +138,6 @@ def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
     beyond = "the whole loss is" if whole else f"{100 * fact.share:.3g} % of the {'errors' if error else 'losses'} are"
     what = "The error is clipped before it is squared" if error else "The loss has an upper limit"
     return rule.finding(
-        Witness.RUN,
         f"{what}, {fact.limit:g}, and at step {backward.step + 1} {beyond} beyond it.",
         cause=FLAT_ERROR if error else FLAT,
         fix=FIX_ERROR if error else FIX,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Gauges, NonFinite
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, evidence_of, given
 
@@ -58,7 +58,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     for event in record.of(NonFinite):
         settings = _settings(record, event)
         yield rule.finding(
-            Witness.RUN,
             _message(event),
             cause=CAUSE,
             fix=f"Give the optimizer a finite {settings[0].name}." if settings else _fix(event),
@@ -96,7 +95,6 @@ def _refused(record: Record) -> Iterator[Finding]:
     data = next((fact for fact in crash.variables if fact.broken and not fact.requires_grad), None)
     origin = f" `{data.name}` already holds such values: the data is the origin, not the model." if data else ""
     yield rule.finding(
-        Witness.RUN,
         f"{100 * scores.broken:.3g} % of the prediction given to {crash.function} {step} is NaN or infinite.{origin}",
         cause=f"{crash.function} takes probabilities only and raises on anything else.",
         fix=FIXES["input"] if data else REFUSED,

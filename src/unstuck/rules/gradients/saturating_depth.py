@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
@@ -174,9 +174,8 @@ def _has_skips(stack: ast.AST) -> bool:
     )
 
 
-def _finding(kind: str, count: int, name: str, place: Place | None, witness: Witness = Witness.SOURCE) -> Finding:
+def _finding(kind: str, count: int, name: str, place: Place | None) -> Finding:
     return rule.finding(
-        witness,
         f"{name} stacks {count} {WORDS[kind]} without normalisation or skip connections.",
         cause=CAUSE[kind],
         fix=FIX,
@@ -205,7 +204,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
             counts["layers"] = sum(LAYERS.search(kind) is not None for kind in kinds)
             guilty = next((kind for kind, limit in LIMITS.items() if counts[kind] >= limit), "")
             if guilty:
-                yield _finding(guilty, counts[guilty], name or model.model, None, Witness.SETUP)
+                yield _finding(guilty, counts[guilty], name or model.model, None)
 
 
 def _outermost_chains(model: ModelSeen) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, NonFinite, OperationFact, Place
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients._stable_forms import stable
@@ -132,7 +132,6 @@ def _finding(script: Script, tensor: Tensor, found: Unsafe) -> Finding:
     same_base = tensor.op not in ("log2", "log10")
     edits, safety = stable(script, tensor.place, found.stable) if found.stable and same_base else (None, "manual")
     return rule.finding(
-        Witness.SOURCE,
         f"{found.form} on the way to the loss can become infinite or NaN.",
         cause=found.cause,
         fix=fix_with(found.fix, edits, safety),
@@ -184,7 +183,6 @@ def _reached(
     elif broken is not None:
         edge = f"{edge}, and may have caused the non-finite value at step {broken.step + 1}"
     return rule.finding(
-        Witness.RUN,
         f"{form} on the way to the loss {edge}: its {what} ranged from {span}.",
         cause="There its value or slope is not finite, and one such number makes every gradient before it NaN.",
         fix=fix,

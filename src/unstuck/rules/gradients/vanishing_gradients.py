@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, ModelSeen, OptimizerStep, TensorGauges
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 
@@ -73,7 +73,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     else:
         message = f"All gradients together have a norm of {fading.total:.1e}, and {stuck}."
     yield rule.finding(
-        Witness.RUN,
         message,
         cause=CAUSE,
         fix=FIX.format(REPLACE if _squashes(record) else KEEP),

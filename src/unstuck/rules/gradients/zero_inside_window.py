@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, Place, ZeroGrad
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
@@ -58,7 +58,6 @@ def _finding(script: Script, window: Window, zero: Located) -> Finding:
     steps = [step.item.event.place for step in window.once(OptimizerStep)]
     where = f"under `if {window.guard}`, after step()" if window.guard else "before the inner loop"
     return rule.finding(
-        Witness.SOURCE,
         f"zero_grad() runs in every iteration, but step() {window.when}.",
         cause=CAUSE.format(others=others),
         fix=fix_with(f"Move zero_grad() {where}.", _moved(script, window, zero.item.event.place, steps), "unsafe"),
@@ -96,7 +95,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     every = usual([len(window.backwards) for window in emptied])
     zero = _cleared_between(emptied[-1])[-1]
     yield rule.finding(
-        Witness.RUN,
         f"zero_grad() discarded {every - 1} of every {every} backward passes before a step.",
         cause=CAUSE.format(others=every - 1),
         fix="Move zero_grad() after step().",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Edit, Finding, Fix, Severity, Subject, Witness
-from unstuck.rule import Rule, all_rules, nearest, rules_named
+from unstuck.rule import Rule, all_rules, find_variant, nearest, rules_named
 from unstuck.source import Script
 from unstuck.source.documents.comments import IgnoreComment, ignore_comments
 
@@ -38,12 +38,18 @@ def seen_in_source(script: Script) -> Iterator[Finding]:
 def _is_needed(word: str, codes: set[str], script: Script) -> bool:
     meant = rules_named(word)
     visible = [other for other in meant if other.source] or meant
-    return any(not _is_idle(other, codes, script) for other in visible)
+    return any(not _is_idle(other, _id_of(other, word), codes, script) for other in visible)
 
 
-def _is_idle(meant: Rule, codes: set[str], script: Script) -> bool:
+def _id_of(meant: Rule, word: str) -> str:
+    """`O04`, or `O04/never-cleared` where the word names a variant."""
+    found = find_variant(word)
+    return f"{meant.code}/{found[1]}" if found and found[1] else meant.code
+
+
+def _is_idle(meant: Rule, name: str, codes: set[str], script: Script) -> bool:
     # The effect of a module without a loop shows in the scripts that import it.
-    return meant is not rule and meant.source is not None and meant.code not in codes and bool(script.training_loops)
+    return meant is not rule and meant.source is not None and name not in codes and bool(script.training_loops)
 
 
 def _found_by_others(script: Script) -> dict[int, set[str]]:
@@ -54,7 +60,7 @@ def _found_by_others(script: Script) -> dict[int, set[str]]:
             place = finding.place
             if place is not None:
                 for line in (place.line, place.end_line or place.line):
-                    found.setdefault(line, set()).add(finding.code)
+                    found.setdefault(line, set()).update((finding.code, finding.id))
     return found
 
 
@@ -67,11 +73,10 @@ def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[R
     alone = all(other.witnesses == (Witness.SOURCE,) for other in meant)
     but = "" if alone else ", unless `unstuck run` needs it here"
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=CAUSE,
         fix=Fix(f"Remove it{but}.", (_removal(script, comment, word),), "safe" if alone else "unsafe"),
-        subject=Subject("comment", meant[0].code if len(meant) == 1 else word.upper()),
+        subject=Subject("comment", _id_of(meant[0], word) if len(meant) == 1 else word.upper()),
         place=_place(script, comment),
         confidence=Confidence.CERTAIN if alone else Confidence.LIKELY,
     )
@@ -91,7 +96,6 @@ def _without_brackets(script: Script, comment: IgnoreComment, codes: set[str]) -
         change = Fix("Remove it; lint finds nothing to ignore here.", (_removal(script, comment),), "unsafe")
     such = "" if known else "such as "
     return rule.finding(
-        Witness.SOURCE,
         f"`{shown}` silences nothing because the brackets are missing: write {such}{right}.",
         cause="Read as a comment for all rules, it would hide more than intended.",
         fix=change,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, ClassFact, LossCall, Place
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
         if often / total < MAJORITY or set(predicted) != {majority} or len(calls) < 2 * LAST_CALLS:
             continue
         yield rule.finding(
-            Witness.RUN,
             f"{often / total:.1%} of the labels are class {majority}, and the model predicts nothing else.",
             cause="Always predicting the frequent class is nearly right, so the loss gives little reason to learn "
             "the others.",
@@ -70,7 +69,6 @@ def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
 
 def _one_label(rule: Rule, place: Place | None, label: str, labels: int) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"All {labels:,} labels examined are {label}.",
         cause="With one class there is nothing to distinguish: the loss falls to 0 and the model learns one answer.",
         fix="Check how the labels are read and encoded, and whether a filter removed the other classes.",

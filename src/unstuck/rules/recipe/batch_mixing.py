@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Leak, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     """Half of the batch was replaced in eval mode, and the outputs for the other half changed."""
     leak = setup.trial.between_examples if setup.trial else None
     if leak is not None:
-        yield _finding(Witness.SETUP, leak)
+        yield _finding(leak)
 
 
 @rule.in_experiment
@@ -44,13 +44,12 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The same with the first batch of the script."""
     leak = experiment.probe.between_examples if experiment.name == "independence" and experiment.probe else None
     if leak is not None:
-        yield _finding(Witness.EXPERIMENT, leak)
+        yield _finding(leak)
 
 
-def _finding(witness: Witness, leak: Leak) -> Finding:
+def _finding(leak: Leak) -> Finding:
     half = leak.size // 2
     return rule.finding(
-        witness,
         f"In eval mode, the outputs for {half} of {leak.size} examples change with the rest of the batch, by "
         f"up to {leak.change:.2g} times their standard deviation{_where(leak)}.",
         cause=CAUSE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall, TensorFact
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, loss_calls
@@ -183,7 +183,6 @@ def _finding(calls: Sequence[LossCall], what: str, evidence: list[Evidence]) -> 
     last = calls[-1]
     level = dynamics.median(dynamics.known([call.value for call in calls])) or 0.0
     return rule.finding(
-        Witness.RUN,
         f"{_when(calls)} {what}, and the loss stays at {level:.3g}.",
         cause=CAUSE,
         fix=FIX,

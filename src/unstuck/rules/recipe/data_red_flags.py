@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.recipe import _label_flags as labels, init_loss
 from unstuck.rules.shared import dynamics
@@ -57,10 +57,10 @@ RESCALE = (
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """One batch before training: broken values, identical examples, sizes far from 1."""
     for batch in setup.batches:
-        yield from _broken(Witness.SETUP, batch)
+        yield from _broken(batch)
         if batch.constant == 1.0 and batch.examples >= 4:
-            yield _alike(Witness.SETUP, [batch])
-        yield from _scale(Witness.SETUP, batch, "")
+            yield _alike([batch])
+        yield from _scale(batch, "")
 
 
 @rule.in_run
@@ -73,14 +73,14 @@ def in_run(record: Record) -> Iterator[Finding]:
             by_model.setdefault(batch.model, []).append(batch)
     for batches in by_model.values():
         if len(batches) >= 3 and all(batch.constant == 1.0 and batch.examples >= 4 for batch in batches):
-            yield _alike(Witness.RUN, batches)
+            yield _alike(batches)
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
         # If the loss falls, only enormous inputs are worth reporting.
         enormous = any((fact.high or 0.0) > ENORMOUS for fact in batches[-1].inputs)
         if consequence or (enormous and (consequence := _above_a_guess(record))):
-            yield from _scale(Witness.RUN, batches[-1], consequence)
+            yield from _scale(batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
     yield from labels.one_label(rule, record)
@@ -123,7 +123,6 @@ def _non_finite(record: Record) -> Iterator[Finding]:
     if event is not None:
         word = "NaN" if event.value == "nan" else "an infinite value"
         yield rule.finding(
-            Witness.RUN,
             f"The batch of step {event.step + 1} already contained {word} when {event.name or 'the model'} "
             "received it.",
             cause=BROKEN,
@@ -134,11 +133,10 @@ def _non_finite(record: Record) -> Iterator[Finding]:
         )
 
 
-def _broken(witness: Witness, batch: BatchSeen) -> Iterator[Finding]:
+def _broken(batch: BatchSeen) -> Iterator[Finding]:
     fact = batch.layer_input
     if fact is not None and fact.broken:
         yield rule.finding(
-            witness,
             f"{fact.broken:.2%} of the input of the first layer is NaN or infinite.",
             cause=BROKEN,
             fix=CLEAN,
@@ -151,10 +149,9 @@ BROKEN = "One NaN in an input makes the loss and every gradient NaN, and after t
 CLEAN = "Look for missing values and for division by a standard deviation of 0 in the preprocessing."
 
 
-def _alike(witness: Witness, batches: Sequence[BatchSeen]) -> Finding:
+def _alike(batches: Sequence[BatchSeen]) -> Finding:
     batch = batches[0]
     return rule.finding(
-        witness,
         f"All {batch.examples} examples of a batch were exactly the same when {batch.model} received them.",
         cause="A model that gets the same input for every example can only give the same answer.",
         fix="Check that the dataset uses its index, and that nothing overwrites the examples later.",
@@ -165,14 +162,13 @@ def _alike(witness: Witness, batches: Sequence[BatchSeen]) -> Finding:
     )
 
 
-def _scale(witness: Witness, batch: BatchSeen, consequence: str) -> Iterator[Finding]:
+def _scale(batch: BatchSeen, consequence: str) -> Iterator[Finding]:
     fact = batch.layer_input
     size = _size(fact) if fact is not None else None
     if fact is None or size is None or SMALL < size < LARGE or size == 0.0:
         return
     large = size >= LARGE
     yield rule.finding(
-        witness,
         f"{batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
         + init_loss.large_column(fact)
         + (f", and {consequence}." if consequence else "."),
@@ -200,7 +196,6 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
         limit = (FAR if consequence else ABSURD) * usual
         if usual > 0 and abs(extreme) >= max(limit, LARGE):
             yield rule.finding(
-                Witness.RUN,
                 f"One input is {extreme:.4g}, while 90 % of the inputs are between {fact.quantiles[0]:.3g} and "
                 f"{fact.quantiles[-1]:.3g}" + (f", and {consequence}." if consequence else "."),
                 cause="One such value dominates the gradient of the first layer.",
@@ -226,7 +221,6 @@ def _duplicates(record: Record) -> Iterator[Finding]:
         share = median(alike)
         if len(alike) >= 2 and share is not None and min(alike) >= MANY_ALIKE:
             yield rule.finding(
-                Witness.RUN,
                 f"{share:.0%} of the examples in the batches of {loader.dataset} duplicate another one in the "
                 "same batch.",
                 cause="The dataset has duplicates, or returns the same example for several indices, so it is "
@@ -262,7 +256,6 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
         if (1 / MISMATCH < ratio < MISMATCH and apart < MISMATCH) or not _is_worse(record, event):
             continue
         yield rule.finding(
-            Witness.RUN,
             f"{model} is evaluated on inputs of mean {fact.mean:.3g} and standard deviation {fact.spread:.3g}, "
             f"but trained on mean {centre:.3g} and standard deviation {spread:.3g}.",
             cause="A model only knows the range it was trained on; its predictions for other inputs are meaningless.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstuck.events import ModelSeen, ModuleFact, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 
@@ -36,7 +36,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         dropout, norm = pairs[0]
         share = dropout.numbers["p"]
         yield rule.finding(
-            Witness.SETUP,
             f"{dropout.kind}(p={share:g}) at {dropout.name} feeds {norm.kind} at {norm.name}"
             + (f", and so does {objects.counted(len(pairs) - 1, 'other pair')}." if len(pairs) > 1 else "."),
             cause=CAUSE,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, Place
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
@@ -75,7 +75,6 @@ def _finding(
     if trend.first is not None and trend.last is not None:
         evidence.append(Evidence("loss from there to the end", f"{trend.first:.4g} to {trend.last:.4g}"))
     return rule.finding(
-        Witness.RUN,
         f"After {dead} of {steps_taken} steps the learning rate of {optimizer} was {at_dead:.2g}, from "
         f"{peak:.2g}: the last {1 - dead / steps_taken:.0%} of the run changed almost nothing.",
         cause=CAUSE,

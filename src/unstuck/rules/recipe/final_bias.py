@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import LossCall, ModelSeen, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, loss_calls
 
@@ -64,7 +64,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     for calls in loss_calls.trained(setup.losses, LOSSES):
         bias = _bias(calls, 1)
         if bias is not None:
-            yield _finding(Witness.SETUP, calls[0], bias, setup.models, "", Severity.ADVICE)
+            yield _finding(calls[0], bias, setup.models, "", Severity.ADVICE)
 
 
 @rule.in_run
@@ -80,9 +80,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             all_of = wasted >= last
             words = f"all {last}" if all_of else f"the first {wasted} of {last}"
             severity = Severity.WARNING if wasted >= MOST * last else Severity.ADVICE
-            yield _finding(
-                Witness.RUN, calls[0], bias, record.of(ModelSeen), f" and {words} steps are spent on it", severity
-            )
+            yield _finding(calls[0], bias, record.of(ModelSeen), f" and {words} steps are spent on it", severity)
 
 
 def _wasted(calls: Sequence[LossCall], reached: float) -> int | None:
@@ -163,13 +161,10 @@ def _of_classes(calls: Sequence[LossCall], value: float) -> Bias | None:
     return Bias("torch.log(share_of_each_class)", because, value, known, reached)
 
 
-def _finding(
-    witness: Witness, call: LossCall, bias: Bias, models: Iterable[ModelSeen], wasted: str, severity: Severity
-) -> Finding:
+def _finding(call: LossCall, bias: Bias, models: Iterable[ModelSeen], wasted: str, severity: Severity) -> Finding:
     name = _last_bias(models, loss_calls.given(call).shape)
     filled = "copy_" if "torch" in bias.value else "fill_"
     return rule.finding(
-        witness,
         f"{bias.because[0].upper()}{bias.because[1:]}: the loss starts at {bias.start:.3g} instead of "
         f"{bias.known:.3g}{wasted}.",
         cause=CAUSE,

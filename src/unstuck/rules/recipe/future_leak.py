@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Leak, Place, Setup, Trial
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -37,22 +37,21 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     """The second half of the sequences was replaced, and predictions before it changed; or targets equal the inputs."""
     if setup.trial is not None:
         places = [call.place for call in setup.losses if call.place]
-        yield from _findings(Witness.SETUP, setup.trial, places[0] if places else None)
+        yield from _findings(setup.trial, places[0] if places else None)
 
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The same with the first batch of the script."""
     if experiment.name == "causality" and experiment.probe is not None:
-        yield from _findings(Witness.EXPERIMENT, experiment.probe, experiment.place)
+        yield from _findings(experiment.probe, experiment.place)
 
 
-def _findings(witness: Witness, trial: Trial, place: Place | None) -> Iterator[Finding]:
+def _findings(trial: Trial, place: Place | None) -> Iterator[Finding]:
     if trial.from_future is not None:
-        yield _sees(witness, trial.from_future)
+        yield _sees(trial.from_future)
     if trial.copies_input:
         yield rule.finding(
-            witness,
             "The target at every position is the input token at that position "
             f"({' x '.join(map(str, trial.copies_input))} tokens).",
             cause=COPIES,
@@ -63,11 +62,10 @@ def _findings(witness: Witness, trial: Trial, place: Place | None) -> Iterator[F
         )
 
 
-def _sees(witness: Witness, leak: Leak) -> Finding:
+def _sees(leak: Leak) -> Finding:
     begins = f", starting in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
     cut = leak.size // 2
     return rule.finding(
-        witness,
         f"Predictions at the first {cut} positions change when only the inputs from position {cut} on change, "
         f"by up to {leak.change:.2g} times their standard deviation{begins}.",
         cause=SEES,

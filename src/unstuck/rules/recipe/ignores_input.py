@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     told = [(name, measures.get(key)) for key, name in names.items()]
     evidence = [Evidence(name, float(f"{value:.4g}")) for name, value in told if isinstance(value, int | float)]
     yield rule.finding(
-        Witness.EXPERIMENT,
         experiment.sentence,
         cause=UNUSED if unused else APART,
         fix=FOLLOW if unused else LOOK,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, loss_calls
 
@@ -52,7 +52,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
     if not _is_pretrained(setup.models):
         inputs = _large_inputs(setup.batches)
         for call in _high(setup.losses):
-            yield _finding(Witness.SETUP, call, *guess_of(call), inputs)
+            yield _finding(call, *guess_of(call), inputs)
 
 
 @rule.in_run
@@ -60,7 +60,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     """The losses before the first step of a run without loaded weights."""
     inputs = _large_inputs(record.of(BatchSeen))
     for call in judged(record):
-        yield _finding(Witness.RUN, call, *guess_of(call), inputs)
+        yield _finding(call, *guess_of(call), inputs)
 
 
 @dynamics.remembered
@@ -146,13 +146,12 @@ def guess_of(call: LossCall) -> tuple[float, str]:
     return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")
 
 
-def _finding(witness: Witness, call: LossCall, guess: float, words: str, inputs: str) -> Finding:
+def _finding(call: LossCall, guess: float, words: str, inputs: str) -> Finding:
     scores, value = loss_calls.given(call), call.value or 0.0
     evidence = [Evidence("first loss", value), Evidence("loss of guessing", round(guess, 4))]
     if scores.spread is not None:
         evidence.append(Evidence("spread of the outputs", round(scores.spread, 4)))
     return rule.finding(
-        witness,
         f"{call.loss} starts at {value:.3g}, but guessing would cost {guess:.3g} ({words}){inputs}.",
         cause=LARGE if call.loss == "mse_loss" else CONFIDENT,
         fix=FIX,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, BatchShown, InputFact
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         text = texts.get((model, fact.name), "")
         reads = f", the first one {shortened(text)}" if text else ""
         yield rule.finding(
-            Witness.RUN,
             f"{model} received {described(fact)}{reads}.",
             cause=CAUSE,
             fix=FIX,

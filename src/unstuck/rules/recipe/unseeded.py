@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LoaderSeen, ModelSeen, OptimizerSeen, OptimizerStep, Place, Seeded
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.trace import Loop, events_in, loops_in, reads_all
@@ -71,7 +71,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     reach = f": {' and '.join(others)} does not affect it" if others else ", although the run used random numbers"
     optimizer = next(record.of(OptimizerSeen), None)
     yield rule.finding(
-        Witness.RUN,
         f"Nothing seeded torch{reach}.",
         cause=CAUSE,
         fix=FIX,
@@ -92,7 +91,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     seeded = bool(measures.get("once_seeded"))
     changing = SEED_THAT_CHANGES in str(measures.get("source"))
     yield rule.finding(
-        Witness.EXPERIMENT,
         f"Two runs of the same script differ from step {measures['first_difference']} on.",
         cause=CAUSE if seeded else CHANGING if changing else NOT_BY_SEEDS,
         fix=FIX if seeded else FIXED_NUMBER if changing else DETERMINISTIC,
@@ -130,7 +128,6 @@ def _training(script: Script) -> Loop | None:
 
 def _finding(message: str, script: Script, loop: Loop) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=CAUSE,
         fix="Call torch.manual_seed(0) before building the model (it also fixes the order of a DataLoader).",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, subject_of
 
@@ -50,7 +50,6 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
 
 def _finding(surface: Surface, steep: str, flat: str, ratio: float, share: float) -> Finding:
     return rule.finding(
-        Witness.SURFACE,
         f"The gradient of {surface.name} along {steep} is {ratio:,.0f} times that along {flat} "
         f"(median), and at least {TOO_MUCH:,.0f} times over {percent(share)} of the plane.",
         cause=CAUSE.format(steep=steep, flat=flat),

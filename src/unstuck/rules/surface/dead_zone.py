@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import box, percent, plane, subject_of
 
@@ -65,7 +65,6 @@ def _finding(surface: Surface, zones: list[tuple[float, Region]]) -> Finding:
     lowest = "" if surface.desired is not None else f" (its lowest value is {surface.lowest:.4g})"
     wish = ", outside the desired region" if surface.desired is not None else ""
     return rule.finding(
-        Witness.SURFACE,
         f"{surface.name} has no gradient over {percent(share)} of the {plane(surface)}: "
         f"{box(surface, largest)}{wish}{level}{lowest}.",
         cause=CAUSE,

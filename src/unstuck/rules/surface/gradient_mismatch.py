@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import point, subject_of
 
@@ -39,7 +39,6 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
     none = not surface.gradient.any()
     shown = max(wrong, key=_distance)
     yield rule.finding(
-        Witness.SURFACE,
         f"At {point(surface, shown.at)} {surface.name} has the slope {_slope(shown.finite_difference)}, but "
         f"autograd computes {_slope(shown.autograd)}.",
         cause=DETACHED if none else CHANGED,

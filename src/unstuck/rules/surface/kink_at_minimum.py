@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import point, subject_of
 
@@ -39,7 +39,6 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
 
 def _finding(surface: Surface, minimum: Stationary) -> Finding:
     return rule.finding(
-        Witness.SURFACE,
         f"{surface.name} has its minimum at a kink: {point(surface, minimum.at)} (loss {minimum.value:.4g}).",
         cause=CAUSE,
         fix=FIX,

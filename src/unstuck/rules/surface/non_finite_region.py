@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import box, percent, plane, subject_of
 
@@ -39,7 +39,6 @@ def _finding(surface: Surface, regions: list[Region]) -> Finding:
     by = f", because of {culprit.shown}" if culprit else ""
     where = f"on {percent(share)} of the {plane(surface)}: " if share else "at a point: "
     return rule.finding(
-        Witness.SURFACE,
         f"{what}{surface.name} is not finite {where}{box(surface, regions[0])}{by}.",
         cause=CAUSE,
         fix=_fix(culprit),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, point, subject_of
 
@@ -46,7 +46,6 @@ def _finding(surface: Surface, saddles: list[Stationary]) -> Finding:
     curved = f"{first.curvature[0]:.4g} and {first.curvature[-1]:.4g}"
     kind = " (a product of a factor in {} and one in {})".format(*surface.product) if surface.product else ""
     return rule.finding(
-        Witness.SURFACE,
         f"{surface.name}{kind} has a saddle at {point(surface, first.at)} (loss {first.value:.4g}, "
         f"curvature {curved}).",
         cause=CAUSE_OF_PRODUCT if is_product else CAUSE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, subject_of
 
@@ -38,7 +38,6 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
         return
     where = "to the desired region" if surface.desired is not None else "to its lowest value"
     yield rule.finding(
-        Witness.SURFACE,
         f"{surface.name} is finite everywhere, and its gradient leads from {percent(share)} of {arrivals.starts} "
         f"starts {where}.{_floor(surface)}",
         cause=CAUSE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Witness
+from unstuck.findings import Evidence, Finding, Severity
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, point, subject_of
 
@@ -48,7 +48,6 @@ def _astray(surface: Surface, arrivals: Arrivals, share: float) -> Finding:
     elsewhere = {word: part for word, part in arrivals.ended.items() if word != "desired region"}
     worst = max(elsewhere, key=lambda word: elsewhere[word])
     return rule.finding(
-        Witness.SURFACE,
         f"Descent on {surface.name} ends in the desired region from only {percent(share)} of {arrivals.starts} "
         f"starts; {percent(elsewhere[worst])} end {_where(surface, worst)}.",
         cause=CAUSE,
@@ -80,7 +79,6 @@ def _trapped(surface: Surface, share: float) -> Finding:
     minima = [each for each in surface.stationary if each.kind == "minimum"]
     lowest, trap = min(minima, key=lambda each: each.value), max(minima, key=lambda each: each.value)
     return rule.finding(
-        Witness.SURFACE,
         f"From {percent(share)} of the starts, descent on {surface.name} ends in a local minimum "
         f"({trap.value:.4g} at {point(surface, trap.at)}) instead of the lowest value "
         f"({min(lowest.value, surface.lowest):.4g}).",

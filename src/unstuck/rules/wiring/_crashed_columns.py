@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Finding, Subject, Witness
+from unstuck.findings import Finding, Subject
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def explain(record: Record, rule: Rule) -> Iterator[Finding]:
     else:
         return
     yield rule.finding(
-        Witness.RUN,
         f"{crash.function} gets a prediction of shape {shaped(first)} and "
         f"{called(crash, 'target', 'a target')} of shape {shaped(second)}.",
         cause="This loss requires equal shapes and raises a ValueError.",

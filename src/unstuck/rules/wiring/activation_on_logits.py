@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, fix_with
@@ -134,7 +134,6 @@ def _leaves(value: Value, activation: str) -> bool:
 
 def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, severity: Severity) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=cause,
         fix=fix,
@@ -149,25 +148,25 @@ def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The inputs of the losses of the probed batch."""
-    yield from _from_calls(Witness.SETUP, setup.losses)
+    yield from _from_calls(setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Losses whose input came from an activation and whose targets are outside its range."""
-    yield from _from_calls(Witness.RUN, record.of(LossCall))
+    yield from _from_calls(record.of(LossCall))
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, ("cross_entropy", *REGRESSIONS)):
         made_by = loss_calls.all_made_by(group, REACH)
         if made_by and group[0].loss == "cross_entropy":
-            yield from _scores_seen(witness, group, REACH[made_by][0])
+            yield from _scores_seen(group, REACH[made_by][0])
         elif made_by:
-            yield from _values_seen(witness, group, *REACH[made_by])
+            yield from _values_seen(group, *REACH[made_by])
 
 
-def _scores_seen(witness: Witness, calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
+def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     first = calls[0]
     evidence = [Evidence("calls recorded", len(calls)), *loss_calls.shape_and_range(first)]
     if name in BOUNDED:
@@ -178,14 +177,10 @@ def _scores_seen(witness: Witness, calls: Sequence[LossCall], name: str) -> Iter
     else:
         return
     message = f"cross_entropy gets the output of {name}."
-    yield _seen(
-        witness, first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence
-    )
+    yield _seen(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
 
 
-def _values_seen(
-    witness: Witness, calls: Sequence[LossCall], name: str, low: float, high: float | None
-) -> Iterator[Finding]:
+def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
     read = [call for call in calls if loss_calls.wanted(call).spread is not None]
     if not read or not all(_is_out_of_reach(call, low, high, MARGIN) for call in read):
         return
@@ -196,7 +191,7 @@ def _values_seen(
     most = all(_is_out_of_reach(call, low, high, 0.0, typical=True) for call in read)
     evidence = [Evidence("calls recorded", len(calls)), Evidence("targets", span)]
     fix = f"Pass the last layer's output to the loss without {name}, or scale the targets into its range."
-    yield _seen(witness, first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
+    yield _seen(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
 
 
 def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: float, typical: bool = False) -> bool:
@@ -209,11 +204,8 @@ def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: flo
     return least < low - slack or (high is not None and most > high + slack)
 
 
-def _seen(
-    witness: Witness, call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]
-) -> Finding:
+def _seen(call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]) -> Finding:
     return rule.finding(
-        witness,
         message,
         cause=cause,
         fix=fix,

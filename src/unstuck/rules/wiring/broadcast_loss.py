@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls
 from unstuck.rules.shared.shapes import Shape, shape_of
@@ -61,16 +61,16 @@ def in_source(script: Script) -> Iterator[Finding]:
 def in_run(record: Record) -> Iterator[Finding]:
     """A crash, the shapes of the losses' inputs, and differences that broadcast in the graph."""
     yield from _crashed_columns.explain(record, rule)
-    yield from _from_calls(Witness.RUN, record.of(LossCall), record.of(Backward))
+    yield from _from_calls(record.of(LossCall), record.of(Backward))
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The shapes of the probed batch."""
-    yield from _from_calls(Witness.SETUP, setup.losses, setup.backwards)
+    yield from _from_calls(setup.losses, setup.backwards)
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, BROADCASTS):
         shapes = [(loss_calls.given(call).shape, loss_calls.wanted(call).shape) for call in group]
         guilty = [pair for pair in shapes if _column_of(*pair)]
@@ -79,7 +79,7 @@ def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable
             one, other = guilty[0]
             column = _column_of(one, other)
             evidence = [Evidence("prediction", str(list(one))), Evidence("target", str(list(other)))]
-            yield _finding(first.loss, CAUSE, first.place, column, witness=witness, evidence=evidence)
+            yield _finding(first.loss, CAUSE, first.place, column, evidence=evidence)
     seen: set[Place | None] = set()
     for backward in backwards:
         for fact in backward.graph.operations if backward.graph is not None else ():
@@ -90,7 +90,7 @@ def _from_calls(witness: Witness, calls: Iterable[LossCall], backwards: Iterable
                     Evidence("prediction", str(list(fact.given))),
                     Evidence("difference", str(list(fact.shape))),
                 ]
-                yield _finding("The difference", CAUSE, backward.place, column, witness=witness, evidence=evidence)
+                yield _finding("The difference", CAUSE, backward.place, column, evidence=evidence)
 
 
 def _column_of(prediction: tuple[int, ...], target: tuple[int, ...]) -> str:
@@ -161,13 +161,11 @@ def _finding(
     place: Place | None,
     column: str,
     edits: Edits | None = None,
-    witness: Witness = Witness.SOURCE,
     evidence: Sequence[Evidence] = (),
 ) -> Finding:
     other = "target" if column == "prediction" else "prediction"
     by_hand = what == "The difference"
     return rule.finding(
-        witness,
         f"{what} gets a {column} of shape (N, 1) and a {other} of shape (N,).",
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, layer, sentence
@@ -95,7 +95,6 @@ def _fix(crash: Crash) -> str:
 
 def _finding(crash: Crash, message: str, cause: str, fix: str) -> Finding:
     return rule.finding(
-        Witness.RUN,
         message,
         cause=cause,
         fix=fix,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, LossCall
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
 from unstuck.rules.wiring._no_tensor import evidence_of_parts, no_tensor
@@ -50,7 +50,6 @@ def _finding(crash: Crash, said: Explanation, loss: LossCall | None = None) -> F
     subject = Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}")
     evidence = [*evidence_at(crash), *evidence_of_parts(crash)]
     return rule.finding(
-        Witness.RUN,
         said.message,
         cause=said.cause,
         fix=said.fix,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Evaluated, Forward, ModeChange, Place
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import modes
 from unstuck.source.edits.edit import Editor, fix_with
@@ -73,7 +73,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     for place, events in by_place.items():
         unused = sum(event.unused for event in events)
         yield rule.finding(
-            Witness.RUN,
             f"{events[0].model} was evaluated while gradients were recorded: the graphs of {unused} calls were "
             "built and dropped unused.",
             cause=CAUSE,
@@ -181,7 +180,6 @@ def _finding(script: Script, event: Forward, loop: Loop) -> Finding:
     assert place is not None
     where = f" in {place.function}()" if place.function else ""
     return rule.finding(
-        Witness.SOURCE,
         f"{event.model} is evaluated{where} while gradients are recorded.",
         cause=CAUSE,
         fix=_fix(script, place),

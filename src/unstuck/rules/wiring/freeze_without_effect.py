@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
@@ -82,7 +82,6 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
     for mistake in _mistakes(script):
         yield rule.finding(
-            Witness.SOURCE,
             f"{mistake.what} has no effect.",
             cause=mistake.cause,
             fix=fix_with(mistake.fix, _edits(script, mistake), "unsafe"),
@@ -100,7 +99,7 @@ def _mistakes(script: Script) -> list[_Mistake]:
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Attributes of modules that contradict their parameters."""
-    yield from _in_objects(Witness.SETUP, setup)
+    yield from _in_objects(setup)
 
 
 @rule.in_run
@@ -112,14 +111,13 @@ def in_run(record: Record) -> Iterator[Finding]:
     script = script_of(record)
     confirmed = [mistake for mistake in _mistakes(script) if _is_confirmed(mistake, setup)] if script else []
     if not confirmed:
-        yield from _in_objects(Witness.RUN, setup)
+        yield from _in_objects(setup)
     trainable = [fact.trainable for model in setup.models for fact in model.parameters]
     for mistake in confirmed:
         share = f"{sum(trainable)} of {len(trainable)}"
         resized = mistake.cause is NOT_RESIZED
         tail = "" if resized else f": {share} parameters of the run are trainable"
         yield rule.finding(
-            Witness.RUN,
             f"{mistake.what} has no effect{tail}.",
             cause=mistake.cause,
             fix=mistake.fix,
@@ -137,11 +135,10 @@ def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
     return bool(setup.models) and (any(live.unfrozen(setup)) or not frozen)
 
 
-def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
+def _in_objects(setup: Setup) -> Iterator[Finding]:
     place = next((optimizer.place for optimizer in setup.optimizers), None)
     for freeze in live.unfrozen(setup):
         yield rule.finding(
-            witness,
             f"{freeze.module} has the attribute {freeze.switch} = False, but all of its {freeze.parameters} "
             "parameters are trainable.",
             cause=ON_MODULE,
@@ -154,7 +151,6 @@ def _in_objects(witness: Witness, setup: Setup) -> Iterator[Finding]:
         )
     for layer in live.unresized(setup):
         yield rule.finding(
-            witness,
             f"{layer.module}.{layer.attribute} is {layer.says}, but its weight has {layer.has}.",
             cause=NOT_RESIZED,
             fix="Replace the layer with a new one of the size you want.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Gauges, GraphsKept, Place
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.source.edits.edit import Editor, fix_with
@@ -76,7 +76,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     memory = [gauge.memory for gauge in record.of(Gauges) if gauge.memory]
     grown = (memory[-1] - memory[len(memory) // 10]) / 2**20 if memory else 0.0
     yield rule.finding(
-        Witness.RUN,
         f"The graphs of {most.alive} consecutive recorded steps were still in memory at step {most.step}.",
         cause=CAUSE,
         fix="Find what stores or adds up the loss (or what it was computed from), and use loss.item() or "
@@ -187,7 +186,6 @@ def _is_stored(node: ast.expr) -> bool:
 def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding:
     given = ast.unparse(keeper.given)
     return rule.finding(
-        Witness.SOURCE,
         f"{keeper.name} {keeper.how} {given} with its graph in every iteration.",
         cause=CAUSE,
         fix=_fix(script, keeper),

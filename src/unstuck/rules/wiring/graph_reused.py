@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Crash, Event, Forward, LossCall
-from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, word
 
@@ -45,7 +45,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         return
     message, fix = _explained(crash, _same_again(list(record.events)))
     yield rule.finding(
-        Witness.RUN,
         message,
         cause=CAUSE,
         fix=fix,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
@@ -46,7 +46,6 @@ def _finding(crash: Crash, said: Explanation, confidence: Confidence) -> Finding
     if outside := count(crash, "outside"):
         evidence.append(Evidence("ids out of range", outside))
     return rule.finding(
-        Witness.RUN,
         said.message,
         cause=said.cause,
         fix=said.fix,

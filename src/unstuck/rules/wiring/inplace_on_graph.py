@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, in_words, shaped, word
@@ -90,7 +90,6 @@ def _finding(crash: Crash, message: str, cause: str, fix: str, evidence: list[Ev
     guessed = word(crash, "how") == "forward" and bool(crash.suspect_places)
     places = crash.suspect_places
     return rule.finding(
-        Witness.RUN,
         message,
         cause=cause,
         fix=fix,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Witness
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -135,36 +135,36 @@ def _swap(editor: Editor, call: Happened) -> Edits | None:
 def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
     place = call.event.place
     subject = Subject("call", f"loss at {place}")
-    return rule.finding(Witness.SOURCE, message, cause=cause, fix=fix, subject=subject, place=place)
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place)
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Which of the two arguments of the probed loss has a graph."""
-    yield from _from_calls(Witness.SETUP, setup.losses)
+    yield from _from_calls(setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Only the second argument has a gradient; or kl_div gets probabilities first."""
-    yield from _from_calls(Witness.RUN, record.of(LossCall))
+    yield from _from_calls(record.of(LossCall))
 
 
-def _from_calls(witness: Witness, calls: Iterable[LossCall]) -> Iterator[Finding]:
+def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
     for group in loss_calls.trained(calls, (*CAUSES, "kl_div", "gaussian_nll_loss")):
         first = group[0]
         if first.loss == "gaussian_nll_loss":
             if all(map(_has_target_for_variance, group)) and loss_calls.looked_at(group):
-                yield _seen(witness, first, VARIANCE, NO_VARIANCE, "Call it as loss(mean, target, variance).")
+                yield _seen(first, VARIANCE, NO_VARIANCE, "Call it as loss(mean, target, variance).")
         elif first.loss == "kl_div":
             read = loss_calls.looked_at(group)
             probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
             if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
                 fix = "Pass log_softmax of the scores first, and the target's probabilities second."
-                yield _seen(witness, first, f"{PLAIN} first.", NO_LOG, fix)
+                yield _seen(first, f"{PLAIN} first.", NO_LOG, fix)
         elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
             message = f"{first.loss} gets the target first and the prediction second."
-            yield _seen(witness, first, message, CAUSES[first.loss], "Pass the prediction first and the target second.")
+            yield _seen(first, message, CAUSES[first.loss], "Pass the prediction first and the target second.")
 
 
 def _has_target_for_variance(call: LossCall) -> bool:
@@ -184,7 +184,7 @@ def _has_target_for_variance(call: LossCall) -> bool:
     return target.low > 0 and variance.low != variance.high
 
 
-def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) -> Finding:
+def _seen(call: LossCall, message: str, cause: str, fix: str) -> Finding:
     sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
     sides += [("variance", call.variance)] if call.variance is not None else []
     evidence = [
@@ -192,7 +192,7 @@ def _seen(witness: Witness, call: LossCall, message: str, cause: str, fix: str) 
         for name, fact in sides
     ]
     subject = Subject("call", f"loss at {call.place}")
-    return rule.finding(witness, message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)
 
 
 @rule.remedied_by

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Gauges, OptimizerSeen, Setup, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 
@@ -57,7 +57,6 @@ def in_run(record: Record) -> Iterator[Finding]:
         if word == "falling" or (lost.share < NEARLY_ALL and not dynamics.suffers(record, optimizer.optimizer)):
             continue
         yield _finding(
-            Witness.RUN,
             optimizer,
             lost.dtype,
             f"{lost.share:.0%} of the {lost.dtype} weights with a gradient did not change in a step of "
@@ -109,7 +108,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
             if optimizer.kind not in STEP_IS_RATE or not dtype or share < MUCH:
                 continue
             yield _finding(
-                Witness.SETUP,
                 optimizer,
                 dtype,
                 f"A step of {optimizer.kind} is about as large as the learning rate, {group.rate:g}, which is "
@@ -121,7 +119,6 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 
 def _finding(
-    witness: Witness,
     optimizer: OptimizerSeen,
     dtype: str,
     message: str,
@@ -129,7 +126,6 @@ def _finding(
     severity: Severity,
 ) -> Finding:
     return rule.finding(
-        witness,
         message,
         cause=CAUSE.format(dtype=dtype, spacing=SPACING[dtype]),
         fix=FIX,

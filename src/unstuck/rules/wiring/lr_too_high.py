@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, harm, range_test
 
@@ -45,7 +45,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     broken = dynamics.trend(record).word == "non-finite"
     diverged = broken or (hurt.after is not None and hurt.after > 3 * hurt.before)
     yield rule.finding(
-        Witness.RUN,
         f"The loss {hurt.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their size.",
         cause=CAUSE,
         fix=f"Lower the learning rate to about {better}, and warm it up over the first few hundred steps.",
@@ -106,7 +105,6 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     band, broken = range_test.told(experiment), bool(experiment.measures.get("own_broken"))
     certain = broken or bool(experiment.measures.get("trainings"))
     yield rule.finding(
-        Witness.EXPERIMENT,
         f"The learning rate {band.own:.3g} is {band.own / band.suggested:,.0f} times the one that trains best; the "
         f"productive band is {band.words}{range_test.comparison(experiment)}.",
         cause=CAUSE,

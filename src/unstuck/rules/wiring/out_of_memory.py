@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, Forward
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import OUT_OF_MEMORY, Explanation, crash_of, shaped
@@ -48,7 +48,6 @@ def in_run(record: Record) -> Iterator[Finding]:
     evidence += [Evidence("reserved and unused", spare.group(1))] if spare else []
     evidence += [Evidence(fact.name, f"{fact.dtype} {shaped(fact.shape)}") for fact in crash.variables]
     yield rule.finding(
-        Witness.RUN,
         said.message,
         cause=said.cause,
         fix=said.fix,

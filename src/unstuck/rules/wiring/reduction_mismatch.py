@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, LossCall, TermFact
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls
 from unstuck.source.flow import behind, producers
@@ -134,7 +134,6 @@ def _finding(value: Tensor, mean: Tensor, whole: Tensor) -> Finding:
     summed = f"{kind} summed over the batch" if whole.op in knowledge.LOSS_FUNCTIONS else kind
     joined = "added to" if value.op == "add" else "combined with"
     return rule.finding(
-        Witness.SOURCE,
         f"{mean.op}, a mean over the batch, is {joined} {summed}.",
         cause=CAUSE,
         fix=FIX,
@@ -177,7 +176,6 @@ def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) 
     """A divergence may be small because it outweighs the rest: it falls to 0 before anything is learned."""
     times = math.prod(mean.shape)
     return rule.finding(
-        Witness.RUN,
         f"{call.loss}, a mean over {list(mean.shape)}, is added to a divergence that is a sum over "
         f"{list(whole.shape)}: it counts {times:,} times as much as with two sums.",
         cause=f"{CAUSE} A divergence that outweighs the reconstruction goes to 0, and the latent code carries no "
@@ -199,7 +197,6 @@ def _is_term(call: LossCall, term: TermFact) -> bool:
 def _seen(backward: Backward, call: LossCall, whole: TermFact, times: float) -> Finding:
     summed = "a sum" if whole.name == "sum" else f"{whole.name}, a sum"
     return rule.finding(
-        Witness.RUN,
         f"{call.loss}, a mean over the batch, is added to {summed} over {list(whole.shape)} that is {times:.3g} times "
         "as large.",
         cause=CAUSE,

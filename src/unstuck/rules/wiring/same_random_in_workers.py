@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen, Place, Seeded
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.modes import says_evaluation
@@ -129,7 +129,6 @@ def _reseeded(record: Record) -> Iterator[Finding]:
 
 def _run_finding(message: str, cause: str, fix: str, place: Place | None, evidence: list[Evidence]) -> Finding:
     return rule.finding(
-        Witness.RUN,
         message,
         cause=cause,
         fix=fix,
@@ -237,7 +236,6 @@ def _is_dataset(node: ast.ClassDef) -> bool:
 
 def _finding(message: str, cause: str, fix: str, place: Place, related: Place | None = None) -> Finding:
     return rule.finding(
-        Witness.SOURCE,
         message,
         cause=cause,
         fix=fix,

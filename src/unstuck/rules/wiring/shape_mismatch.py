@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, InputFact
-from unstuck.findings import Finding, Severity, Subject, Witness
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, shaped
@@ -44,7 +44,6 @@ def in_run(record: Record) -> Iterator[Finding]:
 def _finding(crash: Crash, said: Explanation) -> Finding:
     subject = Subject("module", crash.module) if crash.module else Subject("call", f"shapes at {crash.place}")
     return rule.finding(
-        Witness.RUN,
         said.message,
         cause=said.cause,
         fix=said.fix,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import AxisGuessed, Forward, LossCall
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, fix_with
@@ -118,7 +118,6 @@ def _over_batch(script: Script, softmax: Tensor, loss: Place | None) -> Finding:
     editor = Editor(script)
     edits = editor.set_keyword(softmax.place, "dim", "1") if softmax.place and _names_dim(editor, softmax) else None
     return rule.finding(
-        Witness.SOURCE,
         f"{softmax.op} runs over dim=0, the batch.",
         cause=OVER_BATCH,
         fix=fix_with("Use dim=1 (or -1), the class axis.", edits, "unsafe"),
@@ -143,7 +142,6 @@ def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
     over_bmm = function and bool(called.args) and _is_bmm(called.args[0])
     edits = Editor(script).set_keyword(called.place, "dim", "-1")
     yield rule.finding(
-        Witness.SOURCE,
         f"{called.last} has no dim" + ("and uses axis 0 of the result of bmm." if over_bmm else "."),
         cause=OVER_BMM if over_bmm else IMPLICIT,
         fix=fix_with("Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.", edits, "unsafe"),
@@ -197,7 +195,6 @@ def _is_over_examples(call: LossCall) -> bool:
 def _over_examples(call: LossCall) -> Finding:
     name = "log_softmax" if loss_calls.given(call).made_by.startswith("Log") else "softmax"
     return rule.finding(
-        Witness.RUN,
         f"{name} runs over dim=0, the batch of {loss_calls.given(call).shape[0]}.",
         cause=OVER_BATCH,
         fix="Use dim=1 (or -1), the class axis.",
@@ -210,7 +207,6 @@ def _over_examples(call: LossCall) -> Finding:
 def _guessed(event: AxisGuessed, *, over_batch: bool) -> Finding:
     took = f" and uses axis 0 of {list(event.shape)}, the batch" if over_batch else ""
     return rule.finding(
-        Witness.RUN,
         f"{event.function} has no dim{took}.",
         cause=IMPLICIT,
         fix="Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.",

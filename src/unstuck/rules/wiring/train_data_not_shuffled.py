@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen, LossCall, Place
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
@@ -79,7 +79,6 @@ def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iter
         return
     whose = f"{loader.loader} over {loader.dataset} " if loader is not None else ""
     yield rule.finding(
-        Witness.RUN,
         f"{len(single)} of {len(counted)} training batches examined had only one class.",
         cause="The data is sorted by class, so every step undoes the one before.",
         fix="Pass shuffle=True to the loader." if loader is not None else "Shuffle the data before batching.",
@@ -166,7 +165,6 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
     name = loader.label or "the loader"
     cause = SORTED_CAUSE.format(kind=dataset.label or dataset.last) if in_order else FIXED_CAUSE
     yield rule.finding(
-        Witness.SOURCE,
         f"{name} is trained on without shuffling.",
         cause=cause,
         fix=fix_with(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Backward, OptimizerSeen, OptimizerStep, ParameterFact, Setup, ZeroGrad
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
 
@@ -43,7 +43,7 @@ class _Shared(NamedTuple):
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """Optimizers passed together that own the same tensors."""
     for shared in _shared(setup):
-        yield _finding(Witness.SETUP, shared, "both own", Severity.WARNING, [])
+        yield _finding(shared, "both own", Severity.WARNING, [])
 
 
 @rule.in_run
@@ -53,7 +53,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         times, step = _same_gradient(record, shared)
         if times >= FEWEST_TIMES:
             evidence = [Evidence("pairs of steps on one gradient", times)]
-            yield _finding(Witness.RUN, shared, "both stepped, with one gradient,", Severity.ERROR, evidence, step)
+            yield _finding(shared, "both stepped, with one gradient,", Severity.ERROR, evidence, step)
 
 
 def _shared(setup: Setup) -> Iterator[_Shared]:
@@ -87,7 +87,6 @@ def _reaches(step: OptimizerStep | None, shared: _Shared) -> bool:
 
 
 def _finding(
-    witness: Witness,
     shared: _Shared,
     what: str,
     severity: Severity,
@@ -96,7 +95,6 @@ def _finding(
 ) -> Finding:
     names = objects.listed([fact.name for fact in shared.parameters])
     return rule.finding(
-        witness,
         f"{shared.first.optimizer} and {shared.second.optimizer} {what} "
         f"{objects.counted(len(shared.parameters), 'parameter')} ({names}).",
         cause=TWICE,
@@ -106,5 +104,5 @@ def _finding(
         related=(shared.first.place, step.place if step else None),
         evidence=[Evidence("shared parameters", len(shared.parameters)), *evidence],
         severity=severity,
-        confidence=Confidence.CERTAIN if witness is Witness.RUN else Confidence.LIKELY,
+        confidence=Confidence.CERTAIN if step is not None else Confidence.LIKELY,
     )

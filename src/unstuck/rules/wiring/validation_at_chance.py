@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Evaluated, Place
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import median
 from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, training_losses
@@ -66,7 +66,6 @@ def _guesses(event: Evaluated, chance: float) -> bool:
 
 def _finding(place: Place | None, last: Evaluated, trained: float, chance: float, count: int) -> Finding:
     return rule.finding(
-        Witness.RUN,
         f"The training loss fell to {trained:.3g}, but validation is at chance: {last.accuracy:.1%} right "
         f"among {last.classes} classes.",
         cause="What the model learned does not apply to these examples: their labels do not match their inputs, "

@@ -9,8 +9,8 @@ import msgspec
 from unstuck.lazy import pattern
 
 START = r"#\s*unstuck:\s*ignore(?![\w-])"
-LISTABLE = r"(?:[A-Za-z]\d+\b|[A-Za-z]+(?:[-_][A-Za-z]+)+\b|[A-Z](?=\s*(?:[,)}#]|$)))"
-"""A code, a name or a family. Other words behind `ignore` are a remark."""
+LISTABLE = r"(?:(?:[A-Za-z]\d+|[A-Za-z]+(?:[-_][A-Za-z]+)+)(?:/[\w-]+)?\b|[A-Z](?=\s*(?:[,)}#]|$)))"
+"""A code or a name, perhaps with a variant, or a family. Other words behind `ignore` are a remark."""
 WITHOUT_BRACKETS = rf"[({{]?\s*((?:{LISTABLE}|[a-z]+(?=\s*(?:[)}}#]|$)))(?:[\s,]+{LISTABLE})*)(?:\s*[)}}])?"
 ODD_BRACKETS = r"\[\s*([^\]#]*[^\]#\s])?(?:\s*\])?"
 MISTYPED_LIST = rf"\s*[:=]?\s*(?:{WITHOUT_BRACKETS}|{ODD_BRACKETS})"
