@@ -586,7 +586,7 @@ EXPLAINED = (
     Explained(
         "an optimizer of nothing",
         "O02",
-        ("received no parameters",),
+        ("no parameters at all",),
         """
         class Net(nn.Module):
             def __init__(self):
@@ -827,7 +827,7 @@ EXPLAINED = (
     Explained(
         "a decoder with too few numbers",
         "M18",
-        ("(16, 3, 3) holds 144 numbers", "144 outputs"),
+        ("(16, 3, 3) has 144 numbers", "144 outputs"),
         """
         x = nn.Linear(8, 100)(torch.randn(4, 8))
         x = x.view(-1, 16, 3, 3)  # here

@@ -9,8 +9,8 @@ from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
-from unstuck.rules.wiring import _crashed_columns
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
@@ -54,14 +54,39 @@ def in_source(script: Script) -> Iterator[Finding]:
         for value in behind(backward.value) if backward.value is not None else ():
             if isinstance(value, Tensor) and value.op == "sub" and value.place not in seen and _by_hand(value):
                 seen.add(value.place)
-                yield _finding("The difference", CAUSE, value.place, "prediction" if _is_model(value) else "column")
+                yield _finding("", CAUSE, value.place, "prediction" if _is_model(value) else "column")
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """A crash, the shapes of the losses' inputs, and differences that broadcast in the graph."""
-    yield from _crashed_columns.explain(record, rule)
+    yield from _in_crash(record)
     yield from _from_calls(record.of(LossCall), record.of(Backward))
+
+
+def _in_crash(record: Record) -> Iterator[Finding]:
+    """The finding, if one of the two shapes has exactly one more axis."""
+    crash = crash_of(record, "must be the same as input size", "different to the input size")
+    scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
+    if crash is None or scores is None or target is None:
+        return
+    first, second = scores.shape or (), target.shape or ()
+    if first == (*second, 1):
+        name = crash.names.get("input", "prediction")
+        fix = f"Drop the last axis of the prediction: `{name}.squeeze(-1)`."
+    elif second == (*first, 1):
+        fix = f"Drop the last axis of the target: `{crash.names.get('target', 'target')}.squeeze(-1)`."
+    else:
+        return
+    yield rule.finding(
+        f"{crash.function} gets a prediction of shape {shaped(first)} and "
+        f"{called(crash, 'target', 'a target')} of shape {shaped(second)}.",
+        cause=RAISES,
+        fix=fix,
+        subject=Subject("call", f"{crash.function} at {crash.place}"),
+        place=crash.place,
+        evidence=evidence_of(crash, "input", "target"),
+    )
 
 
 @rule.in_setup
@@ -90,7 +115,7 @@ def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Ite
                     Evidence("prediction", str(list(fact.given))),
                     Evidence("difference", str(list(fact.shape))),
                 ]
-                yield _finding("The difference", CAUSE, backward.place, column, evidence=evidence)
+                yield _finding("", CAUSE, backward.place, column, evidence=evidence)
 
 
 def _column_of(prediction: tuple[int, ...], target: tuple[int, ...]) -> str:
@@ -156,7 +181,7 @@ def _squeezed(script: Script, call: Happened, column: str) -> Edits | None:
 
 
 def _finding(
-    what: str,
+    loss: str,
     cause: str,
     place: Place | None,
     column: str,
@@ -164,13 +189,12 @@ def _finding(
     evidence: Sequence[Evidence] = (),
 ) -> Finding:
     other = "target" if column == "prediction" else "prediction"
-    by_hand = what == "The difference"
     return rule.finding(
-        f"{what} gets a {column} of shape (N, 1) and a {other} of shape (N,).",
+        f"{loss or 'The difference'} gets a {column} of shape (N, 1) and a {other} of shape (N,).",
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),
         # The graph does not show where a difference is written.
-        subject=Subject("call", what if by_hand else f"{what} at {place}"),
+        subject=Subject("call", f"{loss} at {place}" if loss else "The difference"),
         place=place,
         evidence=evidence,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
+
+class Swapped(Variant):
+    """Which argument is in the wrong position."""
+
+    TARGET_FIRST = "target-first", "the target comes first and the prediction second"
+    NO_LOG = "no-log", "kl_div gets probabilities instead of log-probabilities first"
+    VARIANCE = "variance", "gaussian_nll_loss gets the variance as the target"
+
+
 rule = Rule(
     code="M08",
     name="loss-arguments-swapped",
@@ -28,6 +37,7 @@ rule = Rule(
     explains=("G08", "G10", "M14", "O01", "O14", "O16", "R01", "R08"),
     needs=(LossCall,),
     changes_loss=True,
+    variants=Swapped.titles(),
 )
 
 CAUSES = {
@@ -50,8 +60,8 @@ NO_LOG = (
     "probabilities: otherwise the result is negative or NaN instead of a divergence."
 )
 
-PLAIN = "kl_div gets plain probabilities"
-VARIANCE = "gaussian_nll_loss gets the variance as the target, and the target as the variance."
+PREDICTION_FIRST = "Pass the prediction first and the target second."
+PROBABILITIES_FIRST = "Pass log_softmax of the scores first, and the target's probabilities second."
 NO_VARIANCE = (
     "The order is loss(mean, target, variance). Swapped, the mean is fitted to the predicted variance, and "
     "the data only weight that error."
@@ -69,7 +79,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield from _divergence(script, call)
         elif event.loss in CAUSES and _is_data(call.value) and _is_predicted(call.subject):
             message = f"{event.loss} gets the target first and the prediction second."
-            yield _finding(call, message, CAUSES[event.loss], _swapped(script, call))
+            yield _finding(call, message, CAUSES[event.loss], _swapped(script, call), Swapped.TARGET_FIRST)
 
 
 def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
@@ -77,10 +87,11 @@ def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
         return
     first, second = _operations(call.value), _operations(call.subject)
     if first == {"softmax"} and second == {"log_softmax"}:
-        yield _finding(call, "kl_div gets the log-probabilities second.", NO_LOG, _swapped(script, call))
+        message = "kl_div gets the log-probabilities second."
+        yield _finding(call, message, NO_LOG, _swapped(script, call), Swapped.TARGET_FIRST)
     elif first == {"softmax"}:
-        fix = Fix("Pass log_softmax of the scores first, and the target's probabilities second.")
-        yield _finding(call, f"{PLAIN} (softmax) first.", NO_LOG, fix)
+        message = "kl_div gets plain probabilities (softmax) first."
+        yield _finding(call, message, NO_LOG, Fix(PROBABILITIES_FIRST), Swapped.NO_LOG)
 
 
 def _operations(value: Value | None) -> set[str]:
@@ -119,7 +130,7 @@ def _through_weights(value: Tensor) -> bool:
 
 
 def _swapped(script: Script, call: Happened) -> Fix:
-    return fix_with("Pass the prediction first and the target second.", _swap(Editor(script), call), "safe")
+    return fix_with(PREDICTION_FIRST, _swap(Editor(script), call), "safe")
 
 
 def _swap(editor: Editor, call: Happened) -> Edits | None:
@@ -132,10 +143,10 @@ def _swap(editor: Editor, call: Happened) -> Edits | None:
     return both(editor.replace(node.args[0], second), editor.replace(node.args[1], first))
 
 
-def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
+def _finding(call: Happened, message: str, cause: str, fix: Fix, variant: Swapped) -> Finding:
     place = call.event.place
     subject = Subject("call", f"loss at {place}")
-    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place)
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, variant=variant)
 
 
 @rule.in_setup
@@ -155,16 +166,18 @@ def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
         first = group[0]
         if first.loss == "gaussian_nll_loss":
             if all(map(_has_target_for_variance, group)) and loss_calls.looked_at(group):
-                yield _seen(first, VARIANCE, NO_VARIANCE, "Call it as loss(mean, target, variance).")
+                message = "gaussian_nll_loss gets the variance as the target, and the target as the variance."
+                fix = "Call it as loss(mean, target, variance)."
+                yield _recorded(first, message, NO_VARIANCE, fix, Swapped.VARIANCE)
         elif first.loss == "kl_div":
             read = loss_calls.looked_at(group)
             probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
             if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
-                fix = "Pass log_softmax of the scores first, and the target's probabilities second."
-                yield _seen(first, f"{PLAIN} first.", NO_LOG, fix)
+                message = "kl_div gets plain probabilities first."
+                yield _recorded(first, message, NO_LOG, PROBABILITIES_FIRST, Swapped.NO_LOG)
         elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
             message = f"{first.loss} gets the target first and the prediction second."
-            yield _seen(first, message, CAUSES[first.loss], "Pass the prediction first and the target second.")
+            yield _recorded(first, message, CAUSES[first.loss], PREDICTION_FIRST, Swapped.TARGET_FIRST)
 
 
 def _has_target_for_variance(call: LossCall) -> bool:
@@ -184,7 +197,7 @@ def _has_target_for_variance(call: LossCall) -> bool:
     return target.low > 0 and variance.low != variance.high
 
 
-def _seen(call: LossCall, message: str, cause: str, fix: str) -> Finding:
+def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapped) -> Finding:
     sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
     sides += [("variance", call.variance)] if call.variance is not None else []
     evidence = [
@@ -192,7 +205,9 @@ def _seen(call: LossCall, message: str, cause: str, fix: str) -> Finding:
         for name, fact in sides
     ]
     subject = Subject("call", f"loss at {call.place}")
-    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)
+    return rule.finding(
+        message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence, variant=variant
+    )
 
 
 @rule.remedied_by
@@ -200,7 +215,7 @@ def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
     """Swap the arguments; kl_div may need the logarithm of the first instead."""
     from unstuck.interventions import GiveLoss
 
-    if finding.message != VARIANCE:
+    if finding.variant != Swapped.VARIANCE:
         yield (GiveLoss("swapped"),)
-    if finding.message.startswith(PLAIN):
+    if finding.variant == Swapped.NO_LOG:
         yield (GiveLoss("log", "kl_div"),)

@@ -1,4 +1,4 @@
-"""M09: a freeze or a resize that changes nothing."""
+"""M09 in a script: statements that are meant to freeze or resize, and do neither."""
 
 from __future__ import annotations
 
@@ -9,30 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.events import Place
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
 from unstuck.rules.shared import order
-from unstuck.rules.wiring import _freeze_in_objects as live
+from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
 
 if TYPE_CHECKING:
-    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import AttributeSet
-
-rule = Rule(
-    code="M09",
-    name="freeze-without-effect",
-    title="a freeze or a resize that changes nothing",
-    severity=Severity.ERROR,
-    explains=("O17", "O19", "O25", "O26"),
-    needs=(ModelSeen,),
-)
 
 MISSPELT = pattern(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
 SIZES = {
@@ -50,25 +39,14 @@ REBUILT = pattern(
 PARTS = pattern(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
 """Names of parts of pretrained models that are modules, not tensors."""
 OVER_MODULES = ("children", "modules", "named_children", "named_modules")
-ON_MODULE = (
-    "On a module this creates an attribute that nothing reads: its parameters keep requires_grad=True and "
-    "continue to train."
-)
-NO_SUCH_SWITCH = (
-    "PyTorch has no attribute of this name. Python creates it, nothing reads it, and the parameters continue to train."
-)
-COMPARED = "The result of this expression is discarded: nothing is set, and the parameter continues to train."
-NOT_RESIZED = (
-    "The weights are created with the layer. This changes only the number it prints; its output keeps its shape."
-)
 READS_IT = r"\.{name}\b(?!\s*=[^=])"
 
 
-class _Mistake(msgspec.Struct, eq=False):
+class Mistake(msgspec.Struct, eq=False):
     """One statement without effect."""
 
     what: str
-    cause: str
+    variant: NoEffect
     fix: str
     place: Place
     text: str = ""
@@ -80,109 +58,45 @@ class _Mistake(msgspec.Struct, eq=False):
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
-    for mistake in _mistakes(script):
+    for mistake in mistakes(script):
         yield rule.finding(
             f"{mistake.what} has no effect.",
-            cause=mistake.cause,
+            cause=CAUSES[mistake.variant],
             fix=fix_with(mistake.fix, _edits(script, mistake), "unsafe"),
             subject=Subject("module", mistake.what),
             place=mistake.place,
             severity=Severity.ERROR if mistake.trained and script.facts.optimizers else Severity.WARNING,
+            variant=mistake.variant,
         )
 
 
-def _mistakes(script: Script) -> list[_Mistake]:
+def mistakes(script: Script) -> list[Mistake]:
+    """Every statement without effect, each once, in order."""
     found = (*_assigned(script), *_set_on_children(script), *_only_compared(script))
     return list({mistake.place: mistake for mistake in reversed(found)}.values())[::-1]
 
 
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Attributes of modules that contradict their parameters."""
-    yield from _in_objects(setup)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
-    """The same in a run, at the line where its text shows one, with the state of the parameters."""
-    from unstuck.judge import script_of
-
-    setup = record.setup()
-    script = script_of(record)
-    confirmed = [mistake for mistake in _mistakes(script) if _is_confirmed(mistake, setup)] if script else []
-    if not confirmed:
-        yield from _in_objects(setup)
-    trainable = [fact.trainable for model in setup.models for fact in model.parameters]
-    for mistake in confirmed:
-        share = f"{sum(trainable)} of {len(trainable)}"
-        resized = mistake.cause is NOT_RESIZED
-        tail = "" if resized else f": {share} parameters of the run are trainable"
-        yield rule.finding(
-            f"{mistake.what} has no effect{tail}.",
-            cause=mistake.cause,
-            fix=mistake.fix,
-            subject=Subject("module", mistake.what),
-            place=mistake.place,
-            evidence=[] if resized else [Evidence("trainable parameters", share)],
-        )
-
-
-def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
-    """Does the run confirm the text: did the layer keep its size, or was nothing frozen?"""
-    if mistake.cause is NOT_RESIZED:
-        return any(live.unresized(setup))
-    frozen = any(not fact.trainable for model in setup.models for fact in model.parameters)
-    return bool(setup.models) and (any(live.unfrozen(setup)) or not frozen)
-
-
-def _in_objects(setup: Setup) -> Iterator[Finding]:
-    place = next((optimizer.place for optimizer in setup.optimizers), None)
-    for freeze in live.unfrozen(setup):
-        yield rule.finding(
-            f"{freeze.module} has the attribute {freeze.switch} = False, but all of its {freeze.parameters} "
-            "parameters are trainable.",
-            cause=ON_MODULE,
-            fix="Call requires_grad_(False) on the module, with the underscore.",
-            subject=Subject("module", freeze.module),
-            place=place,
-            evidence=[Evidence("trainable parameters in it", freeze.parameters)],
-            severity=Severity.WARNING,
-            confidence=Confidence.LIKELY,
-        )
-    for layer in live.unresized(setup):
-        yield rule.finding(
-            f"{layer.module}.{layer.attribute} is {layer.says}, but its weight has {layer.has}.",
-            cause=NOT_RESIZED,
-            fix="Replace the layer with a new one of the size you want.",
-            subject=Subject("module", layer.module),
-            place=place,
-            evidence=[Evidence(layer.attribute, layer.says), Evidence("axis of the weight", layer.has)],
-            confidence=Confidence.LIKELY,
-            severity=Severity.WARNING,
-        )
-
-
-def _edits(script: Script, mistake: _Mistake) -> Edits | None:
+def _edits(script: Script, mistake: Mistake) -> Edits | None:
     editor = Editor(script)
     statement = editor.statement_at(mistake.place)
     return editor.replace(statement, mistake.text) if statement is not None and mistake.text else None
 
 
-def _assigned(script: Script) -> Iterator[_Mistake]:
+def _assigned(script: Script) -> Iterator[Mistake]:
     for item in script.facts.attributes:
         owner, written, place = ast.unparse(item.node.value), ast.unparse(item.node), item.place
-        found: _Mistake | None = None
+        found: Mistake | None = None
         if item.name == "requires_grad" and _is_module(item) and not _done_otherwise(script, item):
             found = _frozen(owner, written, place, _value_of(script, place))
         elif item.name != "requires_grad" and MISSPELT.match(item.name) and _is_trainable(item):
             fix = f"Write {owner}.requires_grad_(...), which works on modules and on parameters."
-            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+            found = Mistake(f"Setting {written}", NoEffect.UNKNOWN_NAME, fix, place, _freeze(script, owner, place))
         elif item.name == "trainable" and _is_trainable(item) and not _reads(script, "trainable"):
             fix = f"Write {owner}.requires_grad_(...); `trainable` is Keras, not PyTorch."
-            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+            found = Mistake(f"Setting {written}", NoEffect.UNKNOWN_NAME, fix, place, _freeze(script, owner, place))
         elif item.name in SIZES and _is_layer(item) and not REBUILT.search(script.text):
             fix = f"Replace the layer: {owner} = nn.Linear(..., ...)."
-            found = _Mistake(f"Setting {written}", NOT_RESIZED, fix, place)
+            found = Mistake(f"Setting {written}", NoEffect.NOT_RESIZED, fix, place)
         if found is not None:
             found.trained = item.name not in SIZES and _is_trained(script, item.owner)
             yield found
@@ -202,10 +116,10 @@ def _is_trained(script: Script, owner: Value) -> bool:
     return bool(order.owners(owner) & whole)
 
 
-def _frozen(owner: str, written: str, place: Place, value: str) -> _Mistake:
+def _frozen(owner: str, written: str, place: Place, value: str) -> Mistake:
     text = f"{owner}.requires_grad_({value})" if value else ""
     fix = f"Call {owner}.requires_grad_({value or '...'}), which sets it on every parameter."
-    return _Mistake(f"Setting {written} on a module", ON_MODULE, fix, place, text)
+    return Mistake(f"Setting {written} on a module", NoEffect.ON_MODULE, fix, place, text)
 
 
 def _freeze(script: Script, owner: str, place: Place) -> str:
@@ -272,7 +186,7 @@ def _reads(script: Script, name: str) -> bool:
     return re.search(READS_IT.format(name=name), script.text) is not None
 
 
-def _set_on_children(script: Script) -> Iterator[_Mistake]:
+def _set_on_children(script: Script) -> Iterator[Mistake]:
     """`for layer in model.children(): layer.requires_grad = False`."""
     if not re.search(r"\.requires_grad\s*=[^=]", script.text) or not re.search(r"(children|modules)\(\)", script.text):
         return
@@ -323,7 +237,7 @@ def _sets_on(target: ast.expr, name: str) -> bool:
     return isinstance(target.value, ast.Name) and target.value.id == name
 
 
-def _only_compared(script: Script) -> Iterator[_Mistake]:
+def _only_compared(script: Script) -> Iterator[Mistake]:
     """`p.requires_grad == False` as a statement, or `model.requires_grad_` without the call."""
     if not re.search(r"\.requires_grad(\s*==|_\s*(#|$))", script.text, re.M):
         return
@@ -337,7 +251,11 @@ def _only_compared(script: Script) -> Iterator[_Mistake]:
         ):
             text = f"{ast.unparse(value.left)} = {ast.unparse(value.comparators[0])}"
             if isinstance(value.ops[0], ast.Eq):
-                yield _Mistake(ast.unparse(value), COMPARED, "Write = instead of ==.", file.place(value), text)
+                yield Mistake(
+                    ast.unparse(value), NoEffect.NOT_ASSIGNED, "Write = instead of ==.", file.place(value), text
+                )
         elif isinstance(value, ast.Attribute) and value.attr == "requires_grad_":
             written = ast.unparse(value)
-            yield _Mistake(f"{written} without a call", COMPARED, f"Write {written}(False).", file.place(value))
+            yield Mistake(
+                f"{written} without a call", NoEffect.NOT_ASSIGNED, f"Write {written}(False).", file.place(value)
+            )

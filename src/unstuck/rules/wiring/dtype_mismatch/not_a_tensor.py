@@ -7,19 +7,19 @@ from unstuck.findings import Evidence
 from unstuck.rules.shared.crashes import Explanation, count, given, in_words, layer, sentence, shaped
 
 SEVERAL = "A model may return several values, but a loss, a layer or an operation of torch takes one tensor."
-NOTHING = "A function without `return` gives None, even a forward() that computes everything."
-OUTSIDE = "torch works on tensors and does not convert lists, arrays or numbers."
+NO_RETURN = "A function without `return` gives None, even a forward() that computes everything."
+NOT_CONVERTED = "torch works on tensors and does not convert lists, arrays or numbers."
 
 
 def no_tensor(crash: Crash) -> Explanation | None:
     """The explanation, if it is known what was used as a tensor."""
-    fact = _stranger(crash)
-    said = _remedy(crash, fact) if fact is not None and _is_clear(crash, fact) else None
+    fact = _non_tensor(crash)
+    said = _cause_and_fix(crash, fact) if fact is not None and _is_clear(crash, fact) else None
     if fact is None or said is None:
         return None
     written = crash.names.get(fact.name)
-    what = f"`{written}`" if written else f"the {fact.name} of {_taker(crash)}"
-    return Explanation(f"{sentence(what)} is {_in_words(crash, fact)}, where {_taker(crash)} needs a tensor.", *said)
+    what = f"`{written}`" if written else f"the {fact.name} of {_receiver(crash)}"
+    return Explanation(f"{sentence(what)} is {_in_words(crash, fact)}, where {_receiver(crash)} needs a tensor.", *said)
 
 
 def _is_clear(crash: Crash, fact: InputFact) -> bool:
@@ -30,12 +30,12 @@ def _is_clear(crash: Crash, fact: InputFact) -> bool:
 
 def evidence_of_parts(crash: Crash) -> list[Evidence]:
     """The tensors inside it, as the user would write them."""
-    fact = _stranger(crash)
+    fact = _non_tensor(crash)
     parts = _parts(crash, fact) if fact is not None else []
     return [Evidence(_written(crash, part), in_words(part)) for part in parts]
 
 
-def _stranger(crash: Crash) -> InputFact | None:
+def _non_tensor(crash: Crash) -> InputFact | None:
     return next((fact for fact in crash.inputs if fact.kind and fact.name in ("input", "target", "self")), None)
 
 
@@ -49,7 +49,7 @@ def _written(crash: Crash, part: InputFact) -> str:
     return crash.names.get(whole, whole) + part.name.removeprefix(whole)
 
 
-def _taker(crash: Crash) -> str:
+def _receiver(crash: Crash) -> str:
     """What received it."""
     if crash.function or crash.module_kind:
         return crash.function or layer(crash)
@@ -67,28 +67,31 @@ def _in_words(crash: Crash, fact: InputFact) -> str:
     return f"{article} {fact.kind}" + (f" that holds {parts} tensor{'s' * (parts > 1)}" if parts else "")
 
 
-def _remedy(crash: Crash, fact: InputFact) -> tuple[str, str] | None:
+def _cause_and_fix(crash: Crash, fact: InputFact) -> tuple[str, str] | None:
     """Why it fails, and what to change."""
     written, parts = crash.names.get(fact.name, fact.name), _parts(crash, fact)
     if fact.kind == "NoneType":
         return (
-            NOTHING,
+            NO_RETURN,
             f"Add the missing `return` to whatever computes {f'`{written}`' if fact.name in crash.names else 'it'}.",
         )
     if fact.kind == "ndarray":
-        return OUTSIDE, f"Pass `torch.from_numpy({written})`, ideally in the dataset."
+        return NOT_CONVERTED, f"Pass `torch.from_numpy({written})`, ideally in the dataset."
     if fact.value == "str":
         return (
-            OUTSIDE,
+            NOT_CONVERTED,
             "Map the words to numbers from 0 and pass these: `torch.tensor([ids[word] for word in ...])`.",
         )
     if fact.value:
-        return OUTSIDE, f"Turn it into a tensor: `torch.tensor({written})`, ideally in the dataset."
+        return NOT_CONVERTED, f"Turn it into a tensor: `torch.tensor({written})`, ideally in the dataset."
     if fact.kind == "list" and len(parts) > 1 and len({part.shape for part in parts}) == 1:
-        return OUTSIDE, f"If you need all of it, use `torch.stack({written})`; otherwise pass `{written}[0]`."
+        return NOT_CONVERTED, f"If you need all of it, use `torch.stack({written})`; otherwise pass `{written}[0]`."
     if fact.kind in ("int", "float") and fact.name == "target" and given(crash, "input") is not None:
         scores = crash.names.get("input", "prediction")
-        return OUTSIDE, f"Compare with a tensor in the shape of the prediction: `torch.full_like({scores}, {written})`."
+        return (
+            NOT_CONVERTED,
+            f"Compare with a tensor in the shape of the prediction: `torch.full_like({scores}, {written})`.",
+        )
     return (SEVERAL, _choice(crash, fact, parts)) if parts else None
 
 

@@ -6,6 +6,7 @@ import ast
 
 import msgspec
 
+from unstuck.rules.gradients.unsafe_numerics import Formula
 from unstuck.source.flow import producers
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Tensor, Value, alternatives
@@ -18,9 +19,14 @@ LATE = frozenset({"log", "log2", "log10", "sqrt", "rsqrt"})
 """Operations whose slope is infinite at 0."""
 
 
+SAME_EDGE = {"rsqrt": "sqrt", "reciprocal": "div", "arccos": "acos", "arcsin": "asin", "log2": "log", "log10": "log"}
+"""Operations with the same edge under several names."""
+
+
 class Unsafe(msgspec.Struct, frozen=True):
     """The formula, what happens at its edge, and what to write instead."""
 
+    variant: Formula
     form: str
     cause: str
     fix: str
@@ -31,40 +37,47 @@ class Unsafe(msgspec.Struct, frozen=True):
 
 
 LOG_SOFTMAX = Unsafe(
+    Formula.LOG_SOFTMAX,
     "log(softmax(x))",
     "A probability that underflows to 0 has a logarithm of -inf and a gradient of NaN.",
     "Use log_softmax(x), which gives the same result and stays finite.",
     "log_softmax",
 )
 LOG_SIGMOID = Unsafe(
+    Formula.LOG_SIGMOID,
     "log(sigmoid(x))",
     "The sigmoid of a score below about -89 is exactly 0 in float32: its logarithm is -inf and its gradient NaN.",
     "Use logsigmoid(x), which gives the same result and stays finite.",
     "logsigmoid",
 )
 LOG_ONE_MINUS = Unsafe(
+    Formula.LOG_SIGMOID,
     "log(1 - sigmoid(x))",
     "The sigmoid of a score above about 17 is exactly 1 in float32: the logarithm is -inf and its gradient NaN.",
     "Use logsigmoid(-x), which gives the same result, or binary_cross_entropy_with_logits on the scores.",
     "logsigmoid-",
 )
 SOFTPLUS = Unsafe(
+    Formula.SOFTPLUS,
     "log(1 + exp(x))",
     "exp(x) overflows to infinity from x = 89 in float32, so the result is infinite and the gradient NaN.",
     "Use softplus(x), which gives the same result without overflow.",
     "softplus",
 )
 LOG_SUM_EXP = Unsafe(
+    Formula.LOG_SUM_EXP,
     "log(sum(exp(x)))",
     "exp(x) overflows above 89 in float32 and underflows to 0 below -104; the logarithm is then infinite too.",
     "Use torch.logsumexp(x, dim), which subtracts the largest score first.",
 )
 SOFTMAX_BY_HAND = Unsafe(
+    Formula.SOFTMAX,
     "exp(x) / sum(exp(x))",
     "exp(x) overflows above 89 in float32, and inf / inf is NaN.",
     "Use torch.softmax(x, dim), which subtracts the largest score first.",
 )
 ROOT_OF_LOSS = Unsafe(
+    Formula.ROOT,
     "sqrt(mean squared error)",
     "The slope of a square root is infinite at 0: a batch that is fitted exactly makes the gradients NaN.",
     "Add a small number under the root: sqrt(... + 1e-8).",
@@ -72,12 +85,14 @@ ROOT_OF_LOSS = Unsafe(
     rare=True,
 )
 ROOT_OF_SQUARES = Unsafe(
+    Formula.ROOT,
     "sqrt(sum of squares)",
     "The slope of a square root is infinite at 0: one row of zeros (two equal points) makes the gradients NaN.",
     "Add a small number under the root, sqrt(... + 1e-8), or use torch.linalg.vector_norm, whose gradient is 0 there.",
     "+",
 )
 ARC = Unsafe(
+    Formula.ARC_COSINE,
     "acos(cosine)",
     "The slope of acos is infinite at 1 and -1, and rounding pushes the cosine of parallel vectors past them: "
     "the result is NaN.",
@@ -85,11 +100,13 @@ ARC = Unsafe(
     "clamp",
 )
 ZERO_ROW = Unsafe(
+    Formula.ZERO_NORM,
     "relu(x) / norm(relu(x))",
     "A row in which every unit is off has norm 0, and 0 / 0 is NaN.",
     "Use torch.nn.functional.normalize(x, dim=-1), which guards the division.",
 )
 LATE_GUARD = Unsafe(
+    Formula.LATE_GUARD,
     "where(x > 0, log(x), ...)",
     "where() selects values, but the gradient still flows through both branches: infinity times 0 is NaN.",
     "Guard the input, not the result: log(x.clamp_min(1e-12)).",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from unstuck.events import Crash
-from unstuck.rules.shared.crashes import Explanation, count, given, layer, sentence, shaped, word
+from unstuck.rules.shared.crashes import Explanation, Reading, count, given, layer, sentence, shaped, word
+from unstuck.rules.wiring.shape_mismatch import Mismatch
 
 Sides = tuple[int, ...]
 _NORM = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}
@@ -27,7 +27,7 @@ def _name(crash: Crash) -> str:
     return crash.names.get("input", "x")
 
 
-def linear(crash: Crash) -> Explanation | None:
+def _linear(crash: Crash) -> Explanation | None:
     """The last axis has another size than in_features."""
     shape, wanted, out = _shape(crash), count(crash, "in_features"), count(crash, "out_features")
     if not shape or wanted is None:
@@ -60,7 +60,7 @@ def _linear_fix(crash: Crash, shape: Sides, wanted: int, out: int | None) -> str
     return f"Build the layer as nn.Linear({shape[-1]}, {out}), or pass {wanted} features to it."
 
 
-def channels(crash: Crash) -> Explanation | None:
+def _channels(crash: Crash) -> Explanation | None:
     """The axis of the channels has another size than in_channels."""
     shape, wanted = _shape(crash), count(crash, "in_channels")
     if not shape or wanted is None or len(shape) < 2:
@@ -96,7 +96,7 @@ def _channels_fix(crash: Crash, shape: Sides, wanted: int, found: int) -> str:
     return f"Build the layer with in_channels={found}: {crash.module_kind}({found}, {out}, ...){gray}."
 
 
-def axes(crash: Crash) -> Explanation | None:
+def _axes(crash: Crash) -> Explanation | None:
     """A convolution or a normalisation got too few or too many axes."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
@@ -123,7 +123,7 @@ def axes(crash: Crash) -> Explanation | None:
     )
 
 
-def too_small(crash: Crash) -> Explanation | None:
+def _too_small(crash: Crash) -> Explanation | None:
     """The image is smaller than the window."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
@@ -137,7 +137,7 @@ def too_small(crash: Crash) -> Explanation | None:
     )
 
 
-def one_value(crash: Crash) -> Explanation | None:
+def _one_value(crash: Crash) -> Explanation | None:
     """BatchNorm in training with one value per channel."""
     shape = _shape(crash)
     if not shape:
@@ -153,7 +153,7 @@ def one_value(crash: Crash) -> Explanation | None:
     )
 
 
-def norm_features(crash: Crash) -> Explanation | None:
+def _normalised(crash: Crash) -> Explanation | None:
     """BatchNorm or LayerNorm of another size."""
     shape = _shape(crash)
     if not shape:
@@ -179,7 +179,7 @@ def norm_features(crash: Crash) -> Explanation | None:
     )
 
 
-def recurrent(crash: Crash) -> Explanation | None:
+def _recurrent(crash: Crash) -> Explanation | None:
     """The last axis of a sequence has another size than input_size."""
     shape, wanted = _shape(crash), count(crash, "input_size")
     if not shape or wanted is None:
@@ -193,7 +193,7 @@ def recurrent(crash: Crash) -> Explanation | None:
     )
 
 
-def hidden(crash: Crash) -> Explanation | None:
+def _hidden_state(crash: Crash) -> Explanation | None:
     """The state belongs to a batch of another size."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
@@ -208,7 +208,7 @@ def hidden(crash: Crash) -> Explanation | None:
     )
 
 
-def attention(crash: Crash) -> Explanation | None:
+def _attention(crash: Crash) -> Explanation | None:
     """The last axis has another size than embed_dim."""
     shape, wanted = _shape(crash), count(crash, "embed_dim")
     if not shape or wanted is None:
@@ -221,14 +221,18 @@ def attention(crash: Crash) -> Explanation | None:
     )
 
 
-LAYERS: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
-    ("shapes cannot be multiplied", "size mismatch, got input"): linear,
-    ("channels, but got",): channels,
-    ("(batched) input to conv", "D input (got", "Expected input to be 2D or 3D"): axes,
-    ("Kernel size can't be greater than actual input size", "Output size is too small"): too_small,
-    ("Expected more than 1 value per channel when training",): one_value,
-    ("running_mean should contain", "Given normalized_shape"): norm_features,
-    ("must be equal to input_size",): recurrent,
-    ("Expected hidden",): hidden,
-    ("was expecting embedding dimension of",): attention,
-}
+LAYERS: tuple[Reading, ...] = (
+    (Mismatch.FEATURES, ("shapes cannot be multiplied", "size mismatch, got input"), _linear),
+    (Mismatch.CHANNELS, ("channels, but got",), _channels),
+    (Mismatch.AXES, ("(batched) input to conv", "D input (got", "Expected input to be 2D or 3D"), _axes),
+    (
+        Mismatch.TOO_SMALL,
+        ("Kernel size can't be greater than actual input size", "Output size is too small"),
+        _too_small,
+    ),
+    (Mismatch.ONE_VALUE, ("Expected more than 1 value per channel when training",), _one_value),
+    (Mismatch.FEATURES, ("running_mean should contain", "Given normalized_shape"), _normalised),
+    (Mismatch.FEATURES, ("must be equal to input_size",), _recurrent),
+    (Mismatch.HIDDEN_STATE, ("Expected hidden",), _hidden_state),
+    (Mismatch.FEATURES, ("was expecting embedding dimension of",), _attention),
+)

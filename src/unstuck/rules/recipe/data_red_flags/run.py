@@ -1,4 +1,4 @@
-"""R09: data that a model cannot learn from: broken, identical, badly scaled or of one class."""
+"""R09 in a run: what models received, what loaders returned, and how evaluation differs."""
 
 from __future__ import annotations
 
@@ -6,30 +6,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, Setup
+from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
-from unstuck.rules.recipe import _label_flags as labels, init_loss
+from unstuck.rules.recipe import init_loss
+from unstuck.rules.recipe.data_red_flags import Flag, rule
+from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label
+from unstuck.rules.recipe.data_red_flags.setup import BROKEN, CLEAN, LARGE, badly_scaled, identical
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.dynamics import median
 from unstuck.rules.shared.feeding import trained_on, training_losses
 from unstuck.rules.shared.harm import harm
 
 if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
-rule = Rule(
-    code="R09",
-    name="data-red-flags",
-    title="inputs or labels that are broken, identical, badly scaled, of one class, or different in evaluation",
-    severity=Severity.ERROR,
-    explains=("G05", "G07", "G08", "G09", "G10", "G18", "M13", "M14", "O07", "O22", "O25", "O26", "R01", "R08"),
-    needs=(BatchSeen,),
-)
-
-LARGE, SMALL = 20.0, 1e-3
-"""Sizes of inputs beyond which the first layer starts badly; its weights are initialised for sizes about 1."""
 FAR = 100.0
 """An outlier is this many times the value that 95 % stay below."""
 ABSURD = 1000.0
@@ -46,21 +36,6 @@ LONG = 100
 LAST_CALLS = 9
 ABOVE = 5.0
 """As a multiple of the loss of guessing: a loss above it after that many steps has learned nothing."""
-SCALE = "Initial weights are scaled for inputs of size about 1; these make the first layer's outputs and gradients {}."
-SCALE_OF = "scale of inputs"
-RESCALE = (
-    "Normalise the inputs to mean 0 and standard deviation 1 (images: x / 255 first), in training and in evaluation."
-)
-
-
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
-    """One batch before training: broken values, identical examples, sizes far from 1."""
-    for batch in setup.batches:
-        yield from _broken(batch)
-        if batch.constant == 1.0 and batch.examples >= 4:
-            yield _alike([batch])
-        yield from _scale(batch, "")
 
 
 @rule.in_run
@@ -73,18 +48,18 @@ def in_run(record: Record) -> Iterator[Finding]:
             by_model.setdefault(batch.model, []).append(batch)
     for batches in by_model.values():
         if len(batches) >= 3 and all(batch.constant == 1.0 and batch.examples >= 4 for batch in batches):
-            yield _alike(batches)
+            yield identical(batches)
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
         # If the loss falls, only enormous inputs are worth reporting.
         enormous = any((fact.high or 0.0) > ENORMOUS for fact in batches[-1].inputs)
         if consequence or (enormous and (consequence := _above_a_guess(record))):
-            yield from _scale(batches[-1], consequence)
+            yield from badly_scaled(batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
-    yield from labels.one_label(rule, record)
-    yield from labels.imbalance(rule, record)
+    yield from one_label(record)
+    yield from imbalance(record)
 
 
 def _consequence(record: Record) -> str:
@@ -130,60 +105,8 @@ def _non_finite(record: Record) -> Iterator[Finding]:
             subject=Subject("call", f"inputs at {event.place}"),
             place=event.place,
             evidence=[Evidence("step", event.step + 1)],
+            variant=Flag.BROKEN_VALUES,
         )
-
-
-def _broken(batch: BatchSeen) -> Iterator[Finding]:
-    fact = batch.layer_input
-    if fact is not None and fact.broken:
-        yield rule.finding(
-            f"{fact.broken:.2%} of the input of the first layer is NaN or infinite.",
-            cause=BROKEN,
-            fix=CLEAN,
-            subject=Subject("call", f"inputs at {batch.place}"),
-            place=batch.place,
-        )
-
-
-BROKEN = "One NaN in an input makes the loss and every gradient NaN, and after the next step every weight."
-CLEAN = "Look for missing values and for division by a standard deviation of 0 in the preprocessing."
-
-
-def _alike(batches: Sequence[BatchSeen]) -> Finding:
-    batch = batches[0]
-    return rule.finding(
-        f"All {batch.examples} examples of a batch were exactly the same when {batch.model} received them.",
-        cause="A model that gets the same input for every example can only give the same answer.",
-        fix="Check that the dataset uses its index, and that nothing overwrites the examples later.",
-        subject=Subject("call", f"inputs at {batch.place}"),
-        place=batch.place,
-        evidence=[Evidence("batches examined", len(batches)), Evidence("examples in a batch", batch.examples)],
-        severity=Severity.WARNING,
-    )
-
-
-def _scale(batch: BatchSeen, consequence: str) -> Iterator[Finding]:
-    fact = batch.layer_input
-    size = _size(fact) if fact is not None else None
-    if fact is None or size is None or SMALL < size < LARGE or size == 0.0:
-        return
-    large = size >= LARGE
-    yield rule.finding(
-        f"{batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
-        + init_loss.large_column(fact)
-        + (f", and {consequence}." if consequence else "."),
-        cause=SCALE.format(f"{'too large' if large else 'vanishingly small'}"),
-        fix=RESCALE,
-        subject=Subject("call", f"{SCALE_OF} at {batch.place}"),
-        place=batch.place,
-        evidence=[Evidence("root mean square of the inputs", size, threshold=LARGE if large else SMALL)],
-        severity=Severity.WARNING if consequence else Severity.ADVICE,
-        confidence=Confidence.LIKELY,
-    )
-
-
-def _size(fact: InputFact) -> float | None:
-    return math.hypot(fact.mean, fact.spread) if fact.mean is not None and fact.spread is not None else None
 
 
 def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Finding]:
@@ -205,6 +128,7 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
                 evidence=[Evidence("step", batch.step + 1), Evidence("farthest", extreme, threshold=limit)],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
+                variant=Flag.OUTLIER,
             )
             return
 
@@ -234,6 +158,7 @@ def _duplicates(record: Record) -> Iterator[Finding]:
                 ],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
+                variant=Flag.DUPLICATES,
             )
 
 
@@ -270,6 +195,7 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
             ],
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
+            variant=Flag.EVALUATION,
         )
 
 
@@ -282,12 +208,3 @@ def _is_worse(record: Record, event: Evaluated) -> bool:
     values = [call.value for call in training_losses(record, event.loss) if call.value is not None]
     usual = median(values[-max(5, len(values) // 4) :])
     return usual is not None and event.value is not None and event.value > 1.5 * abs(usual)
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Scale the inputs to size 1, if their scale is the problem; other data cannot be fixed from outside."""
-    from unstuck.interventions import ChangeInputs
-
-    if finding.subject.name.startswith(SCALE_OF):
-        yield (ChangeInputs("standardised"),)

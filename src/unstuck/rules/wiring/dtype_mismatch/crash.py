@@ -1,25 +1,18 @@
-"""M19: a tensor of the wrong type, or no tensor at all."""
+"""M19 in a crash: which tensor has the wrong type, and how to convert it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Crash, LossCall
-from unstuck.findings import Finding, Severity, Subject
-from unstuck.rule import Rule
-from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, layer, sentence
-from unstuck.rules.wiring._no_tensor import evidence_of_parts, no_tensor
+from unstuck.events import Crash, LossCall, Place
+from unstuck.findings import Finding, Subject, Variant
+from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, layer, sentence
+from unstuck.rules.wiring.dtype_mismatch import WrongType, rule
+from unstuck.rules.wiring.dtype_mismatch.not_a_tensor import evidence_of_parts, no_tensor
 
 if TYPE_CHECKING:
     from unstuck.record import Record
-
-rule = Rule(
-    code="M19",
-    name="dtype-mismatch",
-    title="a layer or a loss gets a type it does not take: float64, integers, a tuple, None",
-    severity=Severity.ERROR,
-)
 
 BY_CLASS = ("cross_entropy", "nll_loss")
 """These have a rule of their own."""
@@ -32,40 +25,37 @@ SAME = "The weights and the input of a layer must have the same type; nothing is
 def in_run(record: Record) -> Iterator[Finding]:
     """torch names the types; the crash shows which tensors have them."""
     if record.crash is not None and (said := no_tensor(record.crash)) is not None:
-        yield _finding(record.crash, said)
+        yield _finding(record.crash, said, WrongType.NOT_A_TENSOR)
         return
-    for signs, explanation in CAUSES.items():
+    for variant, signs, explanation in READINGS:
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
         if crash is not None and said is not None:
-            yield _finding(crash, said)
+            yield _finding(crash, said, variant)
             return
     crash = crash_of(record, "Found dtype")
     if crash is not None and crash.function == "backward":
         found = [(call, said) for call in record.of(LossCall) if (said := _in_backward(call)) is not None]
-        yield from (_finding(crash, said, call) for call, said in found[-1:])
+        yield from (_finding(crash, said, WrongType.TARGET, call.place) for call, said in found[-1:])
 
 
-def _finding(crash: Crash, said: Explanation, loss: LossCall | None = None) -> Finding:
-    subject = Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}")
-    evidence = [*evidence_at(crash), *evidence_of_parts(crash)]
+def _finding(crash: Crash, said: Explanation, variant: Variant, place: Place | None = None) -> Finding:
     return rule.finding(
         said.message,
         cause=said.cause,
         fix=said.fix,
-        subject=subject,
-        place=loss.place if loss is not None and loss.place else crash.place,
+        subject=Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}"),
+        place=place or crash.place,
         related=(crash.place,),
-        evidence=evidence,
+        evidence=[*evidence_at(crash), *evidence_of_parts(crash)],
+        variant=variant,
     )
 
 
-def _layer(crash: Crash) -> Explanation | None:
+def _layer_input(crash: Crash) -> Explanation | None:
     """The input and the weights of a layer."""
     given_type, weight = given(crash, "input"), given(crash, "weight")
-    if given_type is None or weight is None:
-        return _line(crash)
-    if given_type.dtype == weight.dtype or not crash.module_kind:
+    if given_type is None or weight is None or given_type.dtype == weight.dtype or not crash.module_kind:
         return None
     name = crash.names.get("input", "x")
     return Explanation(
@@ -94,10 +84,11 @@ def _converted(name: str, dtype: str, wanted: str) -> str:
     return f"Pass `{cast}`."
 
 
-def _line(crash: Crash) -> Explanation | None:
+def _operands(crash: Crash) -> Explanation | None:
     """An operation in the user's line between tensors that it names."""
     named = [fact for fact in crash.variables if fact.dtype]
-    if crash.module_kind or len({fact.dtype for fact in named}) < 2:
+    in_layer = crash.module_kind or (given(crash, "input") is not None and given(crash, "weight") is not None)
+    if in_layer or len({fact.dtype for fact in named}) < 2:
         return None
     listed = " and ".join(f"`{fact.name}` is {fact.dtype}" for fact in named)
     return Explanation(
@@ -107,7 +98,7 @@ def _line(crash: Crash) -> Explanation | None:
     )
 
 
-def _embedding(crash: Crash) -> Explanation | None:
+def _ids(crash: Crash) -> Explanation | None:
     ids = given(crash, "input")
     if ids is None or not crash.function.startswith("embedding"):
         return None
@@ -118,7 +109,7 @@ def _embedding(crash: Crash) -> Explanation | None:
     )
 
 
-def _binary(crash: Crash) -> Explanation | None:
+def _binary_target(crash: Crash) -> Explanation | None:
     """Binary losses compare with probabilities."""
     target = given(crash, "target")
     if target is None or not crash.function.startswith("binary_cross_entropy") or "float" in target.dtype:
@@ -165,17 +156,27 @@ def _in_backward(call: LossCall) -> Explanation | None:
     )
 
 
-CAUSES: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
+ANY_TYPE = (
+    "must have the same dtype",
+    "to have the same dtype",
+    "should be the same",
+    "expected scalar type",
+    "expect parameter to have scalar type",
+    "not implemented for",
+)
+READINGS: tuple[Reading, ...] = (
+    (WrongType.LAYER_INPUT, ANY_TYPE, _layer_input),
+    (WrongType.OPERANDS, ANY_TYPE, _operands),
+    (WrongType.IDS, ("Expected tensor for argument #1 'indices'",), _ids),
     (
-        "must have the same dtype",
-        "to have the same dtype",
-        "should be the same",
-        "expected scalar type",
-        "expect parameter to have scalar type",
-        "not implemented for",
-    ): _layer,
-    ("Expected tensor for argument #1 'indices'",): _embedding,
-    ("can't be cast to the desired output type", "Found dtype", "expected scalar type Float"): _binary,
-    ("Expected dtype int32/int64 for index", "tensors used as indices must be"): _index,
-    ("not implemented for 'Long'", "could not infer output dtype", "not implemented for 'Int'"): _integers,
-}
+        WrongType.BINARY_TARGET,
+        ("can't be cast to the desired output type", "Found dtype", "expected scalar type Float"),
+        _binary_target,
+    ),
+    (WrongType.INDEX, ("Expected dtype int32/int64 for index", "tensors used as indices must be"), _index),
+    (
+        WrongType.INTEGERS,
+        ("not implemented for 'Long'", "could not infer output dtype", "not implemented for 'Int'"),
+        _integers,
+    ),
+)

@@ -5,42 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Clip, OptimizerStep, ScalerUpdate, StepSkipped, Unscale
-from unstuck.findings import Evidence
+from unstuck.events import Clip, OptimizerStep, Place, ScalerUpdate, StepSkipped, Unscale
+from unstuck.findings import Evidence, Finding, Subject
+from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, step_windows
 from unstuck.rules.shared.crashes import crash_of
-from unstuck.rules.shared.trouble import Trouble
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
 RAISED = {
-    "unscale_() has already been called": ("unscale_()", "Call scaler.unscale_() once, right before clipping."),
-    "unscale_() is being called after step()": ("unscale_()", "Call scaler.unscale_() before scaler.step()."),
-    "step() has already been called since": ("step()", "Call scaler.update() after scaler.step()."),
+    "unscale_() has already been called": (
+        Scaling.UNSCALED_TWICE,
+        "unscale_()",
+        "unscale_() was called twice without update() in between.",
+        "Call scaler.unscale_() once, right before clipping.",
+    ),
+    "unscale_() is being called after step()": (
+        Scaling.UNSCALED_TWICE,
+        "unscale_()",
+        "scaler.unscale_() was called after scaler.step().",
+        "Call scaler.unscale_() before scaler.step().",
+    ),
+    "step() has already been called since": (
+        Scaling.NO_UPDATE,
+        "step()",
+        "scaler.step() was called twice without scaler.update() in between.",
+        "Call scaler.update() after scaler.step().",
+    ),
 }
-CLIPPED = (
-    "scale() multiplies the loss{times}, and so the gradients. Clipping cuts the multiplied gradients to the "
-    "limit, and step() then divides them again: the update is close to zero."
-)
-APPLIED = (
-    "scale() multiplies the loss{times}. Only scaler.step() divides the gradients again and skips the steps "
-    "that overflowed."
-)
+"""By what GradScaler raises: the variant, the method, the message and the fix."""
 
 
-def troubles(record: Record, raises: str) -> Iterator[Trouble]:
-    """Everything a run shows of scaled gradients used as if they were not."""
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Clips and plain steps on scaled gradients, and what GradScaler raised."""
     every = step_windows(record, alone=False)
     windows = [window for window in every if any(backward.scaled for backward in window.backwards)]
     yield from _clipped(record, windows)
     yield from _applied(record, windows)
-    yield from _crashed(record, raises)
+    yield from _crashed(record)
     yield from _updated_without_step(record)
 
 
-def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]:
+def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Finding]:
     through = [window for window in windows if isinstance(window.step, StepSkipped) or window.step.through_scaler]
     cut = [clip for window in through if (clip := _scaled_clip(window)) is not None]
     if len(cut) < STEADY or len(cut) < len(through) / 2:
@@ -54,7 +63,8 @@ def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
         evidence.append(Evidence("scale", scale))
     if used and used[-1] is not None:
         evidence.append(Evidence("norm that step() applied", used[-1]))
-    yield Trouble(
+    yield _finding(
+        Scaling.CLIPPED,
         f"{len(cut)} of {len(through)} recorded steps clipped gradients that were still scaled.",
         CLIPPED.format(times=_times(scale)),
         "Call scaler.unscale_(optimizer) right before clipping.",
@@ -75,7 +85,7 @@ def _scaled_clip(window: StepWindow) -> Clip | None:
     return None
 
 
-def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]:
+def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Finding]:
     plain = [window for window in windows if isinstance(window.step, OptimizerStep) and not window.step.through_scaler]
     raw = [window for window in plain if _is_applied_raw(window)]
     if len(raw) < STEADY:
@@ -83,7 +93,8 @@ def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Trouble]
     scale, step = _scale(record), raw[-1].step
     assert isinstance(step, OptimizerStep)
     norms = [Evidence("norm that step() applied", step.grad_norm)] if step.grad_norm is not None else []
-    yield Trouble(
+    yield _finding(
+        Scaling.PLAIN_STEP,
         f"{step.optimizer}.step() applied scaled gradients in {len(raw)} measured steps.",
         APPLIED.format(times=_times(scale)),
         "Call scaler.step(optimizer) and then scaler.update().",
@@ -100,29 +111,25 @@ def _is_applied_raw(window: StepWindow) -> bool:
     return bool(made and used) and not touched and close(made or 0.0, used or 0.0)
 
 
-def _crashed(record: Record, raises: str) -> Iterator[Trouble]:
+def _crashed(record: Record) -> Iterator[Finding]:
     crash = crash_of(record, *RAISED)
     if crash is None:
         return
-    method, fix = next(value for sign, value in RAISED.items() if sign in crash.message)
+    variant, method, message, fix = next(value for sign, value in RAISED.items() if sign in crash.message)
     updates = sum(1 for _ in record.of(ScalerUpdate))
     evidence = [Evidence("steps before it", crash.step), Evidence("update() calls recorded", updates)]
-    message = f"{method} was called twice without update() in between."
-    if method == "step()":
-        message = "scaler.step() was called twice without scaler.update() in between."
-    elif "after step()" in crash.message:
-        message = "scaler.unscale_() was called after scaler.step()."
-    yield Trouble(message, raises.format(method=method), fix, crash.place, (), evidence)
+    yield _finding(variant, message, RAISES.format(method=method), fix, crash.place, (), evidence)
 
 
-def _updated_without_step(record: Record) -> Iterator[Trouble]:
+def _updated_without_step(record: Record) -> Iterator[Finding]:
     """update() raises when no gradient went through the scaler: the optimizer was stepped directly, or not at all."""
     crash = crash_of(record, "No inf checks were recorded prior to update")
     if crash is None:
         return
     past = [step for step in record.of(OptimizerStep) if not step.through_scaler]
     why = f"{past[-1].optimizer}.step() was called instead of scaler.step()" if past else "scaler.step() was not called"
-    yield Trouble(
+    yield _finding(
+        Scaling.PLAIN_STEP,
         f"scaler.update() failed because {why}.",
         APPLIED.format(times=_times(_scale(record))),
         "Call scaler.step(optimizer) and then scaler.update().",
@@ -138,3 +145,24 @@ def _scale(record: Record) -> float | None:
 
 def _times(scale: float | None) -> str:
     return f" by {scale:,.0f}" if scale is not None else ""
+
+
+def _finding(
+    variant: Scaling,
+    message: str,
+    cause: str,
+    fix: str,
+    place: Place | None,
+    related: Sequence[Place | None],
+    evidence: Sequence[Evidence],
+) -> Finding:
+    return rule.finding(
+        message,
+        cause=cause,
+        fix=fix,
+        subject=Subject("call", f"scaled gradients at {place}"),
+        place=place,
+        related=related,
+        evidence=evidence,
+        variant=variant,
+    )

@@ -1,31 +1,25 @@
-"""M18: a layer, a loss or an operation gets a shape it cannot take."""
+"""M18 in a crash: whose shapes did not match, and how to make them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Crash, InputFact
-from unstuck.findings import Finding, Severity, Subject
+from unstuck.events import Crash
+from unstuck.findings import Finding, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
-from unstuck.rules.shared.crashes import Explanation, called, crash_of, evidence_at, given, shaped
-from unstuck.rules.wiring._layer_shapes import LAYERS
-from unstuck.rules.wiring._rearranged import REARRANGED
+from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, shaped
+from unstuck.rules.wiring.shape_mismatch import Mismatch, rule
+from unstuck.rules.wiring.shape_mismatch.layers import LAYERS
+from unstuck.rules.wiring.shape_mismatch.reshaping import RESHAPING
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
-rule = Rule(
-    code="M18",
-    name="shape-mismatch",
-    title="a layer, a loss or backward() gets a shape it cannot take",
-    severity=Severity.ERROR,
-)
-
 _UNEQUAL = pattern(r"stack expects each tensor to be equal size, but got \[([\d, ]*)\] at entry 0 and \[([\d, ]*)\]")
 _REDUCED = pattern(r"must have same reduction dim, but got \[([\d, ]+)\] X \[([\d, ]+)\]")
+SIZES = ("must match the size of tensor b", "must be the same as input size", "different to the input size")
 BY_CLASS = ("cross_entropy", "nll_loss")
 """These have a rule of their own."""
 
@@ -33,36 +27,32 @@ BY_CLASS = ("cross_entropy", "nll_loss")
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch says which sizes do not match; the crash shows which tensors have them."""
-    for signs, explanation in (LAYERS | OPERATIONS | REARRANGED).items():
+    for variant, signs, explanation in READINGS:
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
         if crash is not None and said is not None:
-            yield _finding(crash, said)
+            yield rule.finding(
+                said.message,
+                cause=said.cause,
+                fix=said.fix,
+                subject=Subject("module", crash.module)
+                if crash.module
+                else Subject("call", f"shapes at {crash.place}"),
+                place=crash.place,
+                evidence=evidence_at(crash),
+                variant=variant,
+            )
             return
 
 
-def _finding(crash: Crash, said: Explanation) -> Finding:
-    subject = Subject("module", crash.module) if crash.module else Subject("call", f"shapes at {crash.place}")
-    return rule.finding(
-        said.message,
-        cause=said.cause,
-        fix=said.fix,
-        subject=subject,
-        place=crash.place,
-        evidence=evidence_at(crash),
-    )
-
-
-def _sizes(crash: Crash) -> Explanation | None:
-    return _loss_sizes(crash) if given(crash, "target") is not None else _two_tensors(crash)
-
-
-def _loss_sizes(crash: Crash) -> Explanation | None:
+def _target(crash: Crash) -> Explanation | None:
     """The prediction and the target of an element-wise loss."""
     scores, target = given(crash, "input"), given(crash, "target")
-    if scores is None or target is None or is_column(scores, target):
+    if scores is None or target is None:
         return None
     first, second = scores.shape or (), target.shape or ()
+    if first == (*second, 1) or second == (*first, 1):
+        return None  # (N, 1) against (N,) has a rule of its own
     fix = f"Give both the same shape: the model returns {shaped(first)}."
     if math.prod(first) == math.prod(second):
         name = crash.names.get("target", "target")
@@ -80,16 +70,10 @@ def _loss_sizes(crash: Crash) -> Explanation | None:
     )
 
 
-def is_column(scores: InputFact, target: InputFact) -> bool:
-    """(N, 1) against (N,), which has a rule of its own."""
-    first, second = scores.shape or (), target.shape or ()
-    return (first, second) in (((*second, 1), second), (first, (*first, 1)))
-
-
-def _two_tensors(crash: Crash) -> Explanation | None:
+def _operands(crash: Crash) -> Explanation | None:
     """An operation in the user's line between tensors that it names."""
     named = [fact for fact in crash.variables if fact.shape]
-    if crash.module_kind or len(named) < 2:
+    if crash.module_kind or len(named) < 2 or given(crash, "target") is not None:
         return None
     listed = ", ".join(f"`{fact.name}` {shaped(fact.shape)}" for fact in named[:-1])
     fix = "Make the shapes match with reshape, transpose or another size of the layer before."
@@ -149,15 +133,26 @@ def _not_scalar(crash: Crash) -> Explanation | None:
     )
 
 
-OPERATIONS: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
-    ("must match the size of tensor b", "must be the same as input size", "different to the input size"): _sizes,
+READINGS: tuple[Reading, ...] = (
+    *LAYERS,
     (
-        "shapes cannot be multiplied",
-        "Sizes of tensors must match except in dimension",
-        "Expected size for first two dimensions of batch2 tensor",
-        "inconsistent tensor size, expected tensor",
-    ): _two_tensors,
-    ("must have same reduction dim",): _compiled,
-    ("stack expects each tensor to be equal size",): _unequal_samples,
-    ("grad can be implicitly created only for scalar outputs",): _not_scalar,
-}
+        Mismatch.TARGET,
+        SIZES,
+        _target,
+    ),
+    (
+        Mismatch.OPERANDS,
+        (
+            *SIZES,
+            "shapes cannot be multiplied",
+            "Sizes of tensors must match except in dimension",
+            "Expected size for first two dimensions of batch2 tensor",
+            "inconsistent tensor size, expected tensor",
+        ),
+        _operands,
+    ),
+    (Mismatch.FEATURES, ("must have same reduction dim",), _compiled),
+    (Mismatch.SAMPLES, ("stack expects each tensor to be equal size",), _unequal_samples),
+    (Mismatch.NOT_SCALAR, ("grad can be implicitly created only for scalar outputs",), _not_scalar),
+    *RESHAPING,
+)

@@ -1,4 +1,4 @@
-"""G03: gradients clipped or applied while GradScaler still has them scaled, or its methods called out of order."""
+"""G03 in a script: the order of scale, unscale_, clip, step and update on every path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import msgspec
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, Unscale, ZeroGrad
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
-from unstuck.rules.gradients import _scaled_in_run as scaled_in_run
+from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared import order
 from unstuck.rules.shared.windows import windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -23,33 +22,12 @@ from unstuck.source.trace import Happened, Hidden, Path, events_in, located, pat
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
     from unstuck.source import Script
-
-rule = Rule(
-    code="G03",
-    name="clip-scaled-gradients",
-    title="gradients clipped or applied while GradScaler still has them scaled",
-    severity=Severity.ERROR,
-    explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
-    needs=(Backward,),
-)
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
 SCALED_BY_HAND = pattern(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
 UPDATES = pattern(r"\.update\(\s*(new_scale[^)]*)?\)")
-CLIPPED = (
-    "scale() multiplies the loss by 65,536 at first, and so the gradients. Clipping cuts the multiplied "
-    "gradients to the limit, and step() then divides them by 65,536: the update is close to zero."
-)
-APPLIED = (
-    "scale() multiplies the loss by 65,536 at first. Only scaler.step() divides the gradients again and skips "
-    "the steps that overflowed."
-)
-RAISES = (
-    "GradScaler allows one {method} per optimizer between two calls of update(), and raises RuntimeError otherwise."
-)
+AT_FIRST = " by 65,536 at first"
 ABOUT_PRECISION = pattern(r"scaler|amp|fp16|half|mixed|precision", re.I)
 
 
@@ -76,15 +54,15 @@ def in_source(script: Script) -> Iterator[Finding]:
     if "caler" not in script.text or not any(_scale_of(item.value) for item in script.facts.backwards):
         return
     by_hand = SCALED_BY_HAND.search(script.text)
-    for ways in _all_ways(script):
+    for ways in _all_paths(script):
         if not by_hand:
             yield from _still_scaled(script, ways)
         yield from _unscaled_twice(ways)
-    yield from _unscaled_on_every_turn(script)
+    yield from _unscaled_in_every_iteration(script)
     yield from _never_updated(script)
 
 
-def _all_ways(script: Script) -> Iterator[list[Path]]:
+def _all_paths(script: Script) -> Iterator[list[Path]]:
     for loop in script.training_loops:
         yield paths(loop, ordered=SEEN)
     for function in order.step_functions(script):
@@ -137,7 +115,7 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
         backward, unscales = _history(items[:position], item)
         if backward is None:
             continue
-        steps = [item] if isinstance(item.event, OptimizerStep) else _steps_behind(items[position + 1 :], item)
+        steps = [item] if isinstance(item.event, OptimizerStep) else _steps_after(items[position + 1 :], item)
         scaled = _scale_of(backward.value) is not None
         left = [step for step in steps if _left_out(step, item, unscales)] if unscales else steps
         if not scaled or (unscales and not left):
@@ -179,7 +157,7 @@ def _reaches(backward: Happened, item: Happened) -> bool:
     return not made or not touched or bool(made & touched)
 
 
-def _steps_behind(later: Sequence[object], clip: Happened) -> list[Happened]:
+def _steps_after(later: Sequence[object], clip: Happened) -> list[Happened]:
     """The steps right after a clip that apply what it clipped, with nothing but other clips in between."""
     found: list[Happened] = []
     for item in later:
@@ -220,8 +198,9 @@ def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
     which = f"those of {' and '.join(optimizers)} are still" if scaled.unscaled else "they are still"
     known = _known(scaled.scaler)
     return _finding(
+        Scaling.CLIPPED,
         f"Gradients are clipped while {which} scaled by {scaler}: {missing} is missing before.",
-        CLIPPED,
+        CLIPPED.format(times=AT_FIRST),
         fix_with(text, _unscale(script, scaled, calls) if always else None, "safe"),
         scaled.guilty.event.place,
         (scaled.backward.event.place, *(step.event.place for step in scaled.steps)),
@@ -248,7 +227,7 @@ def _optimizer_name(script: Script, step: Happened) -> str:
 
 def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | None:
     """Insert the calls, if clip, backward and steps are in one function, so that the names mean the same."""
-    if not _hold_all(script, scaled):
+    if not _own_all(script, scaled):
         return None
     spots = [item.event.place for item in (scaled.guilty, scaled.backward, *scaled.steps)]
     if any(spot is None or spot.path != script.path for spot in spots):
@@ -260,7 +239,7 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
     return Editor(script).insert_before(spots[0], "\n".join(calls))
 
 
-def _hold_all(script: Script, scaled: Scaled) -> bool:
+def _own_all(script: Script, scaled: Scaled) -> bool:
     """Do the unscaled optimizers own everything that is clipped? With several of them this must be known."""
     used = [item.subject for item in (*scaled.steps, *scaled.unscaled)]
     clipped, held = order.owners(scaled.guilty.subject), [order.owners(optimizer) for optimizer in used]
@@ -284,8 +263,9 @@ def _applied(script: Script, scaled: Scaled) -> Finding:
         edits = both(editor.replace(call, f"{scaler}.step({optimizer})"), behind_it)
     update = "" if updated else f", then {scaler}.update()"
     return _finding(
+        Scaling.PLAIN_STEP,
         f"{optimizer}.step() applies gradients that are still scaled by {scaler}.",
-        APPLIED,
+        APPLIED.format(times=AT_FIRST),
         fix_with(f"Call {scaler}.step({optimizer}) instead of {optimizer}.step(){update}.", edits, "safe"),
         place,
         (scaled.backward.event.place,),
@@ -295,6 +275,7 @@ def _applied(script: Script, scaled: Scaled) -> Finding:
 def _unscaled_twice(ways: Sequence[Path]) -> Iterator[Finding]:
     for place in order.always(ways, _second_unscale):
         yield _finding(
+            Scaling.UNSCALED_TWICE,
             "unscale_() is called a second time on the same optimizer before update().",
             RAISES.format(method="unscale_()"),
             Fix("Remove this unscale_(): the first one has already divided the gradients."),
@@ -320,12 +301,13 @@ def _second_unscale(path: Path) -> order.Opinion:
     return opinion
 
 
-def _unscaled_on_every_turn(script: Script) -> Iterator[Finding]:
+def _unscaled_in_every_iteration(script: Script) -> Iterator[Finding]:
     for window in windows(script):
         if not window.once(ScalerUpdate):
             continue
         for unscale in window.every_turn(Unscale):
             yield _finding(
+                Scaling.UNSCALED_TWICE,
                 f"unscale_() runs in every iteration, but update() only under `if {window.guard}`.",
                 RAISES.format(method="unscale_()"),
                 Fix(f"Move unscale_(), and the clipping after it, under `if {window.guard}`."),
@@ -345,6 +327,7 @@ def _never_updated(script: Script) -> Iterator[Finding]:
             name = scaler.label or "scaler"
             if not _disabled(scaler):
                 yield _finding(
+                    Scaling.NO_UPDATE,
                     f"{name}.step() runs in a loop, but {name}.update() is never called.",
                     RAISES.format(method="step()"),
                     Fix(f"Call {name}.update() once after {name}.step()."),
@@ -352,26 +335,12 @@ def _never_updated(script: Script) -> Iterator[Finding]:
                 )
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
-    """Clips and plain steps on scaled gradients, and what GradScaler raised."""
-    for trouble in scaled_in_run.troubles(record, RAISES):
-        yield rule.finding(
-            trouble.message,
-            cause=trouble.cause,
-            fix=trouble.fix,
-            subject=Subject("call", f"scaled gradients at {trouble.place}"),
-            place=trouble.place,
-            related=trouble.related,
-            evidence=trouble.evidence,
-        )
-
-
 def _first_of_each(steps: Iterable[Happened]) -> list[Happened]:
     return list({id(step.scaler): step for step in reversed(list(steps))}.values())
 
 
 def _finding(
+    variant: Scaling,
     message: str,
     cause: str,
     fix: Fix,
@@ -389,12 +358,5 @@ def _finding(
         related=related,
         severity=severity,
         confidence=confidence,
+        variant=variant,
     )
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Unscale before clipping."""
-    from unstuck.interventions import UnscaleBeforeClip
-
-    yield (UnscaleBeforeClip(),)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, ClassFact, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.rules.recipe.data_red_flags import Flag, rule
 from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
-    from unstuck.rule import Rule
 
 FEWEST_CALLS = 5
 FEWEST_LABELS = 64
@@ -21,7 +22,7 @@ ENOUGH_LABELS = 500
 LAST_CALLS = 3
 
 
-def one_label(rule: Rule, record: Record) -> Iterator[Finding]:
+def one_label(record: Record) -> Iterator[Finding]:
     """Every label of the classification losses is the same."""
     by_classes: dict[int, list[LossCall]] = {}
     for calls in _by_place(training_losses(record, *CLASS_LOSSES)).values():
@@ -30,15 +31,15 @@ def one_label(rule: Rule, record: Record) -> Iterator[Finding]:
     for calls in by_classes.values():
         counts = _counted([call.target.classes for call in calls if call.target is not None])
         if len(counts) == 1 and _is_enough(calls, counts) and _is_not_a_convention(record, next(iter(counts))):
-            yield _one_label(rule, calls[0].place, str(next(iter(counts))), sum(counts.values()))
+            yield _one_label(calls[0].place, str(next(iter(counts))), sum(counts.values()))
     binary = training_losses(record, *BINARY_LOSSES)
     ends = {end for call in binary if call.target is not None for end in (call.target.low, call.target.high)} - {None}
-    labels = sum(_size(call) for call in binary)
+    labels = sum(math.prod(call.target.shape) for call in binary if call.target is not None)
     if len(binary) >= 2 * FEWEST_CALLS and labels >= FEWEST_LABELS and ends in ({0.0}, {1.0}):
-        yield _one_label(rule, binary[0].place, f"{ends.pop():g}", labels)
+        yield _one_label(binary[0].place, f"{ends.pop():g}", labels)
 
 
-def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
+def imbalance(record: Record) -> Iterator[Finding]:
     """Nearly all labels are of one class, and the model predicts nothing else."""
     for place, calls in _by_place(training_losses(record, *CLASS_LOSSES)).items():
         counts = _counted([call.target.classes for call in calls if call.target is not None])
@@ -64,10 +65,11 @@ def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
             ],
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
+            variant=Flag.IMBALANCE,
         )
 
 
-def _one_label(rule: Rule, place: Place | None, label: str, labels: int) -> Finding:
+def _one_label(place: Place | None, label: str, labels: int) -> Finding:
     return rule.finding(
         f"All {labels:,} labels examined are {label}.",
         cause="With one class there is nothing to distinguish: the loss falls to 0 and the model learns one answer.",
@@ -75,6 +77,7 @@ def _one_label(rule: Rule, place: Place | None, label: str, labels: int) -> Find
         subject=Subject("loss", f"labels at {place}"),
         place=place,
         evidence=[Evidence("labels examined", labels), Evidence("class", label)],
+        variant=Flag.ONE_CLASS,
     )
 
 
@@ -100,13 +103,6 @@ def _is_enough(calls: Sequence[LossCall], counts: Counter[int]) -> bool:
 def _classes(call: LossCall) -> int:
     shape = call.input.shape if call.input is not None else ()
     return shape[1] if len(shape) > 1 else 0
-
-
-def _size(call: LossCall) -> int:
-    size = 1
-    for side in call.target.shape if call.target is not None else (0,):
-        size *= side
-    return size
 
 
 def _is_not_a_convention(record: Record, label: int) -> bool:

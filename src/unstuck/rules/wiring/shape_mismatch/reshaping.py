@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from unstuck.events import Crash, InputFact
 from unstuck.lazy import pattern
-from unstuck.rules.shared.crashes import Explanation, shaped
+from unstuck.rules.shared.crashes import Explanation, Reading, shaped
+from unstuck.rules.wiring.shape_mismatch import Mismatch
 
 _ASKED = pattern(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _LARGER = pattern(r"expected index \[([\d, ]+)\] to be no larger than self \[([\d, ]+)\] apart from dimension (\d+)")
-KEPT = "view() and reshape() keep every element: the new sizes must have the same product."
+SAME_SIZE = "view() and reshape() keep every element: the new sizes must have the same product."
 BATCH = "The last batch of an epoch can be smaller, and a fixed number does not adapt to it."
+OTHER_SHAPE = "Use a shape with the same number of elements; -1 stands for the size that follows from the others."
 SAME_RANK = (
     "The index gives, for each element of the result, a position along one axis: it needs as many axes as the tensor."
 )
 
 
-def view(crash: Crash) -> Explanation | None:
+def _view(crash: Crash) -> Explanation | None:
     """`x.view(-1, 400)` of a tensor with 256 numbers per sample, or `x.view(32, -1)` of a batch of 8."""
     match = _ASKED.search(crash.message)
     if match is None:
@@ -36,7 +37,7 @@ def view(crash: Crash) -> Explanation | None:
         sides = ", ".join(str(side) for side in asked[1:])
         fix = f"Take the batch size from the tensor: `{fact.name}.reshape({fact.name}.shape[0], {sides})`."
         return Explanation(message, f"{asked[0]} is not the size of this batch, {fact.shape[0]}. {BATCH}", fix)
-    return Explanation(message, KEPT, _resized(fact.name, fact.shape, asked))
+    return Explanation(message, SAME_SIZE, _resized(fact.name, fact.shape, asked))
 
 
 def _names_another_batch(asked: list[int], shape: tuple[int, ...]) -> bool:
@@ -59,7 +60,7 @@ def _resized(name: str, shape: tuple[int, ...], asked: list[int]) -> str:
             f"{shaped(tuple(asked[1:]))} has {wanted} numbers: give the layer before it {wanted} outputs, or "
             f"use sizes with the product {per_sample}."
         )
-    return "Use a shape with the same number of elements; -1 stands for the size that follows from the others."
+    return OTHER_SHAPE
 
 
 def _view_of_unnamed(crash: Crash, asked: list[int], size: int) -> Explanation:
@@ -67,16 +68,16 @@ def _view_of_unnamed(crash: Crash, asked: list[int], size: int) -> Explanation:
     rows = {fact.shape[0] for fact in crash.variables if fact.shape}
     batch = rows.pop() if len(rows) == 1 else 0
     known = f", {size // batch} for each of {batch}," if batch and size % batch == 0 else ""
-    fix = "Use a shape with the same number of elements; -1 stands for the size that follows from the others."
+    fix = OTHER_SHAPE
     if len(asked) == 2 and known:
         fix = (
             f"If the first axis is the batch, write `.flatten(1)` instead, which gives ({batch}, "
             f"{size // batch}), and build the next layer with in_features={size // batch}."
         )
-    return Explanation(f"A tensor of {size} numbers{known} cannot become {shaped(tuple(asked))}.", KEPT, fix)
+    return Explanation(f"A tensor of {size} numbers{known} cannot become {shaped(tuple(asked))}.", SAME_SIZE, fix)
 
 
-def strided(crash: Crash) -> Explanation | None:
+def _not_contiguous(crash: Crash) -> Explanation | None:
     """A view of a transposed tensor."""
     named = [fact for fact in crash.variables if fact.shape]
     what = f"`{named[0].name}` of shape {shaped(named[0].shape)}" if len(named) == 1 else "This tensor"
@@ -87,7 +88,7 @@ def strided(crash: Crash) -> Explanation | None:
     )
 
 
-def index_rank(crash: Crash) -> Explanation | None:
+def _index_rank(crash: Crash) -> Explanation | None:
     """`q.gather(1, actions)` with one action per row."""
     index = next(
         (fact for fact in crash.variables if fact.shape is not None and fact.dtype in ("int64", "int32")), None
@@ -121,7 +122,7 @@ def _with_axis(name: str, axis: int, gathers: bool) -> str:
     return f"{fix}. For one-hot rows you can also use `torch.nn.functional.one_hot({name}, classes)`."
 
 
-def index_larger(crash: Crash) -> Explanation | None:
+def _larger_index(crash: Crash) -> Explanation | None:
     """An index with more rows than the tensor."""
     match = _LARGER.search(crash.message)
     if match is None:
@@ -134,9 +135,13 @@ def index_larger(crash: Crash) -> Explanation | None:
     )
 
 
-REARRANGED: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
-    ("is invalid for input of size",): view,
-    ("view size is not compatible with input tensor's size and stride",): strided,
-    ("Index tensor must have the same number of dimensions as",): index_rank,
-    ("to be no larger than self",): index_larger,
-}
+RESHAPING: tuple[Reading, ...] = (
+    (Mismatch.RESHAPE, ("is invalid for input of size",), _view),
+    (
+        Mismatch.NOT_CONTIGUOUS,
+        ("view size is not compatible with input tensor's size and stride",),
+        _not_contiguous,
+    ),
+    (Mismatch.INDEX, ("Index tensor must have the same number of dimensions as",), _index_rank),
+    (Mismatch.INDEX, ("to be no larger than self",), _larger_index),
+)
