@@ -269,7 +269,7 @@ EXPLAINED = (
     Explained(
         "no axis of channels",
         "M18",
-        ("takes 1 channel and", "`digits.unsqueeze(1)`"),
+        ("takes 1 channel but", "`digits.unsqueeze(1)`"),
         """
         conv, digits = nn.Conv2d(1, 8, 3), torch.randn(16, 28, 28)
         conv(digits)  # here
@@ -531,7 +531,7 @@ EXPLAINED = (
     Explained(
         "an update by hand",
         "M16",
-        ("`w` is to be trained", "torch.no_grad()"),
+        ("`w` requires a gradient", "torch.no_grad()"),
         """
         w = torch.randn(4, requires_grad=True)
         loss = (torch.randn(8, 4) @ w).pow(2).mean()

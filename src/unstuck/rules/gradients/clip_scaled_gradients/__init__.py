@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward
@@ -11,6 +11,8 @@ from unstuck.rule import Rule
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
+    from unstuck.record import Record
+    from unstuck.source import Script
 
 
 class Scaling(Variant):
@@ -45,12 +47,25 @@ RAISES = (
 )
 
 
+@rule.in_source
+def in_source(script: Script) -> Iterable[Finding]:
+    """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
+    from unstuck.rules.gradients.clip_scaled_gradients import source
+
+    return source.find(script)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterable[Finding]:
+    """Clips and plain steps on scaled gradients, and what GradScaler raised."""
+    from unstuck.rules.gradients.clip_scaled_gradients import run
+
+    return run.find(record)
+
+
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
     """Unscale before clipping."""
     from unstuck.interventions import UnscaleBeforeClip
 
     yield (UnscaleBeforeClip(),)
-
-
-from unstuck.rules.gradients.clip_scaled_gradients import run, source  # noqa: E402, F401

@@ -38,8 +38,7 @@ RAISED = {
 """By what GradScaler raises: the variant, the method, the message and the fix."""
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """Clips and plain steps on scaled gradients, and what GradScaler raised."""
     every = step_windows(record, alone=False)
     windows = [window for window in every if any(backward.scaled for backward in window.backwards)]

@@ -48,8 +48,7 @@ class Scaled(msgspec.Struct, eq=False):
         return scale.options.get("scaler") if scale is not None else None
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
+def find(script: Script) -> Iterator[Finding]:
     """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
     if "caler" not in script.text or not any(_scale_of(item.value) for item in script.facts.backwards):
         return

@@ -36,8 +36,7 @@ FORMULAS = {
 EDGES = {"acos": "1 or -1", "asin": "1 or -1", "exp": "the largest number of its type"}
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """Operations in the graph of a loss with inputs at their edge, and the one that made the first NaN."""
     reported: set[str] = set()
     broken = next(record.of(NonFinite), None)

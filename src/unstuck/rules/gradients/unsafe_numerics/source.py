@@ -26,8 +26,7 @@ PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace
 """Operations that make data: nothing that feeds them is trained."""
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
+def find(script: Script) -> Iterator[Finding]:
     """Formulas that lead to a backward(), or in a forward or loss function where gradients are recorded."""
     seen: set[int] = set()
     for tensor in _on_loss_path(script):

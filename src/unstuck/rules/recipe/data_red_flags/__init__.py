@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
 from unstuck.events import BatchSeen
-from unstuck.findings import Severity, Variant
+from unstuck.findings import Finding, Severity, Variant
 from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.events import Setup
+    from unstuck.interventions import Intervention
+    from unstuck.record import Record
 
 
 class Flag(Variant):
@@ -30,4 +38,27 @@ rule = Rule(
     variants=Flag.titles(),
 )
 
-from unstuck.rules.recipe.data_red_flags import run, setup  # noqa: E402, F401
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterable[Finding]:
+    """One batch before training: broken values, identical examples, sizes far from 1."""
+    from unstuck.rules.recipe.data_red_flags.setup import find
+
+    return find(setup)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterable[Finding]:
+    """What models received, what loaders returned, and the labels of the losses."""
+    from unstuck.rules.recipe.data_red_flags import run
+
+    return run.find(record)
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Scale the inputs to size 1, if their scale is the problem; other data cannot be fixed from outside."""
+    from unstuck.interventions import ChangeInputs
+
+    if finding.variant == Flag.SCALE:
+        yield (ChangeInputs("standardised"),)

@@ -38,8 +38,7 @@ ABOVE = 5.0
 """As a multiple of the loss of guessing: a loss above it after that many steps has learned nothing."""
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """What models received, what loaders returned, and the labels of the losses."""
     yield from _non_finite(record)
     by_model: dict[str, list[BatchSeen]] = {}

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.recipe import init_loss
 from unstuck.rules.recipe.data_red_flags import Flag, rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
 
 LARGE, SMALL = 20.0, 1e-3
 """Sizes of inputs beyond which the first layer starts badly; its weights are initialised for sizes about 1."""
@@ -24,8 +20,7 @@ RESCALE = (
 )
 
 
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
+def find(setup: Setup) -> Iterator[Finding]:
     """One batch before training: broken values, identical examples, sizes far from 1."""
     for batch in setup.batches:
         yield from _broken(batch)
@@ -84,12 +79,3 @@ def badly_scaled(batch: BatchSeen, consequence: str) -> Iterator[Finding]:
         confidence=Confidence.LIKELY,
         variant=Flag.SCALE,
     )
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Scale the inputs to size 1, if their scale is the problem; other data cannot be fixed from outside."""
-    from unstuck.interventions import ChangeInputs
-
-    if finding.variant == Flag.SCALE:
-        yield (ChangeInputs("standardised"),)

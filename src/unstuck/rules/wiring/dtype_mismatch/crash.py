@@ -21,8 +21,7 @@ METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16
 SAME = "The weights and the input of a layer must have the same type; nothing is converted automatically."
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """torch names the types; the crash shows which tensors have them."""
     if record.crash is not None and (said := no_tensor(record.crash)) is not None:
         yield _finding(record.crash, said, WrongType.NOT_A_TENSOR)

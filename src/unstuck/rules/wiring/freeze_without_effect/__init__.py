@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from unstuck.events import ModelSeen
-from unstuck.findings import Severity, Variant
+from unstuck.findings import Finding, Severity, Variant
 from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.events import Setup
+    from unstuck.record import Record
+    from unstuck.source import Script
 
 
 class NoEffect(Variant):
@@ -37,4 +45,26 @@ rule = Rule(
     variants=NoEffect.titles(),
 )
 
-from unstuck.rules.wiring.freeze_without_effect import run, setup, source  # noqa: E402, F401
+
+@rule.in_source
+def in_source(script: Script) -> Iterable[Finding]:
+    """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
+    from unstuck.rules.wiring.freeze_without_effect import source
+
+    return source.find(script)
+
+
+@rule.in_setup
+def in_setup(setup: Setup) -> Iterable[Finding]:
+    """Attributes of modules that contradict their parameters."""
+    from unstuck.rules.wiring.freeze_without_effect.setup import find
+
+    return find(setup)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterable[Finding]:
+    """The same in a run, at the line where its text shows one, with the state of the parameters."""
+    from unstuck.rules.wiring.freeze_without_effect import run
+
+    return run.find(record)

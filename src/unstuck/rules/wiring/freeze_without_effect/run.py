@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Subject
 from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
-from unstuck.rules.wiring.freeze_without_effect.setup import in_setup, unfrozen, unresized
+from unstuck.rules.wiring.freeze_without_effect.setup import find as find_in_setup, unfrozen, unresized
 from unstuck.rules.wiring.freeze_without_effect.source import Mistake, mistakes
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from unstuck.record import Record
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """The same in a run, at the line where its text shows one, with the state of the parameters."""
     from unstuck.judge import script_of
 
@@ -24,7 +23,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     script = script_of(record)
     confirmed = [mistake for mistake in mistakes(script) if _is_confirmed(mistake, setup)] if script else []
     if not confirmed:
-        yield from in_setup(setup)
+        yield from find_in_setup(setup)
     trainable = [fact.trainable for model in setup.models for fact in model.parameters]
     for mistake in confirmed:
         share = f"{sum(trainable)} of {len(trainable)}"

@@ -38,8 +38,7 @@ class Unresized(NamedTuple):
     has: int
 
 
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
+def find(setup: Setup) -> Iterator[Finding]:
     """Attributes of modules that contradict their parameters."""
     place = next((optimizer.place for optimizer in setup.optimizers), None)
     for freeze in unfrozen(setup):

@@ -55,8 +55,7 @@ class Mistake(msgspec.Struct, eq=False):
     """An optimizer of the script may own what was meant to be frozen."""
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
+def find(script: Script) -> Iterator[Finding]:
     """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
     for mistake in mistakes(script):
         yield rule.finding(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from unstuck.findings import Severity, Variant
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Finding, Severity, Variant
 from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
 
 
 class Mismatch(Variant):
@@ -32,4 +38,10 @@ rule = Rule(
     variants=Mismatch.titles(),
 )
 
-from unstuck.rules.wiring.shape_mismatch import crash  # noqa: E402, F401
+
+@rule.in_run
+def in_run(record: Record) -> Iterable[Finding]:
+    """torch says which sizes do not match; the crash shows which tensors have them."""
+    from unstuck.rules.wiring.shape_mismatch import crash
+
+    return crash.find(record)

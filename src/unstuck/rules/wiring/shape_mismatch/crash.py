@@ -24,8 +24,7 @@ BY_CLASS = ("cross_entropy", "nll_loss")
 """These have a rule of their own."""
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
+def find(record: Record) -> Iterator[Finding]:
     """torch says which sizes do not match; the crash shows which tensors have them."""
     for variant, signs, explanation in READINGS:
         crash = crash_of(record, *signs)
