@@ -223,7 +223,7 @@ EXPLAINED = (
     Explained(
         "features after a convolution",
         "M18",
-        ("`fc1` (Linear) takes 512 features and was given 4608", "(8, 4608)", "nn.Linear(4608, 10)"),
+        ("`fc1` (Linear) takes 512 features but got 4608", "(8, 4608)", "nn.Linear(4608, 10)"),
         """
         class Net(nn.Module):
             def __init__(self):
@@ -260,7 +260,7 @@ EXPLAINED = (
     Explained(
         "channels last",
         "M18",
-        ("takes 3 channels and was given 32", "`images.permute(0, 3, 1, 2)`"),
+        ("takes 3 channels but got 32", "`images.permute(0, 3, 1, 2)`"),
         """
         conv, images = nn.Conv2d(3, 8, 3), torch.randn(4, 32, 32, 3)
         conv(images)  # here
@@ -269,7 +269,7 @@ EXPLAINED = (
     Explained(
         "no axis of channels",
         "M18",
-        ("takes 1 channel and", "`digits.unsqueeze(1)`"),
+        ("takes 1 channel but", "`digits.unsqueeze(1)`"),
         """
         conv, digits = nn.Conv2d(1, 8, 3), torch.randn(16, 28, 28)
         conv(digits)  # here
@@ -294,7 +294,7 @@ EXPLAINED = (
     Explained(
         "features of a recurrent layer",
         "M18",
-        ("takes 8 features per position and was given 9", "input_size=9"),
+        ("takes 8 features per position but got 9", "input_size=9"),
         """
         lstm = nn.LSTM(8, 4, batch_first=True)
         out, _ = lstm(torch.randn(2, 5, 9))  # here
@@ -445,7 +445,7 @@ EXPLAINED = (
     Explained(
         "two losses of one forward pass",
         "M15",
-        ("`out` is behind this loss and behind another one",),
+        ("`out` is used by this loss and by another one",),
         """
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -531,7 +531,7 @@ EXPLAINED = (
     Explained(
         "an update by hand",
         "M16",
-        ("`w` is to be trained", "torch.no_grad()"),
+        ("`w` requires a gradient", "torch.no_grad()"),
         """
         w = torch.randn(4, requires_grad=True)
         loss = (torch.randn(8, 4) @ w).pow(2).mean()
@@ -707,7 +707,7 @@ EXPLAINED = (
     Explained(
         "labels as words",
         "M19",
-        ("`y` is a tuple of str", "Number the words"),
+        ("`y` is a tuple of str", "Map the words to numbers"),
         """
         y = ("cat", "dog")
         loss = nn.CrossEntropyLoss()(nn.Linear(4, 3)(torch.randn(2, 4)), y)  # here
@@ -764,7 +764,7 @@ EXPLAINED = (
     Explained(
         "NaN for a loss of probabilities",
         "G10",
-        ("12.5 % of the prediction", "`x` holds such values already"),
+        ("12.5 % of the prediction", "`x` already holds such values"),
         """
         model, y = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), torch.ones(8, 1)
         x = torch.randn(8, 4)
@@ -827,7 +827,7 @@ EXPLAINED = (
     Explained(
         "a decoder with too few numbers",
         "M18",
-        ("(16, 3, 3) holds 144 numbers", "144 outputs"),
+        ("(16, 3, 3) has 144 numbers", "144 outputs"),
         """
         x = nn.Linear(8, 100)(torch.randn(4, 8))
         x = x.view(-1, 16, 3, 3)  # here
@@ -845,7 +845,7 @@ EXPLAINED = (
     Explained(
         "a flatten that takes the batch too",
         "M18",
-        ("8 samples of 144 features stand in one row", "flatten(1)"),
+        ("8 samples of 144 features are flattened into one row", "flatten(1)"),
         """
         fc, x = nn.Linear(144, 3), torch.randn(8, 4, 6, 6)
         out = fc(x.flatten())  # here

@@ -157,7 +157,7 @@ def test_a_layer_left_on_the_cpu() -> None:
         )
     )
     assert finding.code == "M17"
-    assert "`conv1` (Conv2d) has stayed on the CPU. Call model.to('cuda:0')" in finding.fix.text
+    assert "`conv1` (Conv2d) is still on the CPU. Call model.to('cuda:0')" in finding.fix.text
 
 
 def test_devices_without_any_fact_are_quoted_from_the_message() -> None:
@@ -189,7 +189,7 @@ OUT_OF_MEMORY = (
 def test_out_of_memory_quotes_the_numbers() -> None:
     (finding,) = explained(crash(OUT_OF_MEMORY, "OutOfMemoryError", function="backward"))
     assert finding.code == "M21"
-    assert finding.message == "2.50 GiB of memory that is not there was asked for in backward()."
+    assert finding.message == "2.50 GiB of memory could not be allocated in backward()."
     assert {item.value for item in finding.evidence} >= {"23.65 GiB", "1.20 GiB", "21.00 GiB", "900.00 MiB"}
 
 
@@ -201,7 +201,7 @@ def test_out_of_memory_in_an_evaluation_that_records_gradients() -> None:
 
 def test_out_of_memory_after_many_steps_that_fitted() -> None:
     (finding,) = explained(crash(OUT_OF_MEMORY, "OutOfMemoryError", step=340))
-    assert "340 steps had fitted" in finding.cause
+    assert "The first 340 steps fitted" in finding.cause
 
 
 def test_a_device_side_assert() -> None:

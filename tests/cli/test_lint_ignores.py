@@ -118,7 +118,7 @@ def test_the_comment_goes_to_the_file_that_holds_the_line(capsys: Capture) -> No
     [
         ("    loss = F.cross_entropy(model(x), y)  # unstuck: ignore[O12]", "`# unstuck: ignore[O12]` stands where"),
         ("    loss = F.cross_entropy(model(x), y)  # unstuck: ignore", "`# unstuck: ignore` stands where"),
-        (ONE_LINE + "  # unstuck: ignore[O12, Q99]", "`# unstuck: ignore[Q99]` names no rule"),
+        (ONE_LINE + "  # unstuck: ignore[O12, Q99]", "`# unstuck: ignore[Q99]` does not name a rule"),
     ],
 )
 def test_a_comment_that_nobody_needs_is_advice(line: str, word: str, capsys: Capture) -> None:
@@ -179,7 +179,7 @@ def test_rules_without_brackets_silence_nothing(typed: str, right: str, capsys: 
     shown = capsys.readouterr().out
     assert "O12 error double-softmax" in shown
     written = right.partition("]")[0]
-    assert f"brackets missing: write {written}]." in shown
+    assert f"brackets are missing: write {written}]." in shown
     assert cli.main(["lint", "train.py", "--select", "U01", "--fix"]) == 0
     assert Path("train.py").read_text().splitlines()[8] == f"{ONE_LINE}  # unstuck: {right}"
     assert cli.main([*words, "--fail-on", "advice"]) == 0
@@ -189,7 +189,7 @@ def test_rules_without_brackets_silence_nothing(typed: str, right: str, capsys: 
 def test_words_that_name_no_rule_silence_nothing(typed: str, capsys: Capture) -> None:
     script(ONE_LINE + f"  # unstuck: {typed}")
     assert cli.main(["lint", "train.py", "--select", "O12,U01", "--format", "concise"]) == 1
-    assert "brackets missing: write such as ignore[O12]." in capsys.readouterr().out
+    assert "brackets are missing: write such as ignore[O12]." in capsys.readouterr().out
     before = Path("train.py").read_bytes()
     cli.main(["lint", "train.py", "--select", "U01", "--unsafe-fixes"])
     assert Path("train.py").read_bytes() == before
@@ -221,7 +221,7 @@ def test_the_beginning_of_a_code_silences(word: str, capsys: Capture) -> None:
     assert "1 finding ignored" in capsys.readouterr().out
     cli.main(["lint", "train.py", "--select", "U01", "--format", "concise"])
     unused = capsys.readouterr().out
-    assert ("ignore[M]` stands where lint finds nothing" in unused) is (word == "M, O")
+    assert ("ignore[M]` silences nothing on this line" in unused) is (word == "M, O")
     assert unused.count("\n") == (word == "M, O")
 
 

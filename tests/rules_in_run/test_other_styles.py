@@ -144,12 +144,12 @@ GUILTY = {
     ),
     "parameters() kept and used up": (
         classifier(TURN.format(between="nn.utils.clip_grad_norm_(kept, 1.0); "), before="kept = net.parameters()"),
-        "G01", "given no parameters at all",
+        "G01", "received no parameters",
     ),
     "the wrong model is clipped": (
         classifier(TURN.format(between="nn.utils.clip_grad_norm_(other.parameters(), 1.0); "),
         before="other = nn.Linear(3, 3)"),
-        "G01", "none of which has a gradient",
+        "G01", "none of its parameters has a gradient",
     ),
     "a scaler that is updated and not stepped": (
         classifier(SCALED.format(step="optimizer.step()"), before="scaler = torch.amp.GradScaler('cpu')"),

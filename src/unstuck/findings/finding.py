@@ -68,7 +68,7 @@ class Variant(enum.StrEnum):
     meaning: str
     """The variant in half a sentence."""
 
-    def __new__(cls, name: str, meaning: str) -> Self:
+    def __new__(cls, name: str, meaning: str = "") -> Self:
         member = str.__new__(cls, name)
         member._value_ = name
         member.meaning = meaning

@@ -38,7 +38,7 @@ SEEDS = pattern(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_se
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A sampler that is never told the epoch, or a loader without one under DDP."""
+    """A sampler without set_epoch(), or a loader without a sampler under DDP."""
     sampled, started = "DistributedSampler" in script.text, "init_process_group" in script.text
     if not (sampled or started) or order.uses_framework(script):
         return
@@ -62,7 +62,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
         if not fixed and not any(map(says_evaluation, re.findall(r"\w+", f"{name} {given}"))):
             yield rule.finding(
                 f"set_epoch() is never called on {name or 'the DistributedSampler'}.",
-                cause="It shuffles by the epoch it was told last; told nothing, it gives every epoch the same order.",
+                cause="It shuffles by the number set with set_epoch(); without it, every epoch has the same order.",
                 fix=f"Call {name or 'sampler'}.set_epoch(epoch) at the start of every epoch.",
                 subject=Subject("call", f"sampler at {call.place}"),
                 place=call.place,
@@ -73,7 +73,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
 
 
 def _given_away(script: Script, sampler: Value) -> bool:
-    """Was the sampler given to something other than a loader, which may call set_epoch()?"""
+    """Was the sampler passed to something other than a loader, which may call set_epoch()?"""
     return any(
         call.last != "DataLoader" and any(value is sampler for value in (*call.args, *call.kwargs.values()))
         for call in script.facts.calls
@@ -81,7 +81,7 @@ def _given_away(script: Script, sampler: Value) -> bool:
 
 
 def _has_epochs(script: Script) -> bool:
-    """Is there a loop over epochs around a training loop, here and not in a file that may tell the sampler?"""
+    """Is there an epoch loop around a training loop, here and not in a file that may call set_epoch()?"""
     training = {id(loop) for loop in script.training_loops if loop.place.path == script.path}
     epochs = [loop for loop in loops_in(script.facts.trace) if _over_epochs(loop)]
     return any(id(inner) in training for loop in epochs for inner in loops_in(loop.body))
@@ -120,7 +120,7 @@ def _depends(node: ast.expr, names: set[str]) -> bool:
 
 
 def _own_data(script: Script, loader: Called, names: set[str]) -> bool:
-    """Is the dataset made from the rank: from a path, a name or tensors that depend on it, or after seeding with it?"""
+    """Does the dataset depend on the rank: its path, name or tensors, or the seed set before it?"""
     dataset = loader.args[0] if loader.args else loader.kwargs.get("dataset")
     made = [call for call in script.facts.calls if call.result is dataset] + [loader]
     given = [value for call in made for value in (*call.node.args, *(keyword.value for keyword in call.node.keywords))]
@@ -132,7 +132,7 @@ def _own_data(script: Script, loader: Called, names: set[str]) -> bool:
 
 
 def _whole_dataset(call: Called) -> bool:
-    """A dataset of a library with an index, without sampler, batch_sampler or other ways to share it out."""
+    """An indexed library dataset without sampler, batch_sampler or other ways to split it."""
     dataset = call.args[0] if call.args else call.kwargs.get("dataset")
     known = isinstance(dataset, Instance) and dataset.cls is None and dataset.kind.startswith(MAP_STYLE)
     star = any(keyword.arg is None for keyword in call.node.keywords)
@@ -143,10 +143,10 @@ def _unshared(call: Called, wrap: Called, name: str) -> Finding:
     shuffles = call.kwargs.get("shuffle", call.args[2] if len(call.args) > 2 else Const(False)) != Const(False)
     order = "" if shuffles else " in the same order"
     return rule.finding(
-        f"{name} has no DistributedSampler: every rank goes through the whole dataset{order}.",
-        cause="The ranks repeat each other's work, so adding devices makes no epoch shorter"
-        + ("." if shuffles else "; with equal batches their averaged gradient is that of one device."),
-        fix="Give the loader sampler=DistributedSampler(dataset) instead of shuffle, and call its set_epoch(epoch).",
+        f"{name} has no DistributedSampler: every rank iterates over the whole dataset{order}.",
+        cause="The ranks repeat each other's work, so more devices do not shorten an epoch"
+        + ("." if shuffles else "; with equal batches the averaged gradient is that of one device."),
+        fix="Pass sampler=DistributedSampler(dataset) instead of shuffle to the loader, and call its set_epoch(epoch).",
         subject=Subject("call", f"loader {name}"),
         place=call.place,
         related=[wrap.place],

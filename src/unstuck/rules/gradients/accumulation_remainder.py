@@ -1,4 +1,4 @@
-"""G12: micro-batches left over at the end of an epoch are carried into the first step of the next."""
+"""G12: gradients left over at the end of an epoch leak into the first step of the next."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ rule = Rule(
 )
 
 CAUSE = (
-    "The gradients of those batches are still there when the next epoch begins, so its first step adds them to a full "
-    "window, computed with weights that have changed since."
+    "Their gradients are still in .grad when the next epoch begins, so its first step adds them, computed "
+    "with older weights, to a full window."
 )
 HANDLED = pattern(r"drop_last|len\([^)]*\)\s*%|len\(.*\)\s*//|%[^\n]*(!=|>)\s*0\s*:|is_last|last_batch|last_step")
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A window counted anew in each epoch, with nothing that ends the last one."""
+    """A window whose count restarts in each epoch, with nothing that ends the last window."""
     if "%" not in script.text or "zero_grad" not in script.text:
         return
     for window in windows(script):
@@ -53,7 +53,7 @@ def _loop_around(script: Script, inner: Loop) -> Loop | None:
 
 
 def _counted_per_epoch(window: Window) -> bool:
-    """`i` of `for i, batch in enumerate(loader)`: it begins at 0 again, and the guard knows no last batch."""
+    """`i` of `for i, batch in enumerate(loader)`: it restarts at 0, and the guard does not mention the last batch."""
     node = window.loop.node
     if not isinstance(node, ast.For) or not window.guard or " or " in window.guard or "len(" in window.guard:
         return False
@@ -66,7 +66,7 @@ def _counted_per_epoch(window: Window) -> bool:
 
 
 def _ends_outside(outer: Loop, window: Window) -> bool:
-    """Does the loop over epochs step or clear by itself, or hide something that may?"""
+    """Does the epoch loop itself step or clear, or contain a call that may?"""
     own: Sequence[Located] = [item for item in located(outer.body) if not item.loops]
     return _hides(outer.body, window.loop) or any(isinstance(item.item.event, OptimizerStep | ZeroGrad) for item in own)
 
@@ -84,8 +84,8 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
     yield rule.finding(
         f"{count} at the end of each epoch leak into the next one{unless}.",
         cause=CAUSE,
-        fix=f"Let the last batch end the window too (`if {window.guard} or {_last_turn(window)}`), or call zero_grad() "
-        "at the start of each epoch.",
+        fix=f"Step on the last batch too (`if {window.guard} or {_last_turn(window)}`), or call zero_grad() at the "
+        "start of each epoch.",
         subject=Subject("loop", f"accumulation at {window.loop.place}"),
         place=window.once(OptimizerStep)[0].item.event.place,
         related=[window.loop.place],
@@ -95,7 +95,7 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
 
 
 def _last_turn(window: Window) -> str:
-    """The condition under which a turn is the last, in the user's names."""
+    """The condition that is true in the last iteration, in the user's names."""
     node = window.loop.node
     if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or not node.iter.args:
         return "this is the last batch"
@@ -106,7 +106,7 @@ def _last_turn(window: Window) -> str:
 
 
 def _left_over(window: Window) -> int | None:
-    """How many batches remain, where both numbers are written down."""
+    """How many batches remain, where both numbers are in the text."""
     node = window.loop.node
     called = node.iter if isinstance(node, ast.For) else None
     if not isinstance(called, ast.Call) or ast.unparse(called.func) != "range" or len(called.args) != 1:
@@ -116,17 +116,17 @@ def _left_over(window: Window) -> int | None:
 
 
 WORTH_SAYING = 0.05
-"""Dropping less than this share of an epoch's batches harms nobody."""
+"""Dropping less than this share of an epoch's batches is harmless."""
 
 
 class _Remainder(NamedTuple):
-    """A period in the windows of a run: after `period` of them with `every` backwards, `left` are left over."""
+    """A pattern in the windows of a run: after `period` of them with `every` backwards each, `left` are left over."""
 
     every: int
     period: int
     left: int
     windows: list[StepWindow]
-    """Those that began with left-over backwards."""
+    """The windows that began with left-over backwards."""
 
 
 @rule.in_run
@@ -145,10 +145,11 @@ def in_run(record: Record) -> Iterator[Finding]:
     step = found.windows[-1].step
     if not any(clearings):
         yield rule.finding(
-            f"{found.left} batches left over at the end of each epoch leaked into the next one: {len(found.windows)} "
-            f"steps applied {found.every + found.left} gradients in place of {found.every}.",
+            f"{found.left} batches left over at the end of each epoch leaked into the next one: "
+            f"{len(found.windows)} steps applied {found.every + found.left} gradients instead of "
+            f"{found.every}.",
             cause=CAUSE,
-            fix="Let the last batch of an epoch end the window too, or call zero_grad() at the start of each epoch.",
+            fix="Step on the last batch of an epoch too, or call zero_grad() at the start of each epoch.",
             subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
             place=step.place,
             related=[found.windows[-1].backwards[0].place],
@@ -157,10 +158,11 @@ def in_run(record: Record) -> Iterator[Finding]:
     elif all(clearings) and found.left >= WORTH_SAYING * batches:
         zero = clearings[-1]
         yield rule.finding(
-            f"{found.left} of {batches} batches of each epoch were thrown away: the window they began was cleared "
-            "unfinished.",
-            cause="Their gradients were computed and never applied; without shuffling they are the same every time.",
-            fix="Let the last batch of an epoch end the window too.",
+            f"{found.left} of {batches} batches of each epoch were wasted: zero_grad() cleared their window "
+            "before a step.",
+            cause="Their gradients were computed and never applied; without shuffling, the same batches are lost "
+            "every time.",
+            fix="Step on the last batch of an epoch too.",
             subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
             place=zero.place if zero is not None else None,
             related=[step.place],
@@ -170,7 +172,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _remainder(record: Record) -> _Remainder | None:
-    """The period, if the windows from the first step on keep to it without exception and it is seen twice."""
+    """The pattern, if every window from the first step follows it and it repeats at least twice."""
     numbered = itertools.takewhile(lambda item: item[1].step.step == item[0], enumerate(step_windows(record)))
     windows = [window for _, window in numbered]
     counts = [len(window.backwards) for window in windows]
@@ -194,7 +196,7 @@ def _after_last_step(record: Record, last: StepWindow) -> int:
 
 
 def _cleared_after(window: StepWindow, left: int) -> ZeroGrad | None:
-    """The clearing behind the left-over backwards."""
+    """The zero_grad() after the left-over backwards."""
     pairs = list(window.between())
     events = pairs[left - 1][2] if len(pairs) >= left else []
     return next((event for event in events if isinstance(event, ZeroGrad) and event.cleared), None)

@@ -24,18 +24,18 @@ rule = Rule(
 )
 
 EXTREME = 1e3
-"""From the first layer to the last: said also of a run that goes on learning."""
+"""Factor from the first layer to the last that is reported even if the run learns."""
 NOTABLE = 30.0
-"""Said only of a run that suffers."""
+"""Factor that is reported only if the loss diverges, spikes or stalls."""
 FEWEST_LAYERS = 3
 STRONG, WEAK = 4.0, 0.2
-"""A layer whose output is that many times its input is part of it."""
+"""A layer that changes the size of its input by this factor contributes."""
 SQUASHING = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
 CAUSE = (
-    "What each layer multiplies by multiplies over the depth, forwards for the signal and backwards for the gradient: "
-    "the first steps then explode, saturate or teach nothing."
+    "The factors of all layers multiply, forwards for the signal and backwards for the gradient: the first "
+    "steps explode, saturate or learn nothing."
 )
-ZERO = "With weights of 0 no gradient passes from one layer to the one before, and all units of a layer stay alike."
+ZERO = "With weights of 0 no gradient reaches the layer before, and all units of a layer stay identical."
 
 
 class Layer(NamedTuple):
@@ -43,9 +43,9 @@ class Layer(NamedTuple):
 
     name: str
     rms: float
-    """Root mean square of what it returned."""
+    """Root mean square of its output."""
     gain: float
-    """The same as a multiple of what went in."""
+    """The same, as a multiple of its input."""
     scheme: str
     """`He` or `Xavier`, by what follows it."""
     wanted: float | None
@@ -60,14 +60,14 @@ class Start(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """Of the signal, from the first layer to the last; a small last layer is often meant so and left aside."""
+        """Factor of the signal from first to last layer. A small last layer is often deliberate and not counted."""
         first, last, inner = self.layers[0].rms, self.layers[-1].rms, self.layers[-2].rms
         return max(last, inner) / first if first > 0 else 0.0 if last == 0 else math.inf
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Before training only the extreme is said."""
+    """Before training, only the extreme is reported."""
     for start in _starts(setup.layers, setup.models):
         if _is_off(start.growth, EXTREME):
             norms = setup.trial.gradient_norms if setup.trial else {}
@@ -77,7 +77,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """By what the layers returned in the first forward pass; with a milder scale if the run suffers."""
+    """Uses the outputs of the first forward pass; a smaller factor counts if the loss does not fall."""
     first = {event.model: event for event in reversed(list(record.of(LayersRan))) if event.step == 0}
     suffers = harm.ailment(record)
     for start in _starts(list(first.values()), record.setup().models):
@@ -161,7 +161,7 @@ def _finding(start: Start, deviations: Mapping[str, float], gradients: Mapping[s
     return rule.finding(
         message,
         cause=ZERO if zero else CAUSE,
-        fix=f"Initialise the weights for what follows them: {'; '.join(scales[:4])}.",
+        fix=f"Initialise the weights for the activation that follows: {'; '.join(scales[:4])}.",
         subject=Subject("module", first.name),
         place=start.place,
         evidence=evidence,
@@ -172,5 +172,5 @@ def _finding(start: Start, deviations: Mapping[str, float], gradients: Mapping[s
 
 def _scale(layer: Layer, deviation: float | None) -> str:
     function = "kaiming_normal_" if layer.scheme == "He" else "xavier_normal_"
-    now = f" in place of {deviation:.2g}" if deviation is not None else ""
+    now = f" instead of {deviation:.2g}" if deviation is not None else ""
     return f"layer {layer.name} with nn.init.{function} ({layer.scheme}, std {layer.wanted:.2g}{now})"

@@ -27,22 +27,22 @@ rule = Rule(
 FEWEST = 20
 ALWAYS = 0.95
 FAR = 10.0
-"""Times the threshold, in the typical step."""
+"""The typical norm, as a multiple of the threshold."""
 VERY_FAR = 100.0
 SLOW_STEPS = 200
 SLOW_FALL = 0.4
-"""A fall of at most this share of the loss, in so many steps and still going on, is slow."""
+"""A loss that falls by at most this share in this many steps, and is still falling, is slow."""
 SLOW_PACE = 0.3
-"""Of the usual change of a weight."""
+"""Share of the usual change of a weight."""
 CAUSE = (
-    "Clipping is meant for the rare spike. When every gradient is cut to the same small norm, each step has the length "
-    "lr * max_norm whatever the slope is, and that is too short to get anywhere."
+    "Clipping is meant for the rare spike. When every gradient is cut to the same small norm, each step has "
+    "length lr * max_norm regardless of the slope, which is too short to make progress."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The lines that clip so, each with a threshold that the norms of this run suggest."""
+    """The lines that clip every step, each with a threshold suggested by the norms of this run."""
     for place in judged(record):
         clips = clips_by_place(record)[place]
         cut = sum(norm > bound for norm, bound in clips)
@@ -51,7 +51,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 @dynamics.remembered
 def judged(record: Record) -> list[Place | None]:
-    """Which lines cap every step. Optimizers that divide by the size of past gradients do not mind."""
+    """The lines that cut every step. Optimizers that divide by the size of past gradients are unaffected."""
     optimizer = dynamics.sole_optimizer(record)
     if optimizer is None or dynamics.is_adaptive(optimizer):
         return []
@@ -69,7 +69,7 @@ def judged(record: Record) -> list[Place | None]:
 
 
 def _is_slow(record: Record) -> bool:
-    """Does the loss go down steadily, and by little for so many steps, with updates far below the usual?"""
+    """Does the loss fall steadily but slowly, with updates far below the usual size?"""
     values = [value for _, value in dynamics.losses(record)]
     trend, pace = dynamics.trend(record), dynamics.median([ratio for _, ratio in dynamics.pace(record)])
     if trend.word != "falling" or trend.steps < SLOW_STEPS or trend.first is None or trend.last is None:
@@ -85,13 +85,13 @@ def _finding(record: Record, place: Place | None, norms: list[float], limit: flo
     trend = dynamics.trend(record)
     usual, high = dynamics.median(norms) or 0.0, dynamics.quantile(norms, 0.9) or 0.0
     words = {"crawling": "crawls", "flat": "is flat"}
-    moves = words.get(trend.word, f"has only come from {trend.first:.3g} to {trend.last:.3g} in {trend.steps} steps")
+    moves = words.get(trend.word, f"fell only from {trend.first:.3g} to {trend.last:.3g} in {trend.steps} steps")
     return rule.finding(
-        f"{cut} of {len(norms)} steps were clipped to {limit:.3g}, while the typical norm is {usual:.3g}, "
-        f"{usual / limit:,.0f} times that; and the loss {moves}.",
+        f"{cut} of {len(norms)} steps were clipped to {limit:.3g}, but the typical norm is {usual:.3g}, "
+        f"{usual / limit:,.0f} times that, and the loss {moves}.",
         cause=CAUSE,
-        fix=f"Set max_norm to about {dynamics.rounded(high)}: nine in ten of the norms seen lie below {high:.3g}, so "
-        "only spikes would be cut.",
+        fix=f"Set max_norm to about {dynamics.rounded(high)}: 90 % of the norms in this run are below {high:.3g}, "
+        "so only spikes would be cut.",
         subject=Subject("call", f"gradient clipping at {place}"),
         place=place,
         evidence=[
@@ -105,7 +105,7 @@ def _finding(record: Record, place: Place | None, norms: list[float], limit: flo
 
 @dynamics.remembered
 def clips_by_place(record: Record) -> dict[Place | None, list[tuple[float, float]]]:
-    """By the line that clips: norm and threshold of every call that did more than measure."""
+    """Norm and threshold of every call that did more than measure, by line."""
     found: dict[Place | None, list[tuple[float, float]]] = {}
     for clip in record.of(Clip):
         if clip.kind == "norm" and clip.norm is not None and clip.limit is not None and 0 < clip.limit < LARGEST_LIMIT:

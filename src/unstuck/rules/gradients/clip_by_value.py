@@ -1,4 +1,4 @@
-"""G06: gradients clipped element by element, which turns their direction, where clipping by norm is meant."""
+"""G06: gradients clipped element by element, which changes their direction; clipping by norm does not."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ rule = Rule(
 )
 
 CAUSE = (
-    "Each element is cut off on its own, so the large ones lose their lead over the small ones and the update points "
-    "elsewhere; clipping by norm shortens the whole gradient and keeps its direction."
+    "Each element is cut off separately, so large and small elements end up alike and the update points "
+    "elsewhere. Clipping by norm shortens the whole gradient and keeps its direction."
 )
 FIX = "Use torch.nn.utils.clip_grad_norm_(parameters, max_norm), with max_norm near the usual norm of the gradient."
 STEADY = 3
 TURNED = 10.0
-"""Degrees; less than this is lost in the noise of the batches."""
+"""Degrees; a smaller change is lost in the noise of the batches."""
 RARELY_ACTS = 10.0
-"""Elements of a gradient above this are an explosion, and cutting those off is a safety net, not a habit."""
+"""Only exploding gradients have elements above this; a limit that high is a safety net."""
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """`clip_grad_value_` or a clamp of `.grad`, at a limit that gradients reach in ordinary training."""
+    """`clip_grad_value_` or a clamp of `.grad`, at a limit that ordinary gradients reach."""
     for call in script.facts.calls:
         if call.loops and _clips_values(call):
             limit = _limit(call)
@@ -54,7 +54,7 @@ def _clips_values(call: Called) -> bool:
 
 
 def _limit(call: Called) -> float | None:
-    """The largest size an element may keep, where that is a number in the text."""
+    """The limit, where it is a number in the text."""
     names = ("clip_value", "max")
     given = [call.kwargs[name] for name in names if name in call.kwargs] or list(call.args[-1:])
     value = given[0].value if given and isinstance(given[0], Const) else None
@@ -75,7 +75,7 @@ def _finding(call: Called, limit: float) -> Finding:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Clippings by value that turned the gradient, measured."""
+    """Clips by value that changed the direction of the gradient, as measured."""
     by_place: dict[object, list[Clip]] = {}
     for event in record.of(Clip):
         if event.kind == "value":
@@ -86,15 +86,15 @@ def in_run(record: Record) -> Iterator[Finding]:
         if len(angles) >= STEADY and turned is not None and turned >= TURNED:
             limit = clips[-1].limit
             yield rule.finding(
-                f"Clipping element by element at {limit:g} turned the gradient by {turned:.0f} degrees.",
+                f"Clipping element by element at {limit:g} rotated the gradient by {turned:.0f} degrees.",
                 cause=CAUSE,
                 fix=FIX,
                 subject=Subject("call", f"clipping by value at {clips[-1].place}"),
                 place=clips[-1].place,
                 evidence=[
                     Evidence("limit", limit or 0.0),
-                    Evidence("turned by, as a median", f"{turned:.0f} degrees"),
-                    Evidence("turned by at most", f"{max(angles):.0f} degrees"),
-                    Evidence("clippings measured", len(angles)),
+                    Evidence("rotated by (median)", f"{turned:.0f} degrees"),
+                    Evidence("rotated by (largest)", f"{max(angles):.0f} degrees"),
+                    Evidence("clips measured", len(angles)),
                 ],
             )

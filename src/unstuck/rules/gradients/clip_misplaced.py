@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import order
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
+
+class Misplaced(Variant):
+    """Why a clip has no effect."""
+
+    AFTER_STEP = "after-step", "gradients clipped after step() has applied them"
+    BEFORE_BACKWARD = "before-backward", "gradients clipped before backward() has computed them"
+    NO_PARAMETERS = "no-parameters", "clipping received no parameters"
+    NO_GRADIENTS = "no-gradients", "none of the clipped parameters has a gradient"
+
+
 rule = Rule(
     code="G01",
     name="clip-misplaced",
@@ -25,28 +35,29 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
     needs=(Clip,),
+    variants=Misplaced.titles(),
 )
 
 FIX = "Clip between backward() and step() (with GradScaler: after unscale_)."
-AFTER_STEP = "step() has already applied the unclipped gradients, so clipping them afterwards protects nothing."
-USED_UP = (
-    "parameters() gives each parameter once. Kept in a variable, it is used up by the first call that goes through it, "
-    "and later ones get nothing."
-)
-BEFORE_BACKWARD = (
-    "backward() has not computed the gradients yet, so there is nothing to clip and step() uses them unclipped."
-)
-OTHERS = (
-    "The parameters that clipping was given are not those that backward() computes gradients for, so step() uses those "
-    "unclipped."
-)
-SAID = {
-    USED_UP: "Clipping was given no parameters at all; it has no effect.",
-    OTHERS: "Clipping was given parameters none of which has a gradient; it has no effect.",
+MESSAGES = {
+    Misplaced.AFTER_STEP: "Gradients are clipped after step(), so clipping has no effect.",
+    Misplaced.BEFORE_BACKWARD: "Gradients are clipped before backward() has computed them, so clipping has no effect.",
+    Misplaced.NO_PARAMETERS: "Clipping has no effect: it received no parameters.",
+    Misplaced.NO_GRADIENTS: "Clipping has no effect: none of its parameters has a gradient.",
+}
+CAUSES = {
+    Misplaced.AFTER_STEP: "step() has already applied the unclipped gradients, so clipping them afterwards has no "
+    "effect.",
+    Misplaced.BEFORE_BACKWARD: "backward() has not computed the gradients yet, so there is nothing to clip and step() "
+    "uses them unclipped.",
+    Misplaced.NO_PARAMETERS: "parameters() returns a generator. Stored in a variable, it is exhausted by the first "
+    "call that iterates over it, and later calls get nothing.",
+    Misplaced.NO_GRADIENTS: "The clipped parameters are not the ones that backward() computes gradients for, so step() "
+    "uses those unclipped.",
 }
 FIXES = {
-    USED_UP: "Pass model.parameters() itself, or keep list(model.parameters()).",
-    OTHERS: "Pass the parameters of the model that is trained.",
+    Misplaced.NO_PARAMETERS: "Pass model.parameters() directly, or store list(model.parameters()).",
+    Misplaced.NO_GRADIENTS: "Pass the parameters of the model you train.",
 }
 STEADY = 3
 
@@ -55,20 +66,20 @@ STEADY = 3
 def in_source(script: Script) -> Iterator[Finding]:
     """Misplaced on every path on which the call occurs."""
     for ways in order.readable_loops(script):
-        for place, cause in order.always(ways, _misplaced).items():
+        for place, variant in order.always(ways, _misplaced).items():
             fix = fix_with(FIX, _moved(script, ways, place), "safe")
-            yield _finding(_message(cause), cause, place, fix=fix)
+            yield _finding(Misplaced(variant), place, fix)
 
 
 def _moved(script: Script, ways: Sequence[Path], clip: Place) -> Edits | None:
-    """The clip in front of the step it should have come before, if that is the same one on every path."""
+    """The clip with the step it belongs before, if that is the same step on every path."""
     steps = {step for way in ways for step in _steps_beside(order.gradient_events(way), clip)}
     step = steps.pop() if len(steps) == 1 else None
     return Editor(script).move_before(clip, step) if step is not None else None
 
 
 def _steps_beside(items: Sequence[Happened], clip: Place) -> Iterator[Place | None]:
-    """Steps of the clipped parameters before or after each clip; None for one that a scaler takes."""
+    """Steps of the clipped parameters before or after each clip; None for a step through a scaler."""
     clips = [item for item in items if isinstance(item.event, Clip) and item.event.place == clip]
     for item in items if clips else ():
         if isinstance(item.event, OptimizerStep) and order.concerns(clips[0], item):
@@ -81,9 +92,9 @@ def _misplaced(path: Path) -> order.Opinion:
     for position, item in enumerate(items):
         if isinstance(item.event, Clip) and item.event.place is not None:
             before, after = _before(items[:position], item), _next(items[position + 1 :])
-            cause = _verdict(before, after)
-            if cause:
-                opinion.guilty[item.event.place] = cause
+            variant = _misplacement(before, after)
+            if variant is not None:
+                opinion.guilty[item.event.place] = variant
             elif before is not None and after is not None:
                 opinion.innocent.add(item.event.place)
     return opinion
@@ -101,39 +112,38 @@ def _next(later: Sequence[Happened]) -> Event | None:
     return next((item.event for item in later if not isinstance(item.event, Clip)), None)
 
 
-def _verdict(before: Event | None, after: Event | None) -> str:
-    """Why a clip between these two events has no effect; empty when it has, or when that is not certain."""
+def _misplacement(before: Event | None, after: Event | None) -> Misplaced | None:
+    """Why a clip between these two events has no effect; None when it has one, or when that is uncertain."""
     if isinstance(after, OptimizerStep | StepSkipped) or before is None or after is None:
-        return ""
+        return None
     if isinstance(before, OptimizerStep):
-        return AFTER_STEP
+        return Misplaced.AFTER_STEP
     if isinstance(before, ZeroGrad) and isinstance(after, Backward):
-        return BEFORE_BACKWARD
-    return ""
+        return Misplaced.BEFORE_BACKWARD
+    return None
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Clips that found no gradient, or gradients that a step had already used."""
+    """Clips without gradients, or on gradients that a step had already used."""
     events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
     alone = len({step.optimizer for step in record.of(OptimizerStep)}) <= 1
-    by_place: dict[Place | None, list[tuple[Clip, str]]] = {}
+    by_place: dict[Place | None, list[tuple[Clip, Misplaced | None]]] = {}
     for before, event, after in _with_neighbours(events):
         if event.limit is not None and event.limit < LARGEST_LIMIT:
             by_place.setdefault(event.place, []).append((event, _measured(before, event, after, alone)))
     for place, clips in by_place.items():
-        # The first turn has no step behind it and the last none ahead: those two may look innocent.
-        causes = [cause for _, cause in clips if cause]
-        if len(causes) >= STEADY and len(causes) >= len(clips) - 2:
-            cause = max(set(causes), key=causes.count)
+        # The first iteration has no step before it and the last none after it: those two may look fine.
+        found = [variant for _, variant in clips if variant is not None]
+        if len(found) >= STEADY and len(found) >= len(clips) - 2:
+            variant = max(set(found), key=found.count)
             steps = [event for event in events if isinstance(event, OptimizerStep)]
             numbers = _numbers([clip for clip, _ in clips], steps)
-            fix = FIXES.get(cause, FIX)
-            yield _finding(_message(cause), cause, place, numbers, fix)
+            yield _finding(variant, place, FIXES.get(variant, FIX), numbers)
 
 
 def _with_neighbours(events: Sequence[Event]) -> Iterator[tuple[Event | None, Clip, Event | None]]:
-    """Every clip, between what came before and after it that is no clip."""
+    """Every clip, with the events before and after it that are not clips."""
     before: Event | None = None
     clips: list[Clip] = []
     for event in (*events, None):
@@ -144,21 +154,21 @@ def _with_neighbours(events: Sequence[Event]) -> Iterator[tuple[Event | None, Cl
         before, clips = event, []
 
 
-def _measured(before: Event | None, clip: Clip, after: Event | None, alone: bool) -> str:
+def _measured(before: Event | None, clip: Clip, after: Event | None, alone: bool) -> Misplaced | None:
     """Why a clip had no effect, by what came before and after it."""
     if clip.parameters == 0:
-        return USED_UP
+        return Misplaced.NO_PARAMETERS
     if not clip.parameters or not alone:
-        # Whose gradients were clipped is not known, or several optimizers take turns: the neighbours prove nothing.
-        return ""
+        # With unknown parameters or several optimizers, the neighbouring events prove nothing.
+        return None
     if clip.with_grad == 0 and not isinstance(before, OptimizerStep):
-        return OTHERS if isinstance(before, Backward) else BEFORE_BACKWARD
-    return _verdict(before, after)
+        return Misplaced.NO_GRADIENTS if isinstance(before, Backward) else Misplaced.BEFORE_BACKWARD
+    return _misplacement(before, after)
 
 
 def _numbers(clips: Sequence[Clip], steps: Sequence[OptimizerStep]) -> list[Evidence]:
     last = clips[-1]
-    evidence = [Evidence("clip calls watched", len(clips))]
+    evidence = [Evidence("clip calls recorded", len(clips))]
     if last.with_grad is not None and last.parameters is not None:
         evidence.append(Evidence("parameters with a gradient when clipped", f"{last.with_grad} of {last.parameters}"))
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
@@ -167,22 +177,18 @@ def _numbers(clips: Sequence[Clip], steps: Sequence[OptimizerStep]) -> list[Evid
     return evidence
 
 
-def _message(cause: str) -> str:
-    if cause in SAID:
-        return SAID[cause]
-    where = "after step()" if cause is AFTER_STEP else "before backward() has computed them"
-    return f"Gradients are clipped {where}; the clipping has no effect."
-
-
 def _finding(
-    message: str,
-    cause: str,
-    place: Place | None,
-    evidence: Sequence[Evidence] = (),
-    fix: str | Fix = FIX,
+    variant: Misplaced, place: Place | None, fix: str | Fix = FIX, evidence: Sequence[Evidence] = ()
 ) -> Finding:
-    subject = Subject("call", f"gradient clipping at {place}")
-    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, evidence=evidence)
+    return rule.finding(
+        MESSAGES[variant],
+        cause=CAUSES[variant],
+        fix=fix,
+        subject=Subject("call", f"gradient clipping at {place}"),
+        place=place,
+        evidence=evidence,
+        variant=variant,
+    )
 
 
 @rule.remedied_by

@@ -38,17 +38,17 @@ SPIKY = {
     "TransformerEncoderLayer": "a transformer", "TransformerDecoderLayer": "a transformer",
 }  # fmt: skip
 FAMILIES = ((r"lstm|gru|rnn", "a recurrent network"), (r"attention|transformer", "a transformer"))
-"""What the classes of a live model are called."""
+"""Class names in a live model."""
 CAUSE = (
-    "Its gradients are products over many time steps, layers or rewards, so now and then one is a hundred times the "
-    "usual; a single such step can undo an hour of training."
+    "Its gradients are products over many time steps, layers or rewards, so occasionally one is a hundred "
+    "times larger than usual. A single such step can undo an hour of training."
 )
 FIX = "Call torch.nn.utils.clip_grad_norm_({parameters}, max_norm=1.0) between backward() and step()."
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A loop that was read completely trains such a model, and nothing in the file clips anything."""
+    """A loop that could be read completely trains such a model, and nothing in the file clips."""
     if any(CLIPS.search(call.name) for call in script.facts.calls):
         return
     for loop in script.training_loops:
@@ -78,7 +78,7 @@ def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[F
 
 
 def _learns_policy(script: Script, loop: Loop) -> bool:
-    """Are log-probabilities of sampled actions taken in the loop?"""
+    """Does the loop compute log-probabilities of sampled actions?"""
     return {".log_prob", ".sample"} <= _calls_by_loop(script).get(id(loop), set())
 
 
@@ -94,7 +94,7 @@ def _calls_by_loop(script: Script) -> dict[int, set[str]]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Such a model, no clipping, and a spike that hurt; a run that is stable without clipping needs none."""
+    """Such a model, no clipping, and a spike that raised the loss. A stable run is not reported."""
     what = _trained(record)
     if not what or any(record.of(Clip)) or dynamics.sole_optimizer(record) is None:
         return
@@ -106,16 +106,16 @@ def in_run(record: Record) -> Iterator[Finding]:
         "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"
     )
     yield rule.finding(
-        f"This loop trains {what} without clipping: at step {worst.step + 1} the gradient norm was {worst.norm:.3g}, "
-        f"{worst.norm / worst.usual:,.0f} times the usual, and {after}.",
+        f"This loop trains {what} without clipping: at step {worst.step + 1} the gradient norm was "
+        f"{worst.norm:.3g}, {worst.norm / worst.usual:,.0f} times the usual norm, and {after}.",
         cause=CAUSE,
-        fix=f"Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={usual}) between backward() and step(); "
-        f"{usual} is what a quiet step of this run has.",
+        fix=f"Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={usual}) between backward() and "
+        f"step(); {usual} is the norm of a normal step in this run.",
         subject=Subject("loop", "training loop"),
         place=next((backward.place for backward in record.of(Backward) if backward.place), None),
         evidence=[
             Evidence("gradient norm of the spike", worst.norm),
-            Evidence("usual norm until then", worst.usual),
+            Evidence("usual norm before it", worst.usual),
             Evidence("loss before", worst.before),
         ],
         severity=Severity.ERROR if worst.after is None else Severity.WARNING,
@@ -123,11 +123,11 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _trained(record: Record) -> str:
-    """What kind of spiky training it is, if it is one."""
+    """The kind of training with heavy-tailed gradients, if it is one."""
     kinds = " ".join(module.kind for model in record.setup().models for module in model.modules)
     named = next((what for words, what in FAMILIES if re.search(words, kinds, re.I)), "")
     signs = {value > 0 for _, value in dynamics.losses(record) if value == value and value}
-    # The loss of a policy gradient is none of torch's, and it changes its sign with the advantage.
+    # The loss of a policy gradient is not one of torch's, and its sign changes with the advantage.
     return named or ("a policy" if len(signs) == 2 and not any(record.of(LossCall)) else "")
 
 

@@ -1,4 +1,4 @@
-"""G02: gradients are clipped at every micro-step of an accumulation window, while they are still incomplete."""
+"""G02: gradients are clipped at every micro-step of an accumulation window, before their sum is complete."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ rule = Rule(
 )
 
 CAUSE = (
-    "The sum so far is cut at each turn, so early micro-batches are shrunk again and again and late ones dominate the "
-    "step; the norm of the whole gradient is what should be limited."
+    "The partial sum is cut in each iteration, so early micro-batches shrink again and again and late ones "
+    "dominate the step. Only the norm of the complete gradient should be limited."
 )
 MAY_BE_THE_GUARD = pattern(r"sync|accum|bound|updat|step|last|turn|iter", re.I)
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A clip behind backward, in a window, that the guard of the step does not cover."""
+    """A clip after backward, in a window, outside the condition of the step."""
     if "clip_grad" not in script.text:
         return
     for window in windows(script):
@@ -47,7 +47,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _clips_partial_sums(window: Window, clip: Located) -> bool:
-    """Behind the backward of each turn, and under no condition that may select the last turn of a window."""
+    """After the backward of each iteration, and under no condition that may select the last iteration of a window."""
     first = window.backwards[0]
     shared = {(branch.condition, held) for branch, held in first.branches}
     own = [branch for branch, held in clip.branches if (branch.condition, held) not in shared]
@@ -57,11 +57,9 @@ def _clips_partial_sums(window: Window, clip: Located) -> bool:
 
 def _finding(script: Script, window: Window, clip: Located) -> Finding:
     place, steps = clip.item.event.place, [step.item.event.place for step in window.once(OptimizerStep)]
-    where = (
-        f"under `if {window.guard}`, right before step()" if window.guard else "behind the inner loop, before step()"
-    )
+    where = f"under `if {window.guard}`, right before step()" if window.guard else "after the inner loop, before step()"
     return rule.finding(
-        f"The gradients are clipped on every turn, but step() runs {window.when}.",
+        f"Gradients are clipped in every iteration, but step() runs {window.when}.",
         cause=CAUSE,
         fix=fix_with(f"Clip {where}.", _moved(script, window, clip, place, steps), "safe"),
         subject=Subject("loop", f"clipping at {place}"),
@@ -74,7 +72,7 @@ def _finding(script: Script, window: Window, clip: Located) -> Finding:
 def _moved(
     script: Script, window: Window, clip: Located, place: Place | None, steps: list[Place | None]
 ) -> Edits | None:
-    """Take the statement away and put it in front of the only step, if nothing but the guard lies between."""
+    """Move the statement before the only step, if nothing but the guard is in between."""
     editor, step = Editor(script), steps[0]
     if place is None or step is None or len(steps) > 1 or place.function != step.function:
         return None
@@ -89,7 +87,7 @@ def _moved(
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Clips that cut between two backwards of one window."""
+    """Clips that cut the gradient between two backwards of one window."""
     windows = micro_windows(record)
     cut = [clips for window in windows if (clips := _partial_cuts(window))]
     if len(cut) < STEADY or len(cut) < len(windows) / 2:
@@ -97,12 +95,12 @@ def in_run(record: Record) -> Iterator[Finding]:
     last, every = cut[-1][-1], usual([len(window.backwards) for window in windows])
     evidence = [
         Evidence("backward passes for each step", every),
-        Evidence("steps whose unfinished gradient was cut", f"{len(cut)} of {len(windows)}"),
+        Evidence("steps with a partial gradient cut", f"{len(cut)} of {len(windows)}"),
     ]
     if last.norm is not None and last.limit is not None:
-        evidence.append(Evidence("norm of the last unfinished sum that was cut", last.norm, "", last.limit))
+        evidence.append(Evidence("norm of the last partial sum that was cut", last.norm, "", last.limit))
     yield rule.finding(
-        f"The gradients are clipped after each of {every} backward passes, and step() runs once.",
+        f"Gradients are clipped after each of {every} backward passes, but step() runs once.",
         cause=CAUSE,
         fix="Clip once per window, right before step().",
         subject=Subject("loop", f"clipping at {last.place}"),
@@ -113,6 +111,6 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _partial_cuts(window: StepWindow) -> list[Clip]:
-    """Clips before the last backward that really made the gradient shorter."""
+    """Clips before the last backward that did shorten the gradient."""
     clips = [event for _, _, events in window.between() for event in events if isinstance(event, Clip)]
     return [clip for clip in clips if clip.norm is not None and clip.limit is not None and clip.norm > clip.limit]

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G05",
     name="clip-too-loose",
-    title="clipping never acts while gradients spike and the loss is hurt by it",
+    title="clipping never acts, gradients spike and the loss spikes or diverges",
     severity=Severity.ERROR,
     explains=("G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, Clip),
 )
 
 FEWEST = 10
-CAUSE = "The threshold lies above even the spikes, so they reach step() at full size, as if nothing clipped them."
+CAUSE = "The threshold is above even the spikes, so they reach step() at full size."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """No call of this line changed a gradient, and a spike hurt the loss, or gradients grew until it broke."""
+    """No clip on this line changed a gradient, and a spike raised the loss, or gradients grew until it was NaN."""
     if dynamics.sole_optimizer(record) is None:
         return
     worst = worst_gradient(record)
@@ -42,7 +42,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def worst_gradient(record: Record) -> harm.Spike | None:
-    """The largest spike that hurt the loss; or the largest gradient of those that grew until it broke."""
+    """The largest spike that raised the loss, or the largest gradient of a run that diverged."""
     if hurting := harm.spikes_that_hurt(record):
         return max(hurting, key=lambda spike: spike.norm)
     hurt, norms = harm.harm(record), dynamics.grad_norms(record)
@@ -61,15 +61,15 @@ def _finding(record: Record, place: Place | None, limit: float, worst: harm.Spik
     )
     return rule.finding(
         f"max_norm={limit:.3g} never cut a gradient: the largest norm, {worst.norm:.3g}, is "
-        f"{worst.norm / worst.usual:,.0f} times the usual, and {after}.",
+        f"{worst.norm / worst.usual:,.0f} times the usual norm, and {after}.",
         cause=CAUSE,
-        fix=f"Set max_norm to about {dynamics.rounded(better)}: nine in ten of the quiet steps lie below it.",
+        fix=f"Set max_norm to about {dynamics.rounded(better)}: 90 % of the normal steps are below it.",
         subject=Subject("call", f"gradient clipping at {place}"),
         place=place,
         evidence=[
             Evidence("max_norm", limit),
             Evidence("largest gradient norm", worst.norm),
-            Evidence("usual norm until then", worst.usual),
+            Evidence("usual norm before it", worst.usual),
             Evidence("at step", worst.step + 1),
             Evidence("loss before", worst.before),
         ],

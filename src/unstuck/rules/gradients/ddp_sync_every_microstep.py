@@ -1,4 +1,4 @@
-"""G14: DistributedDataParallel averages gradients on every micro-step, or they are averaged a second time by hand."""
+"""G14: DistributedDataParallel averages gradients at every micro-step, or the script averages them a second time."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ rule = Rule(
 
 HANDLED = pattern(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync")
 TWICE = (
-    "The hooks of DDP exchange the gradients during backward(): a second sum multiplies them by the number of ranks "
-    "unless it is divided, and takes its time in any case."
+    "DDP already averages the gradients during backward(). A second sum multiplies them by the number of "
+    "ranks unless it is divided, and costs time in either case."
 )
-ONCE = "Remove the all_reduce, or leave the model without DistributedDataParallel."
-UNDER_NO_SYNC = "Run the turns that do not step under `with model.no_sync():`, forward pass included."
+ONCE = "Remove the all_reduce, or do not wrap the model in DistributedDataParallel."
+UNDER_NO_SYNC = "Run the iterations that do not step, including their forward pass, under `with model.no_sync():`."
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A model wrapped by DDP and an accumulation window, and no word about when to synchronise."""
+    """A model wrapped by DDP and an accumulation window, with nothing that controls synchronisation."""
     if "DistributedDataParallel" not in script.text and "DDP" not in script.text:
         return
     wraps = order.wrapped_for_ranks(script)
@@ -51,8 +51,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     for window in windows(script) if not handled else ():
         backward = window.backwards[0].item.event.place
         yield rule.finding(
-            f"DistributedDataParallel exchanges the gradients on every turn, but step() runs {window.when}.",
-            cause=f"Each backward() waits for an all-reduce over all ranks; all but one in {window.every} are wasted.",
+            f"DistributedDataParallel synchronises gradients in every iteration, but step() runs {window.when}.",
+            cause=f"Each backward() waits for an all-reduce over all ranks, and only one in {window.every} is needed.",
             fix=UNDER_NO_SYNC,
             subject=Subject("loop", f"accumulation at {window.loop.place}"),
             place=backward,
@@ -68,7 +68,7 @@ def _reduced_by_hand(script: Script, wraps: Sequence[Called]) -> Iterator[Findin
         given = ast.unparse(call.node.args[0]) if call.node.args else ""
         if re.search(r"\.grad\b", given) and not _of_another_model(script, call, wraps):
             yield rule.finding(
-                f"all_reduce({given}) averages gradients that DistributedDataParallel has averaged already.",
+                f"all_reduce({given}) averages gradients that DistributedDataParallel has already averaged.",
                 cause=TWICE,
                 fix=ONCE,
                 subject=Subject("call", f"all_reduce at {call.place}"),
@@ -79,7 +79,7 @@ def _reduced_by_hand(script: Script, wraps: Sequence[Called]) -> Iterator[Findin
 
 
 def _of_another_model(script: Script, reduction: Called, wraps: Sequence[Called]) -> bool:
-    """Does the loop around it go through the parameters of a model that is certainly not the wrapped one?"""
+    """Does the loop around it iterate over the parameters of a model that is certainly not the wrapped one?"""
     header = getattr(reduction.loops[-1].node, "iter", None) if reduction.loops else None
     inside = {id(node) for node in ast.walk(header)} if header is not None else set()
     asked = [call for call in script.facts.calls if id(call.node) in inside and call.last.endswith("parameters")]
@@ -91,11 +91,11 @@ def _of_another_model(script: Script, reduction: Called, wraps: Sequence[Called]
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Backwards that exchanged gradients although others of the same window followed; gradients reduced by hand."""
+    """Backwards that synchronised before the last one of a window, and gradients reduced by hand."""
     for event in record.of(GradientsReduced):
         if event.wrapped:
             yield rule.finding(
-                "The program reduced gradients that DistributedDataParallel had reduced already.",
+                "The program reduced gradients that DistributedDataParallel had already reduced.",
                 cause=TWICE,
                 fix=ONCE,
                 subject=Subject("call", f"all_reduce at {event.place}"),
@@ -110,15 +110,15 @@ def in_run(record: Record) -> Iterator[Finding]:
     every = usual([len(window.backwards) for window in windows])
     total = sum(len(window.backwards) for window in windows)
     yield rule.finding(
-        f"DistributedDataParallel exchanged the gradients in each of {every} backward passes for one step.",
-        cause=f"An all-reduce over all ranks waits for the slowest; {len(wasted)} of {total} watched were not needed.",
+        f"DistributedDataParallel synchronised gradients in each of {every} backward passes per step.",
+        cause=f"An all-reduce waits for the slowest rank; {len(wasted)} of {total} recorded ones were not needed.",
         fix=UNDER_NO_SYNC,
         subject=Subject("loop", f"accumulation at {wasted[-1].place}"),
         place=wasted[-1].place,
         related=[windows[-1].step.place],
         evidence=[
             Evidence("backward passes for each step", every),
-            Evidence("all-reduces watched", total),
-            Evidence("of these not needed", len(wasted)),
+            Evidence("all-reduces recorded", total),
+            Evidence("all-reduces not needed", len(wasted)),
         ],
     )

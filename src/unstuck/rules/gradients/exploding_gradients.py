@@ -1,4 +1,4 @@
-"""G08: gradients explode, and the loss with them."""
+"""G08: gradients explode, and the loss spikes or diverges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G08",
     name="exploding-gradients",
-    title="gradients explode: huge, in spikes or growing, and the loss is hurt by it",
+    title="gradients explode (huge, spiking or growing) and the loss spikes or diverges",
     severity=Severity.ERROR,
     explains=("G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, TensorGauges),
@@ -26,23 +26,20 @@ rule = Rule(
 
 HUGE = 100.0
 GROWN = 10.0
-"""Times the norm of the first quarter of the run."""
+"""As a multiple of the norm in the first quarter of the run."""
 FEWEST = 8
 SOON = 2
-"""Steps after a huge gradient in which its own numbers may grow beyond all bounds before a value does."""
-CAUSE = (
-    "step() applies such a gradient like any other; the weights land far from where they were, where the gradients are "
-    "larger still."
-)
+"""A value may overflow up to this many steps after a huge gradient."""
+CAUSE = "step() applies such a gradient like any other. The weights land far away, where the gradients are even larger."
 CLIP = (
-    "Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={limit}) between backward() and step(); and look "
-    "at the layers named: initialise them (He, Xavier), normalise their inputs."
+    "Call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm={limit}) between backward() and step(). "
+    "Then check the layers listed here: initialise them (He, Xavier) and normalise their inputs."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Huge, spiking or growing norms, and a loss that jumped, rose or broke."""
+    """Huge, spiking or growing norms, and a loss that jumped, rose or became NaN."""
     norms = dynamics.grad_norms(record)
     what = None
     if dynamics.sole_optimizer(record):
@@ -62,7 +59,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         related=(clips,),
         evidence=[
             Evidence("gradient norm", norm, "", HUGE),
-            Evidence("usual norm before", usual),
+            Evidence("usual norm before it", usual),
             Evidence("at step", step + 1),
             Evidence("largest gradients", top_layers(record, step)),
         ],
@@ -72,7 +69,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
-    """The worst step, what is true of the gradients, and what came of it."""
+    """The worst step, what the gradients did, and what followed."""
     norms = dynamics.grad_norms(record)
     hurting = harm.spikes_that_hurt(record)
     if hurting:
@@ -98,7 +95,7 @@ def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
 
 
 def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], str, str] | None:
-    """A first step so large that nothing is finite after it. To Adam and its kin the size of a gradient is nothing."""
+    """A first step so large that nothing is finite after it. Adam's steps do not grow with the gradient."""
     kinds = [seen.kind for seen in record.of(OptimizerSeen)]
     broken = min((event.step for event in record.of(NonFinite)), default=None)
     if broken is None or not norms or norms[-1][1] <= HUGE or not all("SGD" in kind for kind in kinds):
@@ -107,7 +104,7 @@ def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[
     if not step < broken <= step + SOON:
         return None
     words = f"At step {step + 1} the gradient norm was {norm:.3g}, where 0.1 to 10 is usual"
-    return (step, norm), words, f"step {broken + 1} met a value that was not finite"
+    return (step, norm), words, f"step {broken + 1} produced a value that was not finite"
 
 
 def _rose(before: float, after: float) -> str:
@@ -115,7 +112,7 @@ def _rose(before: float, after: float) -> str:
 
 
 def _limit(norms: list[float]) -> str:
-    """A threshold that leaves quiet steps alone: what nine in ten of them stayed under, at most 1 if all are huge."""
+    """A threshold that leaves normal steps alone: their 90th percentile, or 1 if all are huge."""
     quiet = dynamics.quantile(norms, 0.9) or 1.0
     return dynamics.rounded(quiet if math.isfinite(quiet) and quiet < HUGE else 1.0)
 
@@ -134,7 +131,7 @@ def top_layers(record: Record, step: int) -> list[str]:
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Clipped to the usual limit; else a tenth of the rate."""
+    """Clip to the usual limit, or use a tenth of the learning rate."""
     from unstuck.interventions import ClipGradients, SetRate
 
     yield (ClipGradients(1.0),)

@@ -1,4 +1,4 @@
-"""G18: gradients out of proportion to the weights, or gone in one layer."""
+"""G18: gradients out of proportion to the weights, or zero in one layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G18",
     name="grad-weight-ratio",
-    title="gradients above a tenth of their weights while the loss is hurt, or gone in one layer while it is stuck",
+    title="gradients too large for their weights while the loss diverges, or zero in one layer while it is stuck",
     severity=Severity.WARNING,
     explains=("O22",),
     needs=(OptimizerStep, TensorGauges),
@@ -26,19 +26,19 @@ rule = Rule(
 LARGE = 0.1
 FEWEST_STEPS = 5
 FELT = 0.01
-"""Times the learning rate, it must change a weight by this share of itself to matter."""
+"""Multiplied by the learning rate, a gradient must change a weight by this share to matter."""
 GONE = 1e-6
-"""Of what its gradient was."""
+"""Share of what its gradient was at first."""
 TOO_LARGE = (
-    "Plain gradient descent moves a weight in proportion to its gradient; one that is as large as the weight itself "
-    "throws away what it holds, unless the learning rate is small enough to make up for it."
+    "Plain SGD moves a weight in proportion to its gradient. A gradient as large as the weight overwrites it, "
+    "unless the learning rate is very small."
 )
-LOST = "A layer without gradient does not learn; what stands before it in the model learns only on other ways."
+LOST = "A layer without a gradient does not learn, and the layers before it learn only through other paths."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Gradients that are gone in a stuck run; gradients too large in one that was hurt."""
+    """Vanished gradients in a stuck run; oversized gradients in one whose loss jumped or diverged."""
     if dynamics.sole_optimizer(record) is None:
         return
     measured = [series for series in dynamics.weights(record) if len(dynamics.known(series.grad_norm)) >= FEWEST_STEPS]
@@ -48,7 +48,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _gone(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator[Finding]:
-    """Layers whose gradient was there at first and is exactly or nearly 0 for the rest, while others have theirs."""
+    """Layers that had a gradient at first and then exactly or nearly 0, while others still have one."""
     lost = [series for series in measured if _is_lost(series)]
     if not lost or len(lost) == len(measured):
         return
@@ -57,17 +57,17 @@ def _gone(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator
     names = [series.name for series in lost]
     after = next(step for step, norm in _tail_of_nothing(first))
     yield rule.finding(
-        f"From step {after + 1} on {_counted(names)} no gradient any more, and the loss {harm.ailment(record)}.",
+        f"From step {after + 1} on, {_counted(names)} no gradient, and the loss {harm.ailment(record)}.",
         cause=LOST,
-        fix=f"Look at what stands between {first.name} and the loss: a ReLU, clamp or saturated gate that is 0 for "
-        "every input, or a branch that is multiplied by 0.",
+        fix=f"Look between {first.name} and the loss for a ReLU, clamp or saturated gate that is 0 for every "
+        "input, or a branch that is multiplied by 0.",
         subject=Subject("parameter", first.name),
         place=dynamics.model_place(record),
         evidence=[
-            Evidence("layers without gradient", names),
+            Evidence("layers without a gradient", names),
             Evidence(f"gradient norm of {first.name} at first", norms[0]),
-            Evidence("in the end", norms[-1]),
-            Evidence("weights that have a gradient", len(measured) - len(lost)),
+            Evidence("at the end", norms[-1]),
+            Evidence("weights with a gradient", len(measured) - len(lost)),
         ],
         confidence=Confidence.LIKELY,
     )
@@ -78,7 +78,7 @@ def _counted(names: Sequence[str]) -> str:
 
 
 def _tail_of_nothing(series: dynamics.TensorSeries) -> list[tuple[int, float]]:
-    """The steps at the end of the run in which its gradient was nothing beside what it had been."""
+    """The last steps of the run in which its gradient was a vanishing fraction of what it had been."""
     pairs = [(at, norm) for at, norm in zip(series.steps, series.grad_norm, strict=True) if norm is not None]
     limit = GONE * max(norm for _, norm in pairs[:FEWEST_STEPS])
     position = len(pairs)
@@ -103,10 +103,10 @@ def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterato
         return
     name = max(ratios, key=lambda one: ratios[one])
     yield rule.finding(
-        f"The gradient of {name} is {ratios[name]:.2g} times the weight itself, and the loss {hurt.word}.",
+        f"The gradient of {name} is {ratios[name]:.2g} times the weight, and the loss {hurt.word}.",
         cause=TOO_LARGE,
-        fix=f"Lower the learning rate ({rate:.3g}), clip the gradients, or bring down what makes them large: inputs "
-        "that are not normalised, a loss that is summed instead of averaged.",
+        fix=f"Lower the learning rate ({rate:.3g}), clip the gradients, or fix what makes them large: inputs that "
+        "are not normalised, or a loss that is summed instead of averaged.",
         subject=Subject("parameter", name),
         place=dynamics.step_place(record),
         evidence=[
@@ -118,6 +118,6 @@ def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterato
 
 
 def _ratio(series: dynamics.TensorSeries) -> float | None:
-    """The typical gradient of a weight beside the weight."""
+    """The typical norm of a gradient as a share of its weight's norm."""
     pairs = zip(series.grad_norm, series.weight_norm, strict=True)
     return dynamics.median([gradient / weight for gradient, weight in pairs if gradient is not None and weight])

@@ -1,4 +1,4 @@
-"""G13: accumulated gradients are divided on every micro-step, so that early ones are divided again and again."""
+"""G13: accumulated gradients are divided at every micro-step, so early ones are divided again and again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G13",
     name="gradients-rescaled",
-    title="gradients divided by N on every micro-step, which compounds",
+    title="gradients divided by N at every micro-step, which compounds",
     severity=Severity.ERROR,
     explains=("O07", "O22", "G09"),
     needs=(OptimizerStep,),
@@ -31,8 +31,8 @@ rule = Rule(
 
 RESCALES = pattern(r"\.grad\b[^\n]*([*/]=|\.(div_|mul_|true_divide_)\()")
 CAUSE = (
-    "backward() adds to what was divided before, so the first of {every} micro-batches is divided {every} times and "
-    "only the last one once: the step follows the last batches."
+    "backward() adds to gradients that are already divided, so the first of {every} micro-batches is divided "
+    "{every} times and the last only once. The last micro-batches dominate the step."
 )
 
 
@@ -43,12 +43,12 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for window in windows(script):
         if window.every_turn(ZeroGrad):
-            continue  # what is divided here is not added to
+            continue  # nothing is added to these gradients afterwards
         for node in _on_every_turn(window):
             if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
                 place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)
                 yield rule.finding(
-                    f"The gradients are divided by {window.every} on every turn, but step() runs {window.when}.",
+                    f"Gradients are divided by {window.every} in every iteration, but step() runs {window.when}.",
                     cause=CAUSE.format(every=window.every),
                     fix=f"Divide the loss instead: (loss / {window.every}).backward(); or divide the gradients once, "
                     "right before step().",
@@ -59,7 +59,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _on_every_turn(window: Window) -> Iterator[ast.AST]:
-    """What the loop does outside branches that belong to the end of a window, up to an early `continue`."""
+    """Statements of the loop outside branches for the end of a window, up to an early `continue`."""
     waiting: list[ast.AST] = list(getattr(window.loop.node, "body", []))
     while waiting:
         node = waiting.pop(0)
@@ -72,7 +72,7 @@ def _on_every_turn(window: Window) -> Iterator[ast.AST]:
 
 
 def _is_guard(test: ast.expr, window: Window) -> bool:
-    """Is it the guard itself, or anything else that looks at the turn?"""
+    """Is it the guard, or another condition on the iteration?"""
     return condition_key(test)[0] in window.guard or "%" in ast.unparse(test)
 
 
@@ -96,7 +96,7 @@ def _divides_by(node: ast.AugAssign | ast.Call, every: str) -> bool:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Gradients smaller at the start of a backward than at the end of the one before, always by one factor."""
+    """Gradients that shrink between two backwards, always by the same factor."""
     windows = micro_windows(record)
     shares = [share for window in windows for share in _left_between(window)]
     divisor = round(1 / shares[0]) if shares and shares[0] > 0 else 0
@@ -104,8 +104,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         return
     every, backward = usual([len(window.backwards) for window in windows]), windows[-1].backwards[0]
     yield rule.finding(
-        f"After each of {every} backward passes the gradients so far are divided by {divisor}, before the next adds to "
-        "them.",
+        f"After each of {every} backward passes the accumulated gradients are divided by {divisor}.",
         cause=CAUSE.format(every=every),
         fix=f"Divide the loss instead: (loss / {every}).backward(); or divide the gradients once, right before step().",
         subject=Subject("loop", f"accumulation at {backward.place}"),
@@ -113,14 +112,14 @@ def in_run(record: Record) -> Iterator[Finding]:
         related=[windows[-1].step.place],
         evidence=[
             Evidence("backward passes for each step", every),
-            Evidence("times the gradient was measured between two of them", len(shares)),
+            Evidence("measurements between two of them", len(shares)),
             Evidence("share of the first micro-batch's gradient that a step uses", divisor ** -float(every)),
         ],
     )
 
 
 def _left_between(window: StepWindow) -> Iterator[float]:
-    """What was left of the gradients' norm from one backward to the next, unless we know who changed it."""
+    """The share of the gradients' norm left from one backward to the next, unless a recorded event changed it."""
     for one, other, events in window.between():
         known = any(isinstance(event, Clip | ZeroGrad | Unscale) for event in events)
         if one.grad_norm and other.grad_norm_before is not None and not known:

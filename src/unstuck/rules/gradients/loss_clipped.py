@@ -1,4 +1,4 @@
-"""G19: the loss is clipped where the gradients were meant to be, so what lies beyond gets no gradient."""
+"""G19: the loss is clipped instead of the gradients, so examples beyond the limit get no gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G19",
     name="loss-clipped",
-    title="the loss clipped instead of the gradients, so that examples beyond the limit teach nothing",
+    title="the loss clipped instead of the gradients, so examples beyond the limit get no gradient",
     severity=Severity.WARNING,
     explains=("O01", "O07", "G09", "R08"),
     needs=(Backward,),
@@ -29,24 +29,22 @@ rule = Rule(
 CLAMPS = frozenset({"clamp", "clip", "clamp_", "clip_", "clamp_max", "clamp_max_"})
 SMALLEST = frozenset({"min", "minimum", "fmin"})
 SCALES = frozenset({"add", "mult", "div", "sum", "mean", "neg", "scale"})
-"""Operations that make a loss out of a loss."""
+"""Operations that turn a loss into a loss."""
 LIMITED = Subject("loss", "limit")
 LOSS_NODES = ("mseloss", "nllloss", "nllloss2d", "smoothl1loss", "huberloss", "binarycrossentropy")
 ERRORS = (("pow", "sub"), ("abs", "sub"))
 MANY = 0.1
-"""Fewer errors beyond a limit may be outliers that are left out on purpose."""
+"""A smaller share of errors beyond a limit may be outliers ignored on purpose."""
 REDUCED = frozenset({"mean", "sum", "mul", "div", "add", "neg"})
-FLAT = "Beyond the limit the loss is a constant with a slope of 0: just the examples that are worst get no gradient."
-FLAT_ERROR = (
-    "Where the error is beyond the limits its square is a constant with a slope of 0: large errors teach nothing."
-)
+FLAT = "Beyond the limit the loss is constant and its slope 0: the worst examples get no gradient."
+FLAT_ERROR = "Beyond the limits the squared error is constant and its slope 0: large errors get no gradient."
 FIX = "Remove the limit and clip the gradients: torch.nn.utils.clip_grad_norm_ between backward() and step()."
-FIX_ERROR = "Use smooth_l1_loss (huber_loss) on the unclipped error, which limits its gradient and not the error."
+FIX_ERROR = "Use smooth_l1_loss (huber_loss) on the unclipped error, which limits the gradient instead of the error."
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Behind a backward(): a loss with an upper limit, or the square of a clipped error."""
+    """On the way to a backward(): a loss with an upper limit, or the square of a clipped error."""
     for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
         if not isinstance(value, Tensor) or value.cut:
             continue
@@ -70,7 +68,7 @@ def _limits_a_loss(value: Tensor) -> bool:
 
 
 def _is_loss(value: Value, depth: int = 6) -> bool:
-    """Certainly a loss of torch, weighted, summed or averaged."""
+    """Certainly a torch loss, weighted, summed or averaged."""
     made = list(producers(value))
     return bool(made) and all(_is_loss_made(maker, depth) for maker in made)
 
@@ -110,7 +108,7 @@ def _finding(value: Tensor, what: str, cause: str, fix: str) -> Finding:
         f"{what} ({value.op}) on the way to backward().",
         cause=cause,
         fix=fix,
-        # A graph knows that there is a limit but not where it stands.
+        # A graph shows that there is a limit but not where it is written.
         subject=LIMITED,
         place=value.place,
         confidence=Confidence.LIKELY,
@@ -119,7 +117,7 @@ def _finding(value: Tensor, what: str, cause: str, fix: str) -> Finding:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """A limit in the graph behind a loss, with losses or errors beyond it; told where it held back the most."""
+    """A limit in the graph of a loss, with losses or errors beyond it, at the step where most were."""
     worst: tuple[float, Finding] | None = None
     for backward in record.of(Backward):
         for fact in backward.graph.operations if backward.graph is not None else ():
@@ -137,9 +135,7 @@ def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
     if not error and not _limits_a_loss_in(fact.behind) and not _limits_squares_in(backward, fact):
         return None
     whole = fact.shape in ((), (1,))
-    beyond = (
-        "the whole loss lies" if whole else f"{100 * fact.share:.3g} % of the {'errors' if error else 'losses'} lie"
-    )
+    beyond = "the whole loss is" if whole else f"{100 * fact.share:.3g} % of the {'errors' if error else 'losses'} are"
     what = "The error is clipped before it is squared" if error else "The loss has an upper limit"
     return rule.finding(
         f"{what}, {fact.limit:g}, and at step {backward.step + 1} {beyond} beyond it.",
@@ -153,13 +149,13 @@ def _limit_in_run(backward: Backward, fact: OperationFact) -> Finding | None:
 
 
 def _limits_a_loss_in(chain: tuple[str, ...]) -> bool:
-    """Was a loss of torch limited, reduced or weighted in between?"""
+    """Was a torch loss limited, reduced or weighted in between?"""
     inner = next((name for name in chain if name not in REDUCED), "")
     return inner.startswith(LOSS_NODES)
 
 
 def _limits_squares_in(backward: Backward, fact: OperationFact) -> bool:
-    """Is the loss the mean of limited squares of errors, many of them beyond the limit? A hinge is no plain mean."""
+    """Is the loss the mean of squared clipped errors, many of them beyond the limit? A hinge is not a plain mean."""
     names = backward.graph.names if backward.graph is not None else ()
     at_the_end = [name.removesuffix("0").removesuffix("1") for name in names[:2]]
     plain = at_the_end in (["MeanBackward", "ClampBackward"], ["SumBackward", "ClampBackward"])

@@ -17,49 +17,44 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G10",
     name="non-finite",
-    title="a value became NaN or infinite; the first one is named",
+    title="a value became NaN or infinite; the finding names the first one",
     severity=Severity.ERROR,
     needs=(Backward,),
 )
 
 FIXES = {
     "input": (
-        "Find and repair the bad samples: assert torch.isfinite(x).all() in the dataset, and check divisions by "
-        "a standard deviation of 0."
+        "Find and fix the bad samples: assert torch.isfinite(x).all() in the dataset, and check for division "
+        "by a standard deviation of 0."
     ),
     "activation": (
-        "Look at what this module computes and at its inputs: guard log, sqrt and division with a small epsilon, "
-        "and keep exp in range. If the weights had grown "
-        "huge before, lower the learning rate."
+        "Check what this module computes and its inputs: guard log, sqrt and division with a small epsilon, "
+        "and keep exp in range. If the weights had grown huge before, lower the learning rate."
     ),
     "loss": (
         "Use the stable form of the loss (functions that take logits), or guard log, sqrt and division with a "
         "small epsilon."
     ),
     "gradient": (
-        "Guard the operation whose derivative has no finite value there: sqrt(x + eps), norm with eps, clamp "
-        "before acos or division."
+        "Guard the operation whose derivative is not finite there: sqrt(x + eps), norm with eps, clamp before "
+        "acos or division."
     ),
-    "parameter": (
-        "Lower the learning rate or clip the gradients before step(); check the learning rate of that very step."
-    ),
+    "parameter": ("Lower the learning rate or clip the gradients before step(); check the learning rate of that step."),
 }
 INITIAL = (
-    "Look at how it is initialised or loaded: check torch.isfinite on every parameter right after building the model."
+    "Check how it is initialised or loaded: test torch.isfinite on every parameter right after building the model."
 )
 REFUSED = (
-    "Find what is NaN first, with torch.isfinite(...).all(): the batch, the weights (then lower the learning rate or "
-    "clip the gradients), or a log, sqrt or division in forward (then guard it with a small epsilon)."
+    "Find out what is NaN first, with torch.isfinite(...).all(): the batch, the weights (then lower the "
+    "learning rate or clip the gradients), or a log, sqrt or division in forward (then guard it with a small "
+    "epsilon)."
 )
-CAUSE = (
-    "Once one value is not finite, the next update spreads it to every weight it touches, and nothing is learned "
-    "any more."
-)
+CAUSE = "Once one value is not finite, the next update spreads it to every weight it touches, and learning stops."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The decision tree ends at the first non-finite value by order of execution."""
+    """Report the first non-finite value in order of execution."""
     for event in record.of(NonFinite):
         settings = _settings(record, event)
         yield rule.finding(
@@ -75,7 +70,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _settings(record: Record, event: NonFinite) -> list[Evidence]:
-    """What the optimizer was told that is not finite itself, where an update broke the weights."""
+    """Settings of the optimizer that are not finite, if an update made the weights non-finite."""
     if event.what != "parameter" or event.before_training:
         return []
     rates = [rate for gauge in record.of(Gauges) if gauge.step == event.step for rate in gauge.rates]
@@ -98,7 +93,7 @@ def _refused(record: Record) -> Iterator[Finding]:
         return
     step = f"after {crash.step} optimizer step{'s' * (crash.step != 1)}"
     data = next((fact for fact in crash.variables if fact.broken and not fact.requires_grad), None)
-    origin = f" `{data.name}` holds such values already: the data is the origin, not the model." if data else ""
+    origin = f" `{data.name}` already holds such values: the data is the origin, not the model." if data else ""
     yield rule.finding(
         f"{100 * scores.broken:.3g} % of the prediction given to {crash.function} {step} is NaN or infinite.{origin}",
         cause=f"{crash.function} takes probabilities only and raises on anything else.",
@@ -110,7 +105,7 @@ def _refused(record: Record) -> Iterator[Finding]:
 
 
 def _message(event: NonFinite) -> str:
-    """Only what was measured: where the inputs were not looked at, nothing is said of them."""
+    """Only what was measured: inputs that were not examined are not mentioned."""
     when = f"at step {event.step + 1}"
     word = "NaN" if event.value == "nan" else "infinite"
     name = f"{event.name} ({event.kind})" if event.kind and event.name else event.name or event.kind
@@ -126,7 +121,7 @@ def _message(event: NonFinite) -> str:
         case "parameter":
             if event.before_training:
                 return f"{name} was already {word} before the first update."
-            unseen = ", whose gradients were not looked at" if event.gradients_unseen else ""
+            unseen = ", whose gradients were not examined" if event.gradients_unseen else ""
             return f"{name} became {word} through the update {when}{unseen}."
     finite = ", while the outputs of all modules were still finite" if event.inputs_finite else ""
     return f"The loss became {word} {when}{finite}."
@@ -137,21 +132,21 @@ def _while_inputs(event: NonFinite) -> str:
         return ""
     if event.inputs_finite:
         return ", while its input was still finite"
-    return "; its input was so already, made by an operation between the modules before it"
+    return "; its input already was, from an operation between the modules before it"
 
 
 def _fix(event: NonFinite) -> str:
     if event.until:
-        closer = "To see which module it was, run again with --replay-nonfinite (fix the seeds first)."
+        closer = "To find the module, run again with --replay-nonfinite (fix the seeds first)."
         return f"{FIXES[event.what]} {closer}"
     if event.gradients_unseen:
-        closer = "To see whether its gradient was so first, run again with --replay-nonfinite (fix the seeds first)."
+        closer = "To see whether its gradient was first, run again with --replay-nonfinite (fix the seeds first)."
         operations = " or ".join(_operation(name) for name in event.suspects[:3])
         risky = f" or guard {operations}, whose derivative may not be finite" if operations else ""
         return f"Lower the learning rate or clip the gradients before step(){risky}. {closer}"
     if event.suspects and event.what in ("activation", "loss", "gradient"):
         operations = " or ".join(_operation(name) for name in event.suspects[:3])
-        return f"Look at {operations}, which can produce it. {FIXES[event.what]}"
+        return f"Check {operations}, which can produce it. {FIXES[event.what]}"
     return INITIAL if event.before_training else FIXES.get(event.what, FIXES["loss"])
 
 

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G16",
     name="saturating-depth",
-    title="deep stack of sigmoid or tanh, or over 20 layers, without normalisation or skips",
+    title="a deep stack of sigmoid or tanh, or over 20 layers, without normalisation or skips",
     severity=Severity.WARNING,
     explains=("G09", "G18", "O07", "O22", "O25", "O26", "R08"),
 )
 
 LAYERS = pattern(r"(^|\.)(Lazy)?(Linear|Conv[123]d)$")
 LIMITS = {"sigmoid": 5, "tanh": 15, "layers": 21}
-"""With torch's own initialisation the first layer then gets less than a thousandth of the last layer's gradient."""
+"""At this depth, with torch's initialisation, the first layer gets under a thousandth of the last layer's gradient."""
 WORDS = {"sigmoid": "sigmoid activations", "tanh": "tanh activations", "layers": "layers"}
 DEEP = pattern(r"[sS]igmoid|[tT]anh|range\(\d\d|Sequential")
-"""Without any of these a stack is too short to be worth counting."""
+"""A script without any of these has nothing to count."""
 HELPED = pattern(r"Norm|norm\(|init\.|SELU|selu|residual|skip|cat\(", re.I)
 CAUSE = {
-    "sigmoid": "A sigmoid passes on at most a quarter of the gradient, so five of them leave a thousandth at best and "
+    "sigmoid": "A sigmoid passes on at most a quarter of the gradient, so five of them leave at most a thousandth and "
     "the first layers do not learn.",
-    "tanh": "Each tanh passes on less gradient than it gets, and over so many of them next to none is left for the "
-    "first layers.",
-    "layers": "With nothing to keep the scale, the gradient shrinks or grows by a factor per layer, and twenty such "
+    "tanh": "Each tanh passes on less gradient than it receives; after this many, almost none is left for the first "
+    "layers.",
+    "layers": "Without normalisation or skips the gradient shrinks or grows by a factor per layer, and over twenty "
     "factors multiply.",
 }
 FIX = "Use ReLU or GELU with a normalisation layer (LayerNorm, BatchNorm) in each block, and add skip connections."
@@ -48,7 +48,7 @@ FIX = "Use ReLU or GELU with a normalisation layer (LayerNorm, BatchNorm) in eac
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Counted in module classes and in nn.Sequential built elsewhere; repetition counts where it is a plain number."""
+    """Count in module classes and in nn.Sequential elsewhere; repetitions count if they are a plain number."""
     if not DEEP.search(script.text):
         return
     lines = SourceFile(script.path, script.lines)
@@ -63,7 +63,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _stacks(script: Script) -> Iterator[tuple[ast.AST, str]]:
-    """Module classes, and calls of nn.Sequential outside of them together with the function they stand in."""
+    """Module classes, and calls of nn.Sequential outside of them with the function around them."""
     classes = {module.cls.node: module.cls for module in script.facts.modules if module.cls is not None}
     for node in script.tree.body:
         if isinstance(node, ast.ClassDef):
@@ -79,7 +79,7 @@ def _text(script: Script, node: ast.AST) -> str:
 
 
 def _counts(stack: ast.AST) -> Counter[str]:
-    """How many of each the longest chain in the stack holds, at least. What stands side by side is no chain."""
+    """How many of each the longest chain in the stack has, at least. Parallel branches are not a chain."""
     lists = dict(_repeated_lists(stack))
     chains = [_in_chain(node, 1, {}) for node in ast.walk(stack) if _is_sequential(node)]
     for node in ast.walk(stack):
@@ -103,7 +103,7 @@ def _in_chain(node: ast.AST, times: int, lists: dict[str, int]) -> Counter[str]:
             counts["layers"] += often
         elif last in ("Sigmoid", "Tanh", "sigmoid", "tanh"):
             counts[last.lower()] += often
-    # The last activation of a network may well be a sigmoid: it is the output, not part of the stack.
+    # The last activation of a network may be a sigmoid: it is the output, not part of the stack.
     counts["sigmoid"] -= 1
     return counts
 
@@ -120,7 +120,7 @@ def _unpacks_into_sequential(function: ast.FunctionDef) -> bool:
 
 
 def _passes_on(loop: ast.For) -> bool:
-    """`for layer in self.layers: x = f(layer(x))`: each turn takes in what the last one made."""
+    """`for layer in self.layers: x = f(layer(x))`: each iteration uses the result of the last one."""
     layer = dotted(loop.target)
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and layer:
@@ -131,7 +131,7 @@ def _passes_on(loop: ast.For) -> bool:
 
 
 def _repeated(node: ast.AST, times: int, lists: dict[str, int]) -> Iterator[tuple[ast.AST, int]]:
-    """Every node below, with how often it is evaluated as far as that is written down."""
+    """Every node below, with how often it is evaluated, as far as the text shows."""
     waiting = [(node, times)]
     while waiting:
         current, often = waiting.pop()
@@ -145,7 +145,7 @@ def _repeated(node: ast.AST, times: int, lists: dict[str, int]) -> Iterator[tupl
 
 
 def _length(iterated: ast.expr, lists: dict[str, int]) -> int:
-    """`range(12)` is 12 turns, and a loop over a list built that way too; anything else may be one."""
+    """`range(12)` is 12 iterations, and so is a loop over a list built that way; anything else counts as one."""
     if isinstance(iterated, ast.Call) and dotted(iterated.func) == "range" and len(iterated.args) == 1:
         stop = iterated.args[0]
         if isinstance(stop, ast.Constant) and isinstance(stop.value, int):
@@ -189,13 +189,13 @@ PLAIN = frozenset(
     "Linear Conv1d Conv2d Conv3d Sigmoid Tanh ReLU LeakyReLU ELU GELU SiLU Softplus Flatten Identity Dropout MaxPool1d "
     "MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Softmax LogSoftmax".split()
 )
-"""Layers of torch that neither normalise nor lead around others."""
+"""Layers of torch that neither normalise nor skip."""
 COUNTED = {"Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Counted in chains of nn.Sequential, in which nothing normalises and nothing leads around."""
+    """Count in chains of nn.Sequential without normalisation or skips."""
     for model in setup.models:
         for name in _outermost_chains(model):
             kinds = _chain(model, name) or []

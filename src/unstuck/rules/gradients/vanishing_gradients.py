@@ -1,4 +1,4 @@
-"""G09: gradients vanish on their way to the first layers, and the loss is stuck."""
+"""G09: gradients vanish before they reach the first layers, and the loss is stuck."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G09",
     name="vanishing-gradients",
-    title="gradients vanish on their way to the first layers while the loss is stuck",
+    title="gradients vanish before they reach the first layers, and the loss is stuck",
     severity=Severity.WARNING,
     explains=("G18", "O07", "O22", "R08"),
     needs=(OptimizerStep, TensorGauges),
 )
 
 FADING = 1000.0
-"""Late layers with gradients this many times those of early ones."""
+"""Gradients of late layers as a multiple of those of early ones."""
 NOTHING = 1e-6
 """A total norm below this."""
 FEWEST_LAYERS = 4
@@ -32,20 +32,20 @@ FEWEST_STEPS = 20
 SOLVED = 1e-6
 """A loss below this needs no gradient."""
 CAUSE = (
-    "Each layer passes on less gradient than it was given, and over the depth that multiplies; the first layers get "
-    "almost none and stay as they were initialised."
+    "Each layer passes on less gradient than it receives, and these factors multiply over the depth. The "
+    "first layers get almost none and stay as they were initialised."
 )
 SQUASHING = frozenset(("sigmoid", "tanh", "logsigmoid", "softsign", "hardtanh", "hardsigmoid"))
-REPLACE = "Use ReLU or GELU in place of sigmoid and tanh, initialise for them"
+REPLACE = "Use ReLU or GELU instead of sigmoid and tanh, initialise for them"
 KEEP = "Initialise the weights for the activations"
 FIX = (
-    "{} (nn.init.kaiming_normal_), put LayerNorm or BatchNorm into each block and skip connections around it; a higher "
-    "learning rate alone does not help."
+    "{} (nn.init.kaiming_normal_), add LayerNorm or BatchNorm to each block and skip connections around it. A "
+    "higher learning rate alone does not help."
 )
 
 
 class Fading(NamedTuple):
-    """How the gradients go from the last layers to the first."""
+    """The gradients of the last layers and of the first."""
 
     total: float
     early: float
@@ -55,20 +55,20 @@ class Fading(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Of a late layer's gradient to an early one's."""
+        """A late layer's gradient divided by an early one's."""
         return self.late / self.early if self.early else math.inf
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Along the depth by the order in which layers ran, while the loss does not move."""
+    """Compare gradients along the depth, in the order in which layers ran, if the loss does not move."""
     fading = judged(record)
     if fading is None:
         return
     trend = dynamics.trend(record)
     stuck = f"the loss is stuck at {trend.last:.4g}"
     if fading.ratio > FADING:
-        times = f"{fading.ratio:,.0f} times smaller than" if math.isfinite(fading.ratio) else "nothing beside"
+        times = f"{fading.ratio:,.0f} times smaller than" if math.isfinite(fading.ratio) else "zero, unlike"
         message = f"The gradients of the first layers are {times} those of the last, and {stuck}."
     else:
         message = f"All gradients together have a norm of {fading.total:.1e}, and {stuck}."
@@ -88,7 +88,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _squashes(record: Record) -> bool:
-    """Does the model hold, or call, activations that flatten out at both ends?"""
+    """Does the model use activations that saturate at both ends?"""
     held = {module.kind.lower() for model in record.of(ModelSeen) for module in model.modules}
     called = {kind for event in record.of(Activations) for kind in event.kinds}
     return bool(SQUASHING & (held | called))

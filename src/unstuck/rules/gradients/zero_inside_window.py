@@ -1,4 +1,4 @@
-"""G11: gradients are cleared on every micro-step, so that a step sees those of the last one only."""
+"""G11: gradients are cleared at every micro-step, so a step uses only those of the last one."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 rule = Rule(
     code="G11",
     name="zero-inside-window",
-    title="zero_grad on every micro-step of an accumulation window",
+    title="zero_grad() at every micro-step of an accumulation window",
     severity=Severity.ERROR,
     explains=("O07", "O22"),
     needs=(ZeroGrad, OptimizerStep),
 )
 
 CAUSE = (
-    "Each turn throws away the gradients of the turn before, so a step uses one micro-batch and the work of the other "
-    "{others} is lost."
+    "Each iteration discards the gradients of the one before, so a step uses one micro-batch and the work of "
+    "the other {others} is lost."
 )
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """A window whose gradients are cleared wherever backward runs."""
+    """A window that clears the gradients wherever it runs backward."""
     for window in windows(script):
         steps = window.once(OptimizerStep)
         for zero in window.every_turn(ZeroGrad) if window.complete and steps else ():
@@ -45,7 +45,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _clears_on_every_turn(window: Window, zero: Located) -> bool:
-    """Wherever backward runs, and not between it and the step: that loses everything, and another rule says so."""
+    """Wherever backward runs, but not between it and the step: that loses everything and has a rule of its own."""
     first = window.backwards[0]
     steps = [step.item.time for step in window.once(OptimizerStep)]
     wiped = first.item.time < zero.item.time and (not window.guard or zero.item.time < max(steps))
@@ -56,9 +56,9 @@ def _clears_on_every_turn(window: Window, zero: Located) -> bool:
 def _finding(script: Script, window: Window, zero: Located) -> Finding:
     others = str(int(window.every) - 1) if window.every.isdigit() else f"{window.every} - 1"
     steps = [step.item.event.place for step in window.once(OptimizerStep)]
-    where = f"under `if {window.guard}`, behind step()" if window.guard else "in front of the inner loop"
+    where = f"under `if {window.guard}`, after step()" if window.guard else "before the inner loop"
     return rule.finding(
-        f"zero_grad() runs on every turn, but step() {window.when}.",
+        f"zero_grad() runs in every iteration, but step() {window.when}.",
         cause=CAUSE.format(others=others),
         fix=fix_with(f"Move zero_grad() {where}.", _moved(script, window, zero.item.event.place, steps), "unsafe"),
         subject=Subject("loop", f"accumulation at {window.loop.place}"),
@@ -68,7 +68,7 @@ def _finding(script: Script, window: Window, zero: Located) -> Finding:
 
 
 def _moved(script: Script, window: Window, zero: Place | None, steps: list[Place | None]) -> Edits | None:
-    """Take the call away, and put it behind the step or in front of the inner loop unless one is there already."""
+    """Move the call after the step or before the inner loop, unless one is already there."""
     editor = Editor(script)
     step = steps[0]
     if zero is None or step is None or len(steps) > 1 or zero.function != step.function:
@@ -84,33 +84,33 @@ def _moved(script: Script, window: Window, zero: Place | None, steps: list[Place
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Windows in which each backward was followed by a clearing, and the step used what the last one left."""
+    """Windows in which every backward was cleared, so the step used only the last one."""
     windows = micro_windows(record)
     emptied = [window for window in windows if _cleared_between(window)]
     kept = [share for window in emptied if (share := window.kept) is not None]
-    # Gradients that were put aside and brought back, as for privacy or per task, are not those of the last backward.
+    # Gradients that were saved and restored, as for privacy or per task, are not those of the last backward.
     used_last = all(close(share, 1.0) for share in kept) if kept else any(w.backwards[-1].scaled for w in emptied)
     if len(emptied) < STEADY or len(emptied) < 0.8 * len(windows) or not used_last:
         return
     every = usual([len(window.backwards) for window in emptied])
     zero = _cleared_between(emptied[-1])[-1]
     yield rule.finding(
-        f"Of every {every} backward passes before a step, {every - 1} were cleared away by zero_grad().",
+        f"zero_grad() discarded {every - 1} of every {every} backward passes before a step.",
         cause=CAUSE.format(others=every - 1),
-        fix="Move zero_grad() behind step().",
+        fix="Move zero_grad() after step().",
         subject=Subject("call", f"zero_grad at {zero.place}"),
         place=zero.place,
         related=[emptied[-1].step.place],
         evidence=[
             Evidence("backward passes for each step", every),
             Evidence("backward passes that a step uses", 1),
-            Evidence("steps watched", len(windows)),
+            Evidence("steps recorded", len(windows)),
         ],
     )
 
 
 def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
-    """The clearing behind each backward but the last; nothing if one of them has none."""
+    """The zero_grad() after each backward but the last; empty if one of them has none."""
     found: list[ZeroGrad] = []
     for _, _, events in window.between():
         zeros = [event for event in events if isinstance(event, ZeroGrad) and event.cleared]
@@ -122,7 +122,7 @@ def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Nothing is cleared inside a window."""
+    """Do not clear inside a window."""
     from unstuck.interventions import KeepGradients
 
     yield (KeepGradients(),)

@@ -1,1 +1,1 @@
-"""What is wrong with the way lint itself is used."""
+"""Problems with ignore comments."""

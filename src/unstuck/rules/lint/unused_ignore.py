@@ -1,4 +1,4 @@
-"""U01 unused-ignore: see the page beside this file."""
+"""U01: an ignore comment that silences nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from unstuck.rule import Rule, all_rules, find_variant, nearest, rules_named
 from unstuck.source import Script
 from unstuck.source.documents.comments import IgnoreComment, ignore_comments
 
-rule = Rule("U01", "unused-ignore", "an ignore comment on a line where there is nothing to ignore", Severity.ADVICE)
+rule = Rule("U01", "unused-ignore", "an ignore comment that silences nothing", Severity.ADVICE)
 
-CAUSE = "A comment that silences nothing today hides the next real finding on its line."
+CAUSE = "A comment that silences nothing today will hide the next real finding on its line."
 
 
 @rule.in_source
 def seen_in_source(script: Script) -> Iterator[Finding]:
-    """Every word of an ignore comment that lint has no use for."""
+    """Every code of an ignore comment that silences nothing."""
     comments = ignore_comments(script.text)
     if not comments:
         return
@@ -48,12 +48,12 @@ def _id_of(meant: Rule, word: str) -> str:
 
 
 def _is_idle(meant: Rule, name: str, codes: set[str], script: Script) -> bool:
-    # What a module without a loop leads to is seen in the scripts that import it.
+    # The effect of a module without a loop shows in the scripts that import it.
     return meant is not rule and meant.source is not None and name not in codes and bool(script.training_loops)
 
 
 def _found_by_others(script: Script) -> dict[int, set[str]]:
-    """What the other rules find, by the lines on which a comment would silence it."""
+    """Findings of the other rules, by the lines on which a comment would silence them."""
     found: dict[int, set[str]] = {}
     for other in all_rules():
         for finding in other.source(script) if other.source and other is not rule else ():
@@ -66,10 +66,10 @@ def _found_by_others(script: Script) -> dict[int, set[str]]:
 
 def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[Rule]) -> Finding:
     shown = f"ignore[{word}]" if word else "ignore"
-    message = f"`# unstuck: {shown}` stands where lint finds nothing to ignore."
+    message = f"`# unstuck: {shown}` silences nothing on this line."
     if word and not meant:
         close = nearest(word)
-        message = f"`# unstuck: {shown}` names no rule" + (f"; did you mean {close}?" if close else ".")
+        message = f"`# unstuck: {shown}` does not name a rule" + (f"; did you mean {close}?" if close else ".")
     alone = all(other.witnesses == (Witness.SOURCE,) for other in meant)
     but = "" if alone else ", unless `unstuck run` needs it here"
     return rule.finding(
@@ -88,7 +88,7 @@ def _without_brackets(script: Script, comment: IgnoreComment, codes: set[str]) -
     known = [word for word in comment.words or () if rules_named(word)]
     needed = [word for word in known if _is_needed(word, codes, script)]
     right = f"ignore[{', '.join(needed or known or ['O12'])}]"
-    change = Fix(f"Write `# unstuck: {right}`; a remark goes behind another #.")
+    change = Fix(f"Write `# unstuck: {right}`; put a remark after another #.")
     if needed:
         new = Edit(script.path, place.line, place.column, place.line, place.end_column, f"# unstuck: {right}")
         change = Fix(change.text, (new,), "safe")
@@ -96,8 +96,8 @@ def _without_brackets(script: Script, comment: IgnoreComment, codes: set[str]) -
         change = Fix("Remove it; lint finds nothing to ignore here.", (_removal(script, comment),), "unsafe")
     such = "" if known else "such as "
     return rule.finding(
-        f"`{shown}` silences nothing, brackets missing: write {such}{right}.",
-        cause="Taken as a comment for all rules, it would hide more than was meant.",
+        f"`{shown}` silences nothing because the brackets are missing: write {such}{right}.",
+        cause="Read as a comment for all rules, it would hide more than intended.",
         fix=change,
         subject=Subject("comment", shown),
         place=place,
@@ -109,7 +109,7 @@ def _place(script: Script, comment: IgnoreComment) -> Place:
 
 
 def _removal(script: Script, comment: IgnoreComment, word: str | None = None) -> Edit:
-    """The comment goes with the blanks before it, or only one word of several does."""
+    """Remove the comment with the spaces before it, or only one code of several."""
     text = script.lines[comment.line - 1]
     others = [other for other in comment.words or () if word is not None and other != word]
     if others:

@@ -1,1 +1,1 @@
-"""The recipe: what to check before, and how to go on."""
+"""The training recipe: data, initial loss, seeds and schedules."""

@@ -21,19 +21,19 @@ rule = Rule(
 )
 
 CAUSE = (
-    "Numbers of different examples were put into one row, as view() or reshape() do where an axis should move, or a "
-    "layer ran along the batch as if it were a sequence. The model learns from the company an example is in."
+    "Numbers of different examples ended up in one row, as with view() or reshape() instead of transpose(), "
+    "or a layer treated the batch as a sequence. Predictions then depend on the other examples in the batch."
 )
 FIX = (
-    "Swap axes with transpose(), permute() or movedim(); use view() and reshape() only to merge or split neighbouring "
-    "ones; and take softmax, mean and attention along an axis other than that of the examples."
+    "Swap axes with transpose(), permute() or movedim(); use view() and reshape() only to merge or split "
+    "neighbouring axes. Take softmax, mean and attention along an axis other than the batch."
 )
-BATCH_FIRST = "Build {module} ({kind}) with batch_first=True, or give it the sequence axis first."
+BATCH_FIRST = "Build {module} ({kind}) with batch_first=True, or pass it the sequence axis first."
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Half of the batch was exchanged in evaluation mode, and the outputs for the other half changed."""
+    """Half of the batch was replaced in eval mode, and the outputs for the other half changed."""
     leak = setup.trial.between_examples if setup.trial else None
     if leak is not None:
         yield _finding(leak)
@@ -41,7 +41,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The same was done with the first batch of the script."""
+    """The same with the first batch of the script."""
     leak = experiment.probe.between_examples if experiment.name == "independence" and experiment.probe else None
     if leak is not None:
         yield _finding(leak)
@@ -50,19 +50,19 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 def _finding(leak: Leak) -> Finding:
     half = leak.size // 2
     return rule.finding(
-        f"With other examples beside them the outputs for {half} of {leak.size} examples change, in eval mode by up "
-        f"to {leak.change:.2g} times their spread{_where(leak)}.",
+        f"In eval mode, the outputs for {half} of {leak.size} examples change with the rest of the batch, by "
+        f"up to {leak.change:.2g} times their standard deviation{_where(leak)}.",
         cause=CAUSE,
         fix=BATCH_FIRST.format(module=leak.module, kind=leak.kind) if leak.batch_first is False else FIX,
         subject=Subject("module", leak.module or leak.kind),
         place=leak.place,
         evidence=[
-            Evidence("examples exchanged", f"{leak.size - half} of {leak.size} along axis {leak.axis}"),
-            Evidence("largest change of the others", leak.change, "times the spread of the output"),
+            Evidence("examples replaced", f"{leak.size - half} of {leak.size} along axis {leak.axis}"),
+            Evidence("largest change of the others", leak.change, "times the standard deviation of the output"),
             Evidence("shape of the output", " x ".join(map(str, leak.shape))),
         ],
     )
 
 
 def _where(leak: Leak) -> str:
-    return f", beginning in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
+    return f", starting in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"

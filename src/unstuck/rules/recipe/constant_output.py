@@ -28,31 +28,32 @@ FEWEST_STEPS = 30
 FEWEST_READS = 3
 FEWEST_EXAMPLES = 16
 BARELY = 0.05
-"""Spread from example to example, as a share of that of the targets; for scores, of a score that decides anything."""
+"""Spread between examples, as a share of the targets' spread; for scores, of a decisive score."""
 ONE_SIDED = 0.8
-"""Where so many targets are alike, predicting just that for all is no collapse."""
+"""If this share of the targets is equal, predicting it for all is not a collapse."""
 NOTHING_LEARNED = 0.95
-"""Of the loss of a model that knows only how often each target occurs."""
+"""Share of the loss of a model that only knows how often each target occurs."""
 LONG_ENOUGH = 200
-"""Steps after which a loss that is still the one of guessing is worth a word, though predictions differ."""
+"""Steps after which a loss equal to guessing is reported even though predictions differ."""
 GUESSING = (0.98, 1.1)
-"""Where that loss lies, as a share of the entropy of the labels."""
+"""The range of that loss, as a share of the entropy of the labels."""
 LABELS_PER_CLASS = 10
 LATE = 0.6
-"""Of the steps of the run, how far the calls looked at must reach."""
+"""The share of the run that the examined calls must cover."""
 CAUSE = (
-    "What the model was given does not reach its output: inputs that carry nothing (constant, shuffled apart from "
-    "their targets, not normalised), dead units, a loss best served by one answer, or a rate that drove it there."
+    "The inputs do not reach the output. Possible reasons: inputs without information (constant, shuffled "
+    "separately from their targets, not normalised), dead units, a loss that is lowest for one answer, or a "
+    "learning rate that is too high."
 )
 FIX = (
-    "Look at one batch right before the model (inputs and targets belong together?), and see whether the model can fit "
-    "two examples; then look at dead units and the learning rate."
+    "Look at one batch right before the model: do inputs and targets match? Test whether the model can fit "
+    "two examples, then check for dead units and the learning rate."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Over the second half of a run, in which the loss does not fall."""
+    """Uses the second half of a run whose loss does not fall."""
     if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS:
         return
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
@@ -66,24 +67,24 @@ def in_run(record: Record) -> Iterator[Finding]:
         if all(_is_constant(call) for call in late):
             yield _finding(late, "predictions barely depend on the example", _how_constant(late))
         elif all(_is_collapsed(call) for call in late):
-            yield _finding(late, "every example of a batch is predicted to be the same class", _which_class(late))
+            yield _finding(late, "every example of a batch gets the same class", _which_class(late))
         elif dynamics.trend(record).steps >= LONG_ENOUGH and _guesses(calls, read):
-            yield _finding(_second_half(calls), "predictions are no better than a guess", _how_often(read))
+            yield _finding(_second_half(calls), "predictions are no better than guessing", _how_often(read))
 
 
 def _reach_the_end(calls: Sequence[LossCall], record: Record) -> bool:
-    """Where recorded steps are rare, the calls may all be early ones, and tell nothing of how the run went on."""
+    """If few steps are recorded, all calls may be early and say nothing about the rest of the run."""
     counted = calls[-1].step > calls[0].step and record.losses
     return not counted or calls[-1].step >= LATE * record.losses[-1][0]
 
 
 def _stays(calls: Sequence[LossCall]) -> bool:
-    """Does this loss no longer fall, having perhaps learned a bias before?"""
+    """Has this loss stopped falling, perhaps after learning a bias?"""
     return trend_of(dynamics.known([call.value for call in calls])).word in (*dynamics.SUFFERING, "crawling")
 
 
 def _is_telling(call: LossCall) -> bool:
-    """Are there enough examples, with targets that differ, and has nothing been learned of them?"""
+    """Are there enough examples, with different targets, and was nothing learned about them?"""
     given, target = loss_calls.given(call), loss_calls.wanted(call)
     size = target.shape[0] if target.shape else 0
     if size < FEWEST_EXAMPLES or given.between is None or call.weighted:
@@ -122,7 +123,7 @@ def _one_side(scores: TensorFact) -> bool:
 
 
 def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
-    """Is the loss, late in a long run, the one of knowing only how often each class occurs?"""
+    """Is the loss late in a long run equal to that of only knowing how often each class occurs?"""
     labels = _labels(read)
     middle = dynamics.median(dynamics.known([call.value for call in _second_half(calls)]))
     if middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
@@ -136,7 +137,7 @@ def _second_half(calls: Sequence[LossCall]) -> list[LossCall]:
 
 
 def _labels(read: Sequence[LossCall]) -> Counter[int]:
-    """How often each class occurred; nothing where there are so many classes that not all were counted."""
+    """How often each class occurred; empty if there are too many classes to count."""
     seen: Counter[int] = Counter()
     for call in read:
         classes = loss_calls.wanted(call).classes
@@ -173,7 +174,7 @@ def _which_class(calls: Sequence[LossCall]) -> list[Evidence]:
 
 
 def _when(calls: Sequence[LossCall]) -> str:
-    # A program that updates its weights by hand takes no steps that could be counted.
+    # A program that updates its weights by hand has no steps to count.
     counted = calls[-1].step > calls[0].step
     return f"From step {calls[0].step + 1} on" if counted else f"In {len(calls)} calls late in the run"
 
@@ -187,6 +188,6 @@ def _finding(calls: Sequence[LossCall], what: str, evidence: list[Evidence]) -> 
         fix=FIX,
         subject=Subject("call", f"predictions at {last.place}"),
         place=last.place,
-        evidence=[*evidence, Evidence("calls looked at", len(calls))],
+        evidence=[*evidence, Evidence("calls examined", len(calls))],
         confidence=Confidence.LIKELY,
     )

@@ -18,12 +18,12 @@ rule = Rule(
 )
 
 BETWEEN = frozenset("ReLU LeakyReLU ELU GELU SiLU Tanh Identity Flatten".split())
-"""Layers that change nothing about it."""
+"""Layers in between that do not matter."""
 CAUSE = (
-    "Dropout makes the variance of what follows larger in training than in evaluation, and BatchNorm stores the "
-    "variance of training: in eval mode it divides by a number that no longer fits."
+    "Dropout makes the variance larger in training than in evaluation. BatchNorm stores the training "
+    "variance, so in eval mode it divides by the wrong number."
 )
-FIX = "Put Dropout after the BatchNorm (best only before the last layer), or leave one of the two out."
+FIX = "Put Dropout after BatchNorm (ideally only before the last layer), or remove one of the two."
 
 
 @rule.in_setup
@@ -37,14 +37,14 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
         share = dropout.numbers["p"]
         yield rule.finding(
             f"{dropout.kind}(p={share:g}) at {dropout.name} feeds {norm.kind} at {norm.name}"
-            + (f", and so in {objects.counted(len(pairs) - 1, 'other place')}." if len(pairs) > 1 else "."),
+            + (f", and so does {objects.counted(len(pairs) - 1, 'other pair')}." if len(pairs) > 1 else "."),
             cause=CAUSE,
             fix=FIX,
             subject=Subject("module", dropout.name),
             evidence=[
                 Evidence("places", len(pairs)),
                 Evidence(
-                    "variance in training over evaluation", round(1 / (1 - share), 2), "times, of inputs around 0"
+                    "variance in training over evaluation", round(1 / (1 - share), 2), "times, for inputs around 0"
                 ),
             ],
             confidence=Confidence.LIKELY,
@@ -52,7 +52,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 
 def _pairs(model: ModelSeen, sequential: ModuleFact) -> Iterator[tuple[ModuleFact, ModuleFact]]:
-    """Each Dropout with the BatchNorm that is next after it, in layers that only pass it on."""
+    """Each Dropout with the BatchNorm that follows it, with only harmless layers in between."""
     pending: ModuleFact | None = None
     for layer in objects.children(model, sequential.name):
         if "Dropout" in layer.kind and 0 < layer.numbers.get("p", 0.0) < 1:

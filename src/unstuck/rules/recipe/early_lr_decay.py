@@ -1,4 +1,4 @@
-"""R07: the schedule brings the learning rate to almost nothing long before the run ends."""
+"""R07: the schedule decays the learning rate to almost 0 long before the run ends."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R07",
     name="early-lr-decay",
-    title="a schedule that brings the learning rate to about 0 long before the run ends",
+    title="the schedule decays the learning rate to almost 0 long before the run ends",
     severity=Severity.WARNING,
     explains=("O07", "O22"),
     needs=(OptimizerStep,),
 )
 
 REST = 1 / 3
-"""Recipes end low; a third of the run at nothing is no ending."""
+"""Many schedules end low, but not for a third of the run."""
 FEWEST = 20
-CAUSE = "Every update is multiplied by the rate, so from there on the weights stayed as they were."
+CAUSE = "Every update is multiplied by the learning rate, so from there on the weights hardly changed."
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The rates in use, against the peak they once had."""
+    """The learning rates in use, compared with their peak."""
     stopped = record.ended is not None and record.ended.status == "stopped"
     if not finished(record) and not stopped:
         return
@@ -49,13 +49,13 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _steps_taken(record: Record, rates: Rates) -> int:
-    """Of a run with one optimizer all of them; else up to the last that is on record."""
+    """All steps if there is one optimizer; otherwise up to the last recorded one."""
     alone = len({step.optimizer for step in record.of(OptimizerStep)}) == 1
     return record.ended.steps if alone and record.ended is not None else rates[-1][0] + 1
 
 
 def _waits_for_a_metric(makers: list[Schedule]) -> bool:
-    """Was the rate lowered because the loss had stalled? Then it is no cause of that."""
+    """Was the rate lowered because the loss had stalled? Then it is not the cause."""
     return any(maker.name == "ReduceLROnPlateau" for maker in makers)
 
 
@@ -75,11 +75,11 @@ def _finding(
     if trend.first is not None and trend.last is not None:
         evidence.append(Evidence("loss from there to the end", f"{trend.first:.4g} to {trend.last:.4g}"))
     return rule.finding(
-        f"After {dead} of {steps_taken} steps the learning rate of {optimizer} was {at_dead:.2g}, from {peak:.2g}: "
-        f"the last {1 - dead / steps_taken:.0%} of the run changed next to nothing.",
+        f"After {dead} of {steps_taken} steps the learning rate of {optimizer} was {at_dead:.2g}, from "
+        f"{peak:.2g}: the last {1 - dead / steps_taken:.0%} of the run changed almost nothing.",
         cause=CAUSE,
-        fix="Make the schedule as long as the run, in the unit in which it is stepped, or let it end at a rate that "
-        "still learns.",
+        fix="Make the schedule as long as the run, counted in calls of scheduler.step(), or let it end at a rate "
+        "that still learns.",
         subject=Subject("optimizer", optimizer),
         place=place,
         related=[line for maker in makers for line in maker.lines],
@@ -90,7 +90,7 @@ def _finding(
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The rate stays where it begins."""
+    """Keep the learning rate constant."""
     from unstuck.interventions import NoSchedule
 
     yield (NoSchedule(),)

@@ -1,4 +1,4 @@
-"""R02: the last bias begins at 0 where the targets are far away, and the run is spent on learning one number."""
+"""R02: the last bias starts at 0 far from the targets, and the run is spent learning one number."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R02",
     name="final-bias",
-    title="the last bias is not set to the mean of the targets or the shares of the classes",
+    title="the last bias is not initialised to the mean of the targets or the class frequencies",
     severity=Severity.WARNING,
     needs=(LossCall,),
 )
 
 FAR = 2.0
-"""Spreads between the mean of the predictions and that of the targets."""
+"""Distance of the mean prediction from the mean target, in standard deviations of the targets."""
 OWN = 0.5
-"""The share of that distance that the first predictions may themselves be off 0."""
+"""How far the first predictions may be from 0, as a share of that distance."""
 RARE = 0.1
 SKEWED = 0.5
-"""Of log(classes): the entropy of labels that are far from evenly shared."""
+"""Share of log(classes) below which the entropy of the labels is far from even."""
 LABELS_PER_CLASS = 20
 MOST_CLASSES = 32
 LONG = 0.2
 MOST = 0.5
-"""Shares of a run that go into it."""
+"""Shares of a run spent on it."""
 FEWEST_STEPS = 20
 FEWEST_WASTED = 10
 FEWEST_BATCHES = 5
-"""Whose targets must be known before something is said of them all."""
+"""Steps whose targets must be known before the rule judges them all."""
 CAUSE = (
-    "A bias set before training costs nothing; learned, it takes all steps until then, since the gradient of every "
-    "example points the same way and what tells them apart is drowned. The loss curve looks like a hockey stick."
+    "Setting the bias costs nothing. Learning it takes all these steps, because the gradients of all examples "
+    "point the same way and hide what distinguishes them. The loss curve looks like a hockey stick."
 )
 
 
 class Bias(msgspec.Struct, frozen=True):
-    """What the last bias should begin with, and what that saves."""
+    """The right initial value of the last bias, and what it saves."""
 
     value: str
     because: str
@@ -69,7 +69,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The same, if a good part of the run went into learning it."""
+    """The same, if a large part of the run was spent learning it."""
     if not loss_calls.starts_fresh(record) or dynamics.alternating(record):
         return
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
@@ -80,11 +80,11 @@ def in_run(record: Record) -> Iterator[Finding]:
             all_of = wasted >= last
             words = f"all {last}" if all_of else f"the first {wasted} of {last}"
             severity = Severity.WARNING if wasted >= MOST * last else Severity.ADVICE
-            yield _finding(calls[0], bias, record.of(ModelSeen), f" and {words} steps go into it", severity)
+            yield _finding(calls[0], bias, record.of(ModelSeen), f" and {words} steps are spent on it", severity)
 
 
 def _wasted(calls: Sequence[LossCall], reached: float) -> int | None:
-    """How many steps it took to get there, if that is a good part of the run."""
+    """How many steps it took, if that is a large part of the run."""
     last = calls[-1].step
     values = [(call.step, call.value) for call in calls if call.value is not None]
     if len(values) < FEWEST_STEPS:
@@ -109,7 +109,7 @@ def _bias(calls: Sequence[LossCall], batches: int) -> Bias | None:
 
 
 def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
-    """One line may serve many time steps, each with targets of its own: the first calls of all steps, the second..."""
+    """One line may serve many time steps, each with its own targets: the first calls of all steps, the second..."""
     by_step: dict[int, list[LossCall]] = {}
     for call in calls:
         by_step.setdefault(call.step, []).append(call)
@@ -119,7 +119,7 @@ def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
 
 
 def _of_values(calls: Sequence[LossCall], batches: int) -> Bias | None:
-    """By the targets of all batches: those of one may be alike and far from the others'."""
+    """Uses the targets of all batches: those of one may be similar and far from the others."""
     given, first = loss_calls.given(calls[0]), loss_calls.wanted(calls[0])
     targets = [loss_calls.wanted(call) for call in calls]
     means = [fact.mean for fact in targets if fact.mean is not None and fact.spread is not None]
@@ -129,10 +129,10 @@ def _of_values(calls: Sequence[LossCall], batches: int) -> Bias | None:
     within = sum((fact.spread or 0.0) ** 2 for fact in targets) / len(targets)
     variance = within + sum((one - mean) ** 2 for one in means) / len(means)
     gap = mean - given.mean
-    # Predictions that begin far from 0 come from the weights and the inputs: a bias would not bring them home.
+    # Predictions that start far from 0 come from the weights and inputs: a bias would not fix them.
     if not variance or min(abs(gap), abs(mean)) ** 2 < FAR**2 * variance or abs(given.mean) > OWN * abs(gap):
         return None
-    because = f"the targets have a mean of {mean:.3g}, the first predictions one of {given.mean:.2g}"
+    because = f"the targets have a mean of {mean:.3g}, the first predictions a mean of {given.mean:.2g}"
     return Bias(f"{mean:.3g}", because, calls[0].value or 0.0, variance, 2 * variance)
 
 
@@ -142,7 +142,7 @@ def _of_positives(calls: Sequence[LossCall], value: float) -> Bias | None:
     if not loss_calls.is_binary(loss_calls.wanted(calls[0])) or not (0 < share < RARE or 1 - RARE < share < 1):
         return None
     known = loss_calls.entropy((share, 1 - share))
-    because = f"{100 * share:.2g} % of the targets are 1, and a fresh model says 50 %"
+    because = f"{100 * share:.2g} % of the targets are 1, but an untrained model predicts 50 %"
     return Bias(f"{math.log(share / (1 - share)):.3g}", because, value, known, 1.25 * known) if value > known else None
 
 
@@ -155,7 +155,7 @@ def _of_classes(calls: Sequence[LossCall], value: float) -> Bias | None:
         return None
     label, often = labels.most_common(1)[0]
     because = (
-        f"{100 * often / sum(labels.values()):.3g} % of the labels are {label}, and a fresh model favours no class"
+        f"{100 * often / sum(labels.values()):.3g} % of the labels are {label}, but an untrained model favours no class"
     )
     reached = known + 0.25 * (math.log(classes) - known)
     return Bias("torch.log(share_of_each_class)", because, value, known, reached)
@@ -165,8 +165,8 @@ def _finding(call: LossCall, bias: Bias, models: Iterable[ModelSeen], wasted: st
     name = _last_bias(models, loss_calls.given(call).shape)
     filled = "copy_" if "torch" in bias.value else "fill_"
     return rule.finding(
-        f"{bias.because[0].upper()}{bias.because[1:]}: the loss begins at {bias.start:.3g} instead of {bias.known:.3g}"
-        f"{wasted}.",
+        f"{bias.because[0].upper()}{bias.because[1:]}: the loss starts at {bias.start:.3g} instead of "
+        f"{bias.known:.3g}{wasted}.",
         cause=CAUSE,
         fix=f"Set the bias of the last layer before training: model.{name}.data.{filled}({bias.value}).",
         subject=Subject("parameter", name),

@@ -1,4 +1,4 @@
-"""R05: the prediction of the next element sees that element, or is asked for the one it was just given."""
+"""R05: the model sees the next element it should predict, or its target is its own input."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R05",
     name="future-leak",
-    title="the prediction of the next element can see it, or the target is the input itself",
+    title="the model can see the next element it predicts, or the target is the input itself",
     severity=Severity.ERROR,
     explains=("R08", "M13"),
 )
 
 SEES = (
-    "In training the answer stands in the input, so the loss falls to almost 0 by copying it; when the model "
-    "generates, there is no later element to copy from."
+    "In training the answer is in the input, so the loss falls to almost 0 by copying. When generating, there "
+    "is no later element to copy."
 )
 SEES_FIX = (
-    "Let every position see only itself and those before: a causal mask in attention (is_causal=True), padding on the "
-    "left of a convolution, no bidirectional layer, no mean over the whole sequence."
+    "Let every position see only itself and earlier ones: use a causal mask in attention (is_causal=True), "
+    "pad convolutions on the left, and avoid bidirectional layers and means over the whole sequence."
 )
-COPIES = "The token to predict is the one just given, so the model learns to repeat its input and not what comes next."
+COPIES = "The target is the current token, so the model learns to repeat its input instead of what comes next."
 COPIES_FIX = "Shift by one: feed tokens[:, :-1] and compare with tokens[:, 1:]."
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """The later half of the sequences was exchanged, and predictions before it changed; or targets equal the inputs."""
+    """The second half of the sequences was replaced, and predictions before it changed; or targets equal the inputs."""
     if setup.trial is not None:
         places = [call.place for call in setup.losses if call.place]
         yield from _findings(setup.trial, places[0] if places else None)
@@ -42,7 +42,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The same was done with the first batch of the script."""
+    """The same with the first batch of the script."""
     if experiment.name == "causality" and experiment.probe is not None:
         yield from _findings(experiment.probe, experiment.place)
 
@@ -52,29 +52,29 @@ def _findings(trial: Trial, place: Place | None) -> Iterator[Finding]:
         yield _sees(trial.from_future)
     if trial.copies_input:
         yield rule.finding(
-            f"The target of every position is the very token the causal model is given there "
+            "The target at every position is the input token at that position "
             f"({' x '.join(map(str, trial.copies_input))} tokens).",
             cause=COPIES,
             fix=COPIES_FIX,
             subject=Subject("loss", "target of the batch"),
             place=place,
-            evidence=[Evidence("targets equal to the input at their place", "all")],
+            evidence=[Evidence("targets equal to the input at their position", "all")],
         )
 
 
 def _sees(leak: Leak) -> Finding:
-    begins = f", beginning in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
+    begins = f", starting in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
     cut = leak.size // 2
     return rule.finding(
-        f"Predictions at the first {cut} positions change when only the inputs from position {cut} on change, by up to "
-        f"{leak.change:.2g} times their spread{begins}.",
+        f"Predictions at the first {cut} positions change when only the inputs from position {cut} on change, "
+        f"by up to {leak.change:.2g} times their standard deviation{begins}.",
         cause=SEES,
         fix=SEES_FIX,
         subject=Subject("module", leak.module or leak.kind),
         place=leak.place,
         evidence=[
             Evidence("targets", "the inputs, one position later"),
-            Evidence("positions exchanged", f"{leak.size - cut} of {leak.size} along axis {leak.axis}"),
-            Evidence("largest change before them", leak.change, "times the spread of the predictions"),
+            Evidence("positions replaced", f"{leak.size - cut} of {leak.size} along axis {leak.axis}"),
+            Evidence("largest change before them", leak.change, "times the standard deviation of the predictions"),
         ],
     )

@@ -1,4 +1,4 @@
-"""R03: the loss falls as far with zeroed or exchanged inputs, so nothing is learned from them."""
+"""R03: the loss falls just as far with zeroed or shuffled inputs, so nothing is learned from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R03",
     name="ignores-input",
-    title="with zeroed or exchanged inputs the loss falls just as far",
+    title="with zeroed or shuffled inputs the loss falls just as far",
     severity=Severity.ERROR,
     explains=("M13", "R08"),
 )
@@ -22,27 +22,27 @@ rule = Rule(
 SEEDS = 2
 """With fewer seeds it may be chance."""
 APART = (
-    "The loop can learn one batch by heart, so it is wired rightly; but its inputs tell nothing about their targets. "
-    "They were brought apart on the way (one of the two shuffled, sorted, filtered or indexed alone), or the part of "
-    "the input that matters is lost before the model."
+    "The loop can overfit a single batch, so it works; but its inputs carry no information about their "
+    "targets. Either the two were separated (one of them shuffled, sorted, filtered or indexed alone), or the "
+    "informative part of the input is lost before the model."
 )
-UNUSED = "The input does not reach the output at all: it is overwritten, multiplied by zero, or not used in forward()."
+UNUSED = "The input does not reach the output: it is overwritten, multiplied by zero, or not used in forward()."
 LOOK = (
-    "Look at one batch right before the model, input beside target: do they belong together? Then go back through the "
-    "data set, index by index, to where they part."
+    "Look at inputs and targets of one batch right before the model: do they match? If not, go back through "
+    "the data pipeline to where they separate."
 )
-FOLLOW = "Follow the input through forward() and print where it becomes the same for every example."
+FOLLOW = "Follow the input through forward() to where it becomes the same for every example."
 
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The experiment `baseline` saw no advantage of real inputs."""
+    """The experiment `baseline` showed no advantage of real inputs."""
     if experiment.name != "baseline" or experiment.verdict != "ignores":
         return
     measures = experiment.measures
     unused, seeds = bool(measures.get("identical")), measures.get("seeds")
     certain = unused or (isinstance(seeds, int) and seeds >= SEEDS)
-    names = {"real": "loss with real inputs", "shuffled": "with exchanged inputs", "zeros": "with zeros"}
+    names = {"real": "loss with real inputs", "shuffled": "with shuffled inputs", "zeros": "with zeros"}
     told = [(name, measures.get(key)) for key, name in names.items()]
     evidence = [Evidence(name, float(f"{value:.4g}")) for name, value in told if isinstance(value, int | float)]
     yield rule.finding(

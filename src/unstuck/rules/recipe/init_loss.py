@@ -1,4 +1,4 @@
-"""R01: the first loss lies far above what guessing costs, so the first steps go into taking it back."""
+"""R01: the first loss is far above that of guessing, so the first steps only undo this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R01",
     name="init-loss",
-    title="the loss begins far above that of a guess",
+    title="the loss starts far above that of guessing",
     severity=Severity.WARNING,
     needs=(LossCall,),
 )
@@ -29,19 +29,19 @@ TIMES_SQUARED = 4.0
 CLEARLY = 0.5
 FEWEST_TARGETS = 16
 AT_ONCE = 5
-"""Steps within which a loss that falls under that of a guess has cost nothing."""
+"""If the loss falls below that of guessing within this many steps, nothing is lost."""
 LARGE_INPUTS = 20.0
-"""Root mean square; the initial weights of a layer are made for 1."""
+"""Root mean square; the initial weights of a layer are scaled for 1."""
 CONFIDENT = (
-    "A fresh model knows nothing, so its scores should be nearly equal. Large ones make it certain and mostly wrong, "
-    "and the first steps do nothing but shrink them."
+    "An untrained model should have nearly equal scores. Large ones make it confident and mostly wrong, and "
+    "the first steps only shrink them."
 )
 LARGE = (
-    "Predicting 0 everywhere would cost less: the outputs of the fresh model are larger than the targets, and the "
-    "first steps do nothing but shrink them."
+    "Predicting 0 everywhere would cost less: the outputs of the untrained model are larger than the targets, "
+    "and the first steps only shrink them."
 )
 FIX = (
-    "Bring the inputs of the model to mean 0 and spread 1, and let the last layer begin small, such as "
+    "Normalise the inputs to mean 0 and standard deviation 1, and start with a small last layer, such as "
     "nn.init.normal_(last.weight, std=0.01) with a bias of 0."
 )
 
@@ -57,7 +57,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The losses before the first step of a run that nothing was loaded into."""
+    """The losses before the first step of a run without loaded weights."""
     inputs = _large_inputs(record.of(BatchSeen))
     for call in judged(record):
         yield _finding(call, *guess_of(call), inputs)
@@ -65,7 +65,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 @dynamics.remembered
 def judged(record: Record) -> list[LossCall]:
-    """The first losses of a run that began with fresh weights and far above a guess."""
+    """The first losses of a run that started with untrained weights and far above guessing."""
     if not loss_calls.starts_fresh(record) or _is_pretrained(record.of(ModelSeen)):
         return []
     high = _high(call for call in record.of(LossCall) if call.step == 0)
@@ -73,7 +73,7 @@ def judged(record: Record) -> list[LossCall]:
 
 
 def _is_over_at_once(record: Record, first: LossCall) -> bool:
-    """Did a squared error come under that of a guess within the first steps? Then nothing is lost."""
+    """Did a squared error fall below that of guessing within the first steps? Then nothing is lost."""
     if first.loss != "mse_loss":
         return False
     guess = guess_of(first)[0]
@@ -82,12 +82,12 @@ def _is_over_at_once(record: Record, first: LossCall) -> bool:
 
 
 def _is_pretrained(models: Iterable[ModelSeen]) -> bool:
-    """Has a normalisation left its initial values before training?"""
+    """Do normalisation statistics differ from their initial values before training?"""
     return any(module.numbers.get("pretrained") for model in models for module in model.modules)
 
 
 def _large_inputs(batches: Iterable[BatchSeen]) -> str:
-    """What the first layer received at first, if its size explains that of the outputs."""
+    """The first input of the first layer, if its size explains that of the outputs."""
     batch = next((batch for batch in batches if batch.layer_input is not None), None)
     fact = batch.layer_input if batch is not None else None
     if batch is None or fact is None or fact.mean is None or math.hypot(fact.mean, fact.spread or 0.0) < LARGE_INPUTS:
@@ -97,23 +97,23 @@ def _large_inputs(batches: Iterable[BatchSeen]) -> str:
 
 
 def large_column(fact: InputFact) -> str:
-    """`, of which column 3 is about 1.1e+05 and the usual one 1`, if one of a table stands out."""
+    """`, with column 3 about 1.1e+05 and the median column 1`, if one column stands out."""
     if fact.column is None:
         return ""
     place, largest, usual = fact.column
-    return f", of which column {place} is about {largest:.2g} and the usual one {usual:.2g}"
+    return f", with column {place} about {largest:.2g} and the median column {usual:.2g}"
 
 
 def _high(calls: Iterable[LossCall]) -> Iterator[LossCall]:
     for group in loss_calls.trained(calls, LOSSES):
         read = loss_calls.looked_at(group)
-        # One line may serve many time steps, each with targets of its own.
+        # One line may serve many time steps, each with its own targets.
         if read and all(_is_high(call) for call in read):
             yield read[0]
 
 
 def _is_high(call: LossCall) -> bool:
-    """Does the loss lie clearly above a guess, where that can be said?"""
+    """Is the loss clearly above guessing, where that is known?"""
     if call.value is None or call.reduction != "mean" or call.weighted or not _is_judged(call):
         return False
     guess, squared = guess_of(call)[0], call.loss == "mse_loss"
@@ -122,7 +122,7 @@ def _is_high(call: LossCall) -> bool:
 
 
 def _is_judged(call: LossCall) -> bool:
-    """Does the prediction come from a layer as it is, for enough targets?"""
+    """Does the prediction come directly from a layer, for enough targets?"""
     made_by = loss_calls.given(call).made_by
     as_it_is = made_by.startswith(loss_calls.LAYERS)
     turned = {"nll_loss": "LogSoftmax", "binary_cross_entropy": "Sigmoid"}.get(call.loss)
@@ -131,7 +131,7 @@ def _is_judged(call: LossCall) -> bool:
 
 
 def guess_of(call: LossCall) -> tuple[float, str]:
-    """What knowing nothing costs, and how it comes about; 0 where that cannot be said."""
+    """The loss of guessing, and its formula; 0 if unknown."""
     target = loss_calls.wanted(call)
     if call.loss in ("cross_entropy", "nll_loss"):
         classes = loss_calls.classes_of(call)
@@ -148,11 +148,11 @@ def guess_of(call: LossCall) -> tuple[float, str]:
 
 def _finding(call: LossCall, guess: float, words: str, inputs: str) -> Finding:
     scores, value = loss_calls.given(call), call.value or 0.0
-    evidence = [Evidence("first loss", value), Evidence("loss of a guess", round(guess, 4))]
+    evidence = [Evidence("first loss", value), Evidence("loss of guessing", round(guess, 4))]
     if scores.spread is not None:
         evidence.append(Evidence("spread of the outputs", round(scores.spread, 4)))
     return rule.finding(
-        f"{call.loss} begins at {value:.3g}, and a guess would cost {guess:.3g} ({words}){inputs}.",
+        f"{call.loss} starts at {value:.3g}, but guessing would cost {guess:.3g} ({words}){inputs}.",
         cause=LARGE if call.loss == "mse_loss" else CONFIDENT,
         fix=FIX,
         subject=Subject("call", f"first {call.loss} at {call.place}"),

@@ -1,4 +1,4 @@
-"""R11: no pitfall: what each model received in training, as it received it."""
+"""R11: not a pitfall, but what each model received in training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R11",
     name="seen-by-model",
-    title="no pitfall: the batch exactly as the model received it, to be looked at",
+    title="not a pitfall: the batch exactly as the model received it, for you to check",
     severity=Severity.ADVICE,
     needs=(BatchSeen,),
     good_news=True,
 )
 
-CAUSE = "Whatever was done to the data on the way, this is what the model learns from: is it what you meant?"
+CAUSE = "After all preprocessing, this is what the model learns from. Is it what you intended?"
 FIX = "Look at it: unstuck report --html page.html"
 MOST = 3
 MOST_LETTERS = 60
@@ -29,7 +29,7 @@ MOST_LETTERS = 60
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """A sentence for each input of the first training batch of each model, the first few of them."""
+    """A sentence for each of the first few inputs of each model's first training batch."""
     first: dict[str, BatchSeen] = {}
     for batch in record.of(BatchSeen):
         if batch.model:
@@ -38,7 +38,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     inputs = [(model, batch, fact) for model, batch in first.items() for fact in batch.inputs[:MOST]]
     for model, batch, fact in inputs[:MOST]:
         text = texts.get((model, fact.name), "")
-        reads = f", the first of which reads {shortened(text)}" if text else ""
+        reads = f", the first one {shortened(text)}" if text else ""
         yield rule.finding(
             f"{model} received {described(fact)}{reads}.",
             cause=CAUSE,
@@ -50,7 +50,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _texts(record: Record) -> dict[tuple[str, str], str]:
-    """What token ids read, by model and input."""
+    """The text of token ids, by model and input."""
     return {
         (event.model, tensor.name): text
         for event in record.of(BatchShown)

@@ -1,4 +1,4 @@
-"""R06: a training script that fixes no seed."""
+"""R06: a training script that sets no seed."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ if TYPE_CHECKING:
 rule = Rule(
     code="R06",
     name="unseeded",
-    title="no seed is fixed, so no two runs are alike",
+    title="no seed is set, so no two runs are the same",
     severity=Severity.ADVICE,
     needs=(OptimizerStep,),
 )
 
 CAUSE = (
-    "Initial weights, the order of the data and dropout are drawn anew in every run, so a change of the result may "
-    "come from a change of the code or from chance."
+    "Initial weights, data order and dropout differ in every run, so a different result may come from your "
+    "change or from chance."
 )
-FIX = "Call torch.manual_seed(0) before the model is built (it also decides the order of a DataLoader)."
-CHANGING = "The script seeds its generators with another number in each run, so seeding fixes nothing."
-FIXED_NUMBER = "Seed with a number that stays the same, such as torch.manual_seed(0), and print it if it must vary."
+FIX = "Call torch.manual_seed(0) before building the model (it also fixes the order of a DataLoader)."
+CHANGING = "The script uses a different seed in each run, so its results still vary."
+FIXED_NUMBER = "Use a constant seed such as torch.manual_seed(0), or print the seed if it must vary."
 SEED_THAT_CHANGES = "the seed that the script sets"
 NOT_BY_SEEDS = (
-    "The runs differ also when every generator is seeded: an operation is not deterministic, or the script reads the "
-    "clock, the order of a set, or something else outside."
+    "The runs differ even with every generator seeded: an operation is not deterministic, or the script "
+    "depends on the clock, the order of a set, or another external input."
 )
 DETERMINISTIC = (
-    "Call torch.use_deterministic_algorithms(True), which names such operations, and sort what sets and folders give."
+    "Call torch.use_deterministic_algorithms(True), which reports such operations, and sort the contents of "
+    "sets and folders."
 )
 COMMENT = pattern(r"#.*")
 NOT_TORCH = frozenset({"random.seed", "numpy.random.seed"})
-"""Seeds that torch does not read."""
+"""Seeds that do not affect torch."""
 
 
 @rule.in_source
@@ -53,21 +54,21 @@ def in_source(script: Script) -> Iterator[Finding]:
     seeding = [called.name for called in script.facts.calls if "seed" in called.name.lower()]
     if seeding and set(seeding) <= NOT_TORCH:
         names = " and ".join(sorted(set(seeding)))
-        yield _finding(f"Nothing seeds torch: {names} does not reach it.", script, loop)
+        yield _finding(f"Nothing seeds torch: {names} does not affect it.", script, loop)
     elif not seeding and "seed" not in COMMENT.sub("", script.text).lower():
-        yield _finding("This script trains without fixing a seed.", script, loop)
+        yield _finding("This script trains without setting a seed.", script, loop)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Numbers were drawn from torch's generator, nobody seeded it, and the program trained."""
+    """The program trained, drew numbers from torch's generator and never seeded it."""
     seeded = list(record.of(Seeded))
     if not any(event.generator == "torch" and event.seed is None for event in seeded):
         return
     if not any(record.of(OptimizerStep)) or record.started.watched == "objects":
-        return  # live objects are trained on the side with numbers of ours
+        return  # live objects are trained separately, with our random numbers
     others = sorted({f"{event.generator}.seed" for event in seeded if event.seed is not None})
-    reach = f": {' and '.join(others)} does not reach it" if others else ", though the run drew random numbers"
+    reach = f": {' and '.join(others)} does not affect it" if others else ", although the run used random numbers"
     optimizer = next(record.of(OptimizerSeen), None)
     yield rule.finding(
         f"Nothing seeded torch{reach}.",
@@ -81,12 +82,12 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The same script was run twice, and the losses were not the same."""
+    """Two runs of the same script had different losses."""
     if experiment.name != "seeds" or experiment.verdict != "not reproducible":
         return
     measures = experiment.measures
     if not measures.get("script"):
-        return  # live objects: nobody knows how the program seeds them
+        return  # live objects: how the program seeds them is unknown
     seeded = bool(measures.get("once_seeded"))
     changing = SEED_THAT_CHANGES in str(measures.get("source"))
     yield rule.finding(
@@ -96,7 +97,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         subject=Subject("loop", f"seed of {measures['script']}"),
         place=experiment.place,
         evidence=[
-            Evidence("what differs first", str(measures.get("source") or "nothing that was recorded but the loss")),
+            Evidence("what differs first", str(measures.get("source") or "nothing recorded but the loss")),
             Evidence("equal when every generator is seeded", "yes" if seeded else "no"),
             Evidence("deviation over seeds", measures.get("noise") or 0.0, "of the last loss"),
         ],
@@ -117,7 +118,7 @@ def _random_parts(record: Record) -> list[str]:
 
 
 def _training(script: Script) -> Loop | None:
-    """The first loop that running this file leads to and that trains, if all of it could be read."""
+    """The first training loop that this file runs, if all of it could be read."""
     for loop in loops_in(script.facts.trace[: script.facts.reached]):
         kinds = {type(item.event) for item in events_in(loop.body)}
         if {Backward, OptimizerStep} <= kinds:
@@ -129,14 +130,14 @@ def _finding(message: str, script: Script, loop: Loop) -> Finding:
     return rule.finding(
         message,
         cause=CAUSE,
-        fix="Call torch.manual_seed(0) before the model is built (it also decides the order of a DataLoader).",
+        fix="Call torch.manual_seed(0) before building the model (it also fixes the order of a DataLoader).",
         subject=Subject("loop", f"seed of {script.path}"),
         place=_place(script, loop),
     )
 
 
 def _place(script: Script, loop: Loop) -> Place:
-    """Where this file builds its optimizer, else what it calls to train."""
+    """Where this file creates its optimizer, else where it starts training."""
     made = [item.place for item in script.facts.optimizers]
     start = min(item.time for item in events_in(loop.body))
     calls = [called.place for called in script.facts.calls if called.time < start]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Crash, InputFact
-from unstuck.findings import Evidence
+from unstuck.findings import Evidence, Variant
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -15,11 +16,15 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Explanation(NamedTuple):
-    """What is wrong, why that cannot be, and what to change."""
+    """What is wrong, why it fails, and what to change."""
 
     message: str
     cause: str
     fix: str
+
+
+Reading = tuple[Variant, tuple[str, ...], Callable[[Crash], Explanation | None]]
+"""A variant, parts of the messages torch raises for it, and the function that explains such a crash."""
 
 
 def crash_of(record: Record, *signs: str) -> Crash | None:

@@ -1,1 +1,1 @@
-"""What is wrong with the shape of a loss on its own."""
+"""Problems with the shape of a loss by itself."""

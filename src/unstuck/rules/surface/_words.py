@@ -1,4 +1,4 @@
-"""How the rules on surfaces speak of places on the plane."""
+"""Words for places on the plane, shared by the rules about surfaces."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def point(surface: Surface, at: Point) -> str:
 
 
 def near_zero(value: float, span: float) -> str:
-    """Four digits; what is nothing on the scale of the axis is written as 0."""
+    """Four digits; 0 for what is negligible on the scale of the axis."""
     return f"{value:.4g}" if abs(value) > 1e-9 * span else "0"
 
 
 def box(surface: Surface, region: Region) -> str:
-    """`pos from -1 to 0.2 and all neg`; `p = 0 or q = 0` where it is made of whole lines."""
+    """`pos from -1 to 0.2 and all neg`; `p = 0 or q = 0` for a region of whole lines."""
     lines = _whole_lines(surface, region)
     if lines:
         return lines
@@ -46,7 +46,7 @@ def box(surface: Surface, region: Region) -> str:
 
 
 def _whole_lines(surface: Surface, region: Region) -> str:
-    """The lines of the grid it is made of, if a few lines parallel to the axes make all of it."""
+    """The grid lines it consists of, if it is a few lines parallel to the axes."""
     if surface.dimensions != 2 or region.cells.all() or not region.cells.any():
         return ""
     lines = [region.cells.all(axis=1, keepdims=True), region.cells.all(axis=0, keepdims=True)]
@@ -58,7 +58,7 @@ def _whole_lines(surface: Surface, region: Region) -> str:
 
 
 def percent(share: float) -> str:
-    """A share a person can read; never 0 % of something that is there."""
+    """A readable share; never 0 % of something that exists."""
     return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.2g} %"
 
 

@@ -1,4 +1,4 @@
-"""S02: the gradient along one axis is a thousand times that along the other."""
+"""S02: the gradient along one axis is a thousand times larger than along the other."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ rule = Rule(
 TOO_MUCH = 1000.0
 ENOUGH = 0.5
 CAUSE = (
-    "One learning rate cannot serve both: a step small enough for {steep} does not move {flat}, "
-    "and clipping by the norm keeps only {steep}."
+    "No learning rate suits both: a step small enough for {steep} does not move {flat}, and clipping by norm "
+    "keeps only {steep}."
 )
-FIX = "Rescale {steep} (divide by its usual size, learn its logarithm) or give the two terms weights of equal effect."
+FIX = (
+    "Rescale {steep} (divide by its typical size, or learn its logarithm), or weight the two terms so that their "
+    "gradients match."
+)
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Over most of the plane where both axes have a gradient, the same one dominates by a factor of 1000."""
+    """The same axis dominates by a factor of 1000 over most of the plane where both have a gradient."""
     if surface.dimensions != 2:
         return
     first, second = abs(surface.gradient)

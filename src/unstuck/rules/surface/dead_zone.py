@@ -1,4 +1,4 @@
-"""S01: a stretch of the plane without gradient, away from where descent should end."""
+"""S01: a region of the plane without gradient, away from where descent should end."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ rule = Rule(
     explains=("S04",),
 )
 
-CAUSE = "An optimizer that starts or lands there gets no direction and stays where it is."
+CAUSE = "An optimizer that starts or lands there gets no gradient and stays where it is."
 FIX = (
-    "Give the flat part a slope (softplus instead of relu, a loss on logits instead of on saturated probabilities, "
-    "a small additive term), or start where there is gradient."
+    "Give the flat part a slope (softplus instead of relu, a loss on logits instead of on saturated "
+    "probabilities, a small additive term), or start where there is a gradient."
 )
 ABOVE = 1e-3
-"""A region counts as above the optimum from this share of the loss's range on."""
+"""A region is above the optimum if it is at least this share of the loss's range higher."""
 ENOUGH = 0.02
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Connected regions of zero gradient that are neither the floor of the loss nor where the user wants to be."""
+    """Connected regions of zero gradient that are neither the floor of the loss nor the desired region."""
     found = [(_share_outside(surface, region), region) for region in surface.dead]
     guilty = [(share, region) for share, region in found if share >= ENOUGH and not _is_detached(surface, region)]
     if guilty:
@@ -40,7 +40,7 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
 
 
 def _share_outside(surface: Surface, region: Region) -> float:
-    """How much of the grid is dead and not where descent should end; a floor is, unless a wish says otherwise."""
+    """The share of the grid that is dead and not where descent should end, such as a floor."""
     if surface.desired is not None:
         return float((region.cells & ~surface.desired.cells).mean())
     height = surface.highest - surface.lowest
@@ -51,7 +51,7 @@ def _share_outside(surface: Surface, region: Region) -> float:
 
 
 def _is_detached(surface: Surface, region: Region) -> bool:
-    """The loss does slope there, only autograd does not know: that is another rule's."""
+    """The loss does have a slope there, but autograd misses it: another rule reports that."""
     return any(
         not any(wrong.autograd)
         and all(low <= at <= high for low, at, high in zip(region.low, wrong.at, region.high, strict=True))

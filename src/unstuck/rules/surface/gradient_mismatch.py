@@ -1,4 +1,4 @@
-"""S07: autograd says another slope than the loss has: something is detached, or a backward is written by hand."""
+"""S07: the gradient from autograd is not the slope of the loss: a detached part, or a wrong custom backward."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ if TYPE_CHECKING:
 rule = Rule(
     code="S07",
     name="gradient-mismatch",
-    title="the gradient autograd gives is not the slope of the loss",
+    title="the gradient from autograd is not the slope of the loss",
     severity=Severity.ERROR,
     explains=("S01", "S04"),
 )
 
-DETACHED = "No gradient gets through: the value is taken out of the graph by detach(), .item(), no_grad or numpy."
+DETACHED = "No gradient gets through: detach(), .item(), no_grad or numpy removes the value from the graph."
 CHANGED = "A part of the loss is detached, or a custom backward does not match its forward."
 FIX = (
-    "Find what leaves the graph (detach, .item(), .data, a round or argmax) or correct the backward and test it with "
-    "torch.autograd.gradcheck. Leave it if it is meant: a stop-gradient, a straight-through estimator."
+    "Find what leaves the graph (detach, .item(), .data, round or argmax), or correct the backward and test "
+    "it with torch.autograd.gradcheck. Ignore this if it is on purpose: a stop-gradient or a straight-through "
+    "estimator."
 )
 FEWEST = 3
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """At several points of the sample, finite differences show another slope."""
+    """At several sampled points, finite differences show another slope."""
     wrong = surface.disagreements
     if len(wrong) < FEWEST:
         return
     none = not surface.gradient.any()
     shown = max(wrong, key=_distance)
     yield rule.finding(
-        f"At {point(surface, shown.at)} {surface.name} slopes by {_slope(shown.finite_difference)}, but autograd "
-        f"says {_slope(shown.autograd)}.",
+        f"At {point(surface, shown.at)} {surface.name} has the slope {_slope(shown.finite_difference)}, but "
+        f"autograd computes {_slope(shown.autograd)}.",
         cause=DETACHED if none else CHANGED,
         fix=FIX,
         subject=subject_of(surface),

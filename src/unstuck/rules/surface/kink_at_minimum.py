@@ -1,4 +1,4 @@
-"""S08: the minimum is a kink, so the gradient does not fade as it comes near."""
+"""S08: the minimum is a kink, so the gradient does not shrink near it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ rule = Rule(
     severity=Severity.ADVICE,
 )
 
-CAUSE = "The gradient keeps its size up to the minimum and then turns round: a constant learning rate jumps to and fro."
-FIX = "Round it off (smooth_l1_loss, huber_loss, log-cosh instead of an absolute value), or let the learning rate fall."
+CAUSE = (
+    "The gradient keeps its size up to the minimum and then flips its sign: a constant learning rate jumps back "
+    "and forth."
+)
+FIX = (
+    "Use a smooth loss (smooth_l1_loss, huber_loss, log-cosh instead of an absolute value), or decay the learning rate."
+)
 
 
 @rule.in_surface

@@ -1,4 +1,4 @@
-"""S05: a part of the plane where the loss or its gradient is NaN or infinite."""
+"""S05: a region of the plane where the loss or its gradient is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 rule = Rule(
     code="S05",
     name="non-finite-region",
-    title="the loss or its gradient is NaN or infinite on a part of its inputs",
+    title="the loss or its gradient is NaN or infinite for some inputs",
     severity=Severity.ERROR,
 )
 
 CAUSE = "One such value in a batch makes every gradient of the step non-finite, and one such step ruins the weights."
-FIX = "Guard the operation that makes it: keep its input away from the value it cannot take (clamp, + 1e-6, log1p)."
+FIX = "Guard the operation that produces it: keep its input away from the values it cannot take (clamp, + 1e-6, log1p)."
 RAISES = "raises"
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Everything that is not finite, led by the largest part and the operation that makes it."""
+    """Everything that is not finite, starting with the largest region and the operation that produces it."""
     regions = [region for region in surface.non_finite if not region.culprit or region.culprit.operation != RAISES]
     if regions:
         yield _finding(surface, sorted(regions, key=lambda region: -region.share))
@@ -62,4 +62,4 @@ def _evidence(surface: Surface, regions: list[Region], share: float) -> Iterator
     for culprit in operations.values():
         yield Evidence("made by", culprit.shown, place=culprit.place)
         if culprit.left is not None:
-            yield Evidence("share left with the guards put in", float(f"{100 * culprit.left:.3g}"), "%")
+            yield Evidence("share left with the guards in place", float(f"{100 * culprit.left:.3g}"), "%")

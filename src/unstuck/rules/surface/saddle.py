@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 rule = Rule(
     code="S03",
     name="saddle",
-    title="a saddle: descent stalls at a point that is no minimum",
+    title="a saddle: descent stalls at a point that is not a minimum",
     severity=Severity.WARNING,
 )
 
 CAUSE_OF_PRODUCT = (
-    "The loss is a product, and the chain rule gives each factor a gradient in proportion to the other: "
-    "where one is near 0, the other learns nothing, and where both are, nothing moves."
+    "The loss is a product, and the chain rule gives each factor a gradient in proportion to the other: where "
+    "one is near 0, the other learns nothing, and where both are, nothing moves."
 )
-CAUSE = "Near it the gradient is close to 0 although the loss is not at its lowest, so descent slows down or stalls."
+CAUSE = "Near it the gradient is close to 0 although the loss is not at its minimum, so descent slows down or stalls."
 FIX_OF_PRODUCT = (
-    "Add the factors in log space: instead of A * B write log(A) + log(B), or "
-    "sign * (log1p(|A|) + log1p(|B|)) where they change their sign. Each factor then has a gradient of its own."
+    "Add the factors in log space: instead of A * B write log(A) + log(B), or sign * (log1p(|A|) + "
+    "log1p(|B|)) where they can be negative. Each factor then has its own gradient."
 )
-FIX = "Start away from it: break the symmetry of the initial values, or add a term that slopes there."
+FIX = "Start away from it: break the symmetry of the initial values, or add a term with a slope there."
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Saddles. Those of a product, and those an operating point lies next to, are a warning; the others advice."""
+    """Saddles. Those of a product, and those next to an operating point, are warnings; the others are advice."""
     saddles = [each for each in surface.stationary if each.kind == "saddle"]
     if saddles:
         yield _finding(surface, sorted(saddles, key=lambda each: not _is_near_a_mark(surface, each)))
@@ -74,7 +74,7 @@ def _remedy(surface: Surface, saddle: Stationary) -> Iterator[Evidence]:
     if surface.remedy is None:
         return
     cell = tuple(int(abs(axis.points - value).argmin()) for axis, value in zip(surface.axes, saddle.at, strict=True))
-    ways = (("gradient beside it", surface), ("the same in log space", surface.remedy))
+    ways = (("gradient next to it", surface), ("the same in log space", surface.remedy))
     for name, shown in ways:
         steepness = float(shown.steepness[cell])
         yield Evidence(name, float(f"{steepness:.3g}"))

@@ -1,4 +1,4 @@
-"""S06: none of the other patterns, and descent does reach the lowest value: said plainly."""
+"""S06: none of the other patterns, and descent reaches the lowest value."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ rule = Rule(
 )
 
 CAUSE = "If the run does not learn, this loss on these inputs is not the reason."
-FIX = "Nothing here; look at the run: unstuck run train.py"
+FIX = "Nothing. Look at the run next: unstuck run train.py"
 ENOUGH = 0.9
 GOOD = ("desired region", "minimum", "lowest edge")
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Descent from nearly everywhere ends in the desired region, or without one at the lowest value."""
+    """Descent from nearly everywhere ends in the desired region or, without one, at the lowest value."""
     arrivals = surface.arrivals
     if arrivals is None or surface.highest <= surface.lowest:
         return
@@ -36,7 +36,7 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
     share = sum(arrivals.ended.get(word, 0.0) for word in good)
     if share < ENOUGH:
         return
-    where = "to the desired region" if surface.desired is not None else "to where it is lowest"
+    where = "to the desired region" if surface.desired is not None else "to its lowest value"
     yield rule.finding(
         f"{surface.name} is finite everywhere, and its gradient leads from {percent(share)} of {arrivals.starts} "
         f"starts {where}.{_floor(surface)}",
@@ -52,4 +52,4 @@ def _floor(surface: Surface) -> str:
     flat = sum(region.share for region in surface.dead)
     if not flat:
         return ""
-    return f" It is flat at its lowest over {percent(flat)} of the {plane(surface)}: inputs there teach nothing more."
+    return f" It is flat at its lowest over {percent(flat)} of the {plane(surface)}: there is no gradient there."

@@ -1,4 +1,4 @@
-"""S04: descent ends elsewhere than where the user wants it, or in a minimum that is not the lowest."""
+"""S04: descent ends outside the desired region, or in a minimum that is not the lowest."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 rule = Rule(
     code="S04",
     name="wrong-way",
-    title="descent leads away from where the loss is meant to lead",
+    title="descent ends outside the desired region, or in a local minimum",
     severity=Severity.ERROR,
 )
 
-CAUSE = "The optimizer does what this loss asks for, and that is not what you want."
-CAUSE_OF_TRAP = "Which of the minima a run ends in is decided by where it starts."
-FIX = "Rethink the formula: check its signs, and what it is at its lowest; {command} shows where its arrows point."
+CAUSE = "The optimizer follows this loss, and the loss does not lead where you want."
+CAUSE_OF_TRAP = "The start decides in which minimum a run ends."
+FIX = "Check the signs in the formula and where it is lowest; {command} shows where the gradient points."
 FIX_OF_TRAP = "Remove the second minimum (a convex term, an annealed weight), or start on the right side of it."
 ARRIVED = 0.9
 """Enough of the starts end where they should."""

@@ -1,4 +1,4 @@
-"""M07: an activation on the output whose range the loss, or the targets, do not fit."""
+"""M07: an activation on the output whose range does not suit the loss or the targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M07",
     name="activation-on-logits",
-    title="ReLU, sigmoid or tanh on an output that must be free to take any value",
+    title="ReLU, sigmoid or tanh on an output that must be able to take any value",
     severity=Severity.ERROR,
     explains=("O01", "O07", "O25", "G09", "R08"),
     needs=(LossCall,),
@@ -36,9 +36,9 @@ BOUNDED = {
 POSITIVE = {"relu": "never negative", "relu6": "never negative", "softplus": "never negative"}
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 NORMAL = frozenset({"randn", "randn_like"})
-"""Operations whose results certainly go below 0, and beyond 1 and -1."""
+"""Operations whose results certainly go below 0 and beyond 1 and -1."""
 ONE_OF_MANY = frozenset({"gather", "max", "amax"})
-"""How the value of one action is picked from those of all."""
+"""Operations that pick the value of one action."""
 
 REACH = {
     "SigmoidBackward0": ("sigmoid", 0.0, 1.0),
@@ -49,25 +49,24 @@ REACH = {
     "ReluBackward0": ("relu", 0.0, None),
     "SoftplusBackward0": ("softplus", 0.0, None),
 }
-"""What the graph calls them, and the range of their results."""
+"""Their names in the graph, and the range of their results."""
 MARGIN = 0.1
-"""Of the targets' spread: so far beyond the range is not a matter of rounding."""
+"""Share of the targets' spread: further outside the range than this is not rounding."""
 
 NARROW = (
-    "Scores that cannot differ by more than {most} cannot make one class certain: with ten classes the loss stays "
-    "above {floor}, and the gradient fades as they near the edge."
+    "Scores that differ by at most {most} cannot make one class certain: with ten classes the loss stays "
+    "above {floor}, and the gradient fades near the edge."
 )
 CUT_OFF = (
-    "A class whose score falls below 0 is held at 0 and gets no gradient there; when it does so for every example it "
-    "is never learned."
+    "A score below 0 becomes 0 and gets no gradient. A class whose score is below 0 for every example is never learned."
 )
-OUT_OF_REACH = "The targets leave that range, so the part beyond it can never be predicted."
-NO_RETURN = "A Q-value is a sum of rewards and has no such limit, so most targets lie out of reach."
+OUT_OF_REACH = "Some targets are outside that range and can never be predicted."
+NO_RETURN = "A Q-value is a sum of rewards without such a limit, so most targets are out of reach."
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Every way into the loss ends in such an activation."""
+    """Every possible input of the loss comes from such an activation."""
     for call, makers in predictions.training_losses(script, ("cross_entropy",)):
         if all(maker.op in BOUNDED for maker in makers):
             most, floor = ("1", "1.46") if "sigmoid" in makers[0].op else ("2", "0.80")
@@ -82,8 +81,8 @@ def _on_scores(script: Script, call: Happened, makers: Sequence[Tensor], cause: 
     editor, first = Editor(script), makers[0]
     edits = predictions.without(editor, first) if len(makers) == 1 else None
     local = edits is not None and predictions.stands_in(editor, first, call)
-    fix = fix_with(f"Give cross_entropy the raw scores, without {first.op}.", edits, "safe" if local else "unsafe")
-    return _finding(call, first, f"cross_entropy is given the output of {first.op}.", cause, fix, severity)
+    fix = fix_with(f"Pass the raw scores to cross_entropy, without {first.op}.", edits, "safe" if local else "unsafe")
+    return _finding(call, first, f"cross_entropy gets the output of {first.op}.", cause, fix, severity)
 
 
 def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
@@ -94,7 +93,7 @@ def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
     if picked and all(maker.op in BOUNDED or maker.op == "softmax" for maker in picked) and _is_bootstrapped(target):
         first = picked[0]
         message = f"Q-values are the output of {first.op}: {BOUNDED.get(first.op, 'between 0 and 1')}."
-        fix = Fix(f"Return the Q-values of the last layer as they are, without {first.op}.")
+        fix = Fix(f"Return the output of the last layer without {first.op}.")
         yield _finding(call, first, message, NO_RETURN, fix, Severity.WARNING)
         return
     reach = predictions.makers(target)
@@ -102,12 +101,12 @@ def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
     if reach and all(maker.op in ranges and all(_leaves(value, maker.op) for value in reach) for maker in makers):
         first = makers[0]
         message = f"The prediction is the output of {first.op}: {ranges[first.op]}."
-        fix = Fix(f"Let the last layer's output go to the loss without {first.op}, or scale the targets.")
+        fix = Fix(f"Pass the last layer's output to the loss without {first.op}, or scale the targets.")
         yield _finding(call, first, message, OUT_OF_REACH, fix, Severity.ERROR)
 
 
 def _before_picking(maker: Tensor) -> list[Tensor]:
-    """What made the values of all actions, one of which `maker` picks."""
+    """What made the values of all actions, from which `maker` picks one."""
     if maker.op not in ONE_OF_MANY or not maker.inputs:
         return []
     return [value for value in predictions.makers(maker.inputs[0]) if isinstance(value, Tensor)]
@@ -120,7 +119,7 @@ def _is_bootstrapped(target: Value) -> bool:
 
 
 def _leaves(value: Value, activation: str) -> bool:
-    """Does a target certainly leave the range of the activation: standard normal noise, or a number written down?"""
+    """Is a target certainly outside the range of the activation: standard normal noise, or a number in the text?"""
     if not isinstance(value, Tensor):
         return False
     if value.op == "batch" and value.inputs:
@@ -148,13 +147,13 @@ def _finding(call: Happened, maker: Tensor, message: str, cause: str, fix: Fix, 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """What the losses of the probed batch were given."""
+    """The inputs of the losses of the probed batch."""
     yield from _from_calls(setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """What losses were given came out of an activation, and the targets lie beyond its range."""
+    """Losses whose input came from an activation and whose targets are outside its range."""
     yield from _from_calls(record.of(LossCall))
 
 
@@ -169,7 +168,7 @@ def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
 
 def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     first = calls[0]
-    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(first)]
+    evidence = [Evidence("calls recorded", len(calls)), *loss_calls.shape_and_range(first)]
     if name in BOUNDED:
         most, floor = ("1", "1.46") if "sigmoid" in name else ("2", "0.80")
         cause, severity = NARROW.format(most=most, floor=floor), Severity.ERROR
@@ -177,8 +176,8 @@ def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
         cause, severity = CUT_OFF, Severity.WARNING
     else:
         return
-    message = f"cross_entropy is given the output of {name}."
-    yield _seen(first, message, cause, f"Give cross_entropy the raw scores, without {name}.", severity, evidence)
+    message = f"cross_entropy gets the output of {name}."
+    yield _seen(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
 
 
 def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
@@ -188,15 +187,15 @@ def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float |
     first, target = read[0], loss_calls.wanted(read[0])
     reach = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
     span = f"{target.low:.3g} to {target.high:.3g}"
-    message = f"The prediction is the output of {name}, {reach}, and the targets run from {span}."
+    message = f"The prediction is the output of {name}, {reach}, but the targets range from {span}."
     most = all(_is_out_of_reach(call, low, high, 0.0, typical=True) for call in read)
-    evidence = [Evidence("calls seen", len(calls)), Evidence("targets", span)]
-    fix = f"Let the last layer's output go to the loss without {name}, or scale the targets into its range."
+    evidence = [Evidence("calls recorded", len(calls)), Evidence("targets", span)]
+    fix = f"Pass the last layer's output to the loss without {name}, or scale the targets into its range."
     yield _seen(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
 
 
 def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: float, typical: bool = False) -> bool:
-    """Do targets, or even those one spread from their mean, lie beyond the range?"""
+    """Are targets, even those one standard deviation from their mean, outside the range?"""
     target = loss_calls.wanted(call)
     if target.low is None or target.high is None or target.mean is None or target.spread is None:
         return False

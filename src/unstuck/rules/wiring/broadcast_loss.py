@@ -9,8 +9,8 @@ from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
-from unstuck.rules.wiring import _crashed_columns
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M01",
     name="broadcast-loss",
-    title="an (N, 1) prediction against an (N,) target: the loss compares everything with everything",
+    title="an (N, 1) prediction against an (N,) target: the loss compares every pair",
     severity=Severity.ERROR,
     explains=("O01", "O07", "R03", "R08"),
 )
@@ -32,17 +32,17 @@ rule = Rule(
 BROADCASTS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 REFUSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
 CAUSE = (
-    "Broadcasting makes an N x N matrix of it, in which every prediction is compared with every target; the best the "
-    "model can do is to predict the mean of the targets."
+    "Broadcasting compares every prediction with every target in an N x N matrix. The best the model can do "
+    "is predict the mean of the targets."
 )
-RAISES = "The two sizes must be the same for this loss: it raises a ValueError."
-FIX = "Give both the same shape: squeeze the last axis of the {column} away, `{column}.squeeze(-1)`."
+RAISES = "This loss requires equal shapes and raises a ValueError."
+FIX = "Give both the same shape: drop the last axis of the {column} with `{column}.squeeze(-1)`."
 INTENDED = ("unsqueeze", "expand", "getitem")
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Calls of torch losses, and differences written by hand on the way to backward, with shapes that are known."""
+    """Calls of torch losses, and differences computed by hand on the way to backward, with known shapes."""
     for call in script.facts.losses:
         event = call.event
         if isinstance(event, LossCall) and event.loss in BROADCASTS | REFUSES:
@@ -54,14 +54,39 @@ def in_source(script: Script) -> Iterator[Finding]:
         for value in behind(backward.value) if backward.value is not None else ():
             if isinstance(value, Tensor) and value.op == "sub" and value.place not in seen and _by_hand(value):
                 seen.add(value.place)
-                yield _finding("The difference", CAUSE, value.place, "prediction" if _is_model(value) else "column")
+                yield _finding("", CAUSE, value.place, "prediction" if _is_model(value) else "column")
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """What a crash tells of it, the shapes that losses were given, and differences that grew in the graph."""
-    yield from _crashed_columns.explain(record, rule)
+    """A crash, the shapes of the losses' inputs, and differences that broadcast in the graph."""
+    yield from _in_crash(record)
     yield from _from_calls(record.of(LossCall), record.of(Backward))
+
+
+def _in_crash(record: Record) -> Iterator[Finding]:
+    """The finding, if one of the two shapes has exactly one more axis."""
+    crash = crash_of(record, "must be the same as input size", "different to the input size")
+    scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
+    if crash is None or scores is None or target is None:
+        return
+    first, second = scores.shape or (), target.shape or ()
+    if first == (*second, 1):
+        name = crash.names.get("input", "prediction")
+        fix = f"Drop the last axis of the prediction: `{name}.squeeze(-1)`."
+    elif second == (*first, 1):
+        fix = f"Drop the last axis of the target: `{crash.names.get('target', 'target')}.squeeze(-1)`."
+    else:
+        return
+    yield rule.finding(
+        f"{crash.function} gets a prediction of shape {shaped(first)} and "
+        f"{called(crash, 'target', 'a target')} of shape {shaped(second)}.",
+        cause=RAISES,
+        fix=fix,
+        subject=Subject("call", f"{crash.function} at {crash.place}"),
+        place=crash.place,
+        evidence=evidence_of(crash, "input", "target"),
+    )
 
 
 @rule.in_setup
@@ -90,11 +115,11 @@ def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Ite
                     Evidence("prediction", str(list(fact.given))),
                     Evidence("difference", str(list(fact.shape))),
                 ]
-                yield _finding("The difference", CAUSE, backward.place, column, evidence=evidence)
+                yield _finding("", CAUSE, backward.place, column, evidence=evidence)
 
 
 def _column_of(prediction: tuple[int, ...], target: tuple[int, ...]) -> str:
-    """Which of two real shapes has an axis of size 1 at its end that the other has not."""
+    """Which of two shapes has an extra axis of size 1 at its end."""
     if prediction == (*target, 1) and _grows(target):
         return "prediction"
     return "target" if target == (*prediction, 1) and _grows(prediction) else ""
@@ -106,7 +131,7 @@ def _grows(flat: tuple[int, ...]) -> bool:
 
 
 def _column(prediction: Value | None, target: Value | None) -> str:
-    """Which of the two is a column while the other is flat; empty when they agree, or when that is not certain."""
+    """Which of the two is a column while the other is flat; empty when they agree or it is uncertain."""
     one, other = shape_of(prediction), shape_of(target)
     if _is_column(one, prediction) and _is_flat(other):
         return "prediction"
@@ -114,7 +139,7 @@ def _column(prediction: Value | None, target: Value | None) -> str:
 
 
 def _is_column(shape: Shape, value: Value | None) -> bool:
-    """(N, 1), N not being 1. What a layer makes of a batch has at least two sides, known or not."""
+    """(N, 1) with N other than 1. The output of a layer has at least two axes, known or not."""
     if shape.last != 1 or (shape.sides is not None and (len(shape.sides) < 2 or shape.sides[0] == 1)):
         return False
     options = alternatives(value) if value is not None else ()
@@ -126,7 +151,7 @@ def _is_flat(shape: Shape) -> bool:
 
 
 def _by_hand(difference: Tensor) -> bool:
-    """`pred - y` of a column and a flat one, which nobody asked to be broadcast."""
+    """`pred - y` of a column and a flat tensor, without an explicit broadcast."""
     if len(difference.inputs) != 2 or any(_asks_for_it(side) for side in difference.inputs):
         return False
     first, second = difference.inputs
@@ -156,7 +181,7 @@ def _squeezed(script: Script, call: Happened, column: str) -> Edits | None:
 
 
 def _finding(
-    what: str,
+    loss: str,
     cause: str,
     place: Place | None,
     column: str,
@@ -164,13 +189,12 @@ def _finding(
     evidence: Sequence[Evidence] = (),
 ) -> Finding:
     other = "target" if column == "prediction" else "prediction"
-    by_hand = what == "The difference"
     return rule.finding(
-        f"{what} is given a {column} of shape (N, 1) and a {other} of shape (N,).",
+        f"{loss or 'The difference'} gets a {column} of shape (N, 1) and a {other} of shape (N,).",
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),
-        # The graph does not know where a difference stands.
-        subject=Subject("call", what if by_hand else f"{what} at {place}"),
+        # The graph does not show where a difference is written.
+        subject=Subject("call", f"{loss} at {place}" if loss else "The difference"),
         place=place,
         evidence=evidence,
     )
@@ -178,7 +202,7 @@ def _finding(
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The target is given the shape of the prediction."""
+    """Reshape the target to the shape of the prediction."""
     from unstuck.interventions import GiveLoss
 
     yield (GiveLoss("same-shape"),)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M17",
     name="device-mismatch",
-    title="one operation is given tensors on different devices",
+    title="one operation gets tensors on different devices",
     severity=Severity.ERROR,
 )
 
@@ -28,15 +28,16 @@ SIGNS = (
 )
 NOT_HERE = "Attempting to deserialize object on"
 _TYPES = pattern(r"Input type \(torch\.(cuda\.)?\w+\) and (?:weight|bias) type \(torch\.(cuda\.)?\w+\)")
-CAUSE = "An operation runs on one device and reads only what lies there; nothing is copied by itself."
+CAUSE = "An operation runs on one device and reads only tensors on it; nothing is copied automatically."
 META = (
-    "On the device `meta` tensors have a shape and no values; a model built there is filled with `to_empty` and loaded."
+    "Tensors on the `meta` device have a shape but no values. Fill a model built there with `to_empty` and "
+    "load its weights."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """torch names the devices, the wreck who lies where."""
+    """torch names the devices; the crash shows which tensor is on which."""
     crash = crash_of(record, *SIGNS)
     if crash is None:
         typed = crash_of(record, "should be the same")
@@ -47,11 +48,11 @@ def in_run(record: Record) -> Iterator[Finding]:
         return
     crash = crash_of(record, NOT_HERE)
     if crash is not None and "torch.cuda.is_available() is False" in crash.message:
-        message = "The file holds tensors of a GPU, and this machine has none that torch can use."
+        message = "The file holds GPU tensors, but torch cannot use a GPU on this machine."
         yield _finding(crash, message, "torch.load puts every tensor back on the device it was saved from.", LOAD)
 
 
-LOAD = "Say where they are to go: `torch.load(path, map_location='cpu')`."
+LOAD = "Load them on the CPU: `torch.load(path, map_location='cpu')`."
 
 
 def _message(crash: Crash) -> str:
@@ -60,9 +61,9 @@ def _message(crash: Crash) -> str:
         where.setdefault(device, []).append(f"`{crash.names.get(name, name)}`")
     if len(where) < 2:
         found = " and ".join(dict.fromkeys(_DEVICE.findall(crash.message)))
-        return f"{sentence(_who(crash))} is given tensors on different devices{f': {found}' if found else ''}."
+        return f"{sentence(_who(crash))} gets tensors on different devices{f': {found}' if found else ''}."
     parts = [f"{', '.join(dict.fromkeys(names))} on {device}" for device, names in where.items()]
-    return f"{sentence(_who(crash))} is given {' and '.join(parts)}."
+    return f"{sentence(_who(crash))} gets {' and '.join(parts)}."
 
 
 _DEVICE = pattern(r"\b(?:cuda(?::\d+)?|cpu|mps(?::\d+)?|xpu(?::\d+)?|meta)\b")
@@ -75,7 +76,7 @@ def _who(crash: Crash) -> str:
 
 
 def _fix(crash: Crash) -> str:
-    """Move the input where the weights are, or the layer where the inputs are."""
+    """Move the input to the weights, or the layer to the inputs."""
     devices = crash.devices
     if "meta" in devices.values() or "meta" in crash.message:
         return META
@@ -85,10 +86,11 @@ def _fix(crash: Crash) -> str:
         return "Move all of them with .to(device): the model once, and every batch (inputs and targets) in the loop."
     if weight == "cpu":
         return (
-            f"{sentence(layer(crash))} has stayed on the CPU. Call model.to({given!r}) after the model is complete; "
-            "layers in a plain list or made inside forward() are not moved with it: keep them in nn.ModuleList."
+            f"{sentence(layer(crash))} is still on the CPU. Call model.to({given!r}) once the model is "
+            "complete. Layers in a plain list or created inside forward() are not moved with it: put them in "
+            "an nn.ModuleList."
         )
-    return f"Move the input to the weights: `{name} = {name}.to({weight!r})`, and the targets with it."
+    return f"Move the input to the weights: `{name} = {name}.to({weight!r})`, and the targets too."
 
 
 def _finding(crash: Crash, message: str, cause: str, fix: str) -> Finding:

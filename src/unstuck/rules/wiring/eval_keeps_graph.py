@@ -1,4 +1,4 @@
-"""M06: an evaluation that records gradients nobody uses."""
+"""M06: an evaluation that records graphs nobody uses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ rule = Rule(
 )
 
 CAUSE = (
-    "While gradients are recorded every activation is kept for a backward() that never comes, so the evaluation takes "
-    "far more memory and more time, and runs out of memory at batch sizes that would fit."
+    "Every activation is kept for a backward() that never comes, so the evaluation is slower, takes far more "
+    "memory and runs out of it at batch sizes that would fit."
 )
 NEEDS_GRADIENTS = (
     "torch.autograd.grad",
@@ -42,7 +42,7 @@ NEEDS_GRADIENTS = (
     ".retain_grad",
 )
 SHOW_PROGRESS = frozenset("tqdm track progress_bar enumerate list reversed".split())
-"""What a `for` may wrap around a range."""
+"""Calls that a `for` may wrap around a range."""
 HARMLESS_DECORATORS = frozenset("staticmethod classmethod property wraps main command option argument record".split())
 
 
@@ -65,7 +65,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Calls one after the other whose graphs were dropped unused, of a model that was being evaluated."""
+    """Consecutive calls of a model in evaluation whose graphs were dropped unused."""
     by_place: dict[Place, list[Evaluated]] = {}
     for event in record.of(Evaluated):
         if event.unused > 1 and event.place is not None and _is_evaluation(event):
@@ -79,7 +79,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             fix="Evaluate under torch.no_grad() or torch.inference_mode().",
             subject=Subject("call", f"evaluation at {place}"),
             place=place,
-            evidence=[Evidence("graphs nobody used", unused)],
+            evidence=[Evidence("unused graphs", unused)],
         )
 
 
@@ -101,7 +101,7 @@ def _evaluates(switches: list[Happened], item: Located) -> bool:
 
 
 def _over_data(loop: Loop) -> bool:
-    """A `for` over something, not over numbers: games that are played to the end keep little."""
+    """A `for` over data, not over numbers: playing games to the end keeps little."""
     if not isinstance(loop.node, ast.For | ast.AsyncFor):
         return False
     over: ast.expr = loop.node.iter
@@ -141,7 +141,7 @@ def _wants_gradients(script: Script, item: Located) -> bool:
 
 
 def _is_decorated(script: Script, place: Place | None) -> bool:
-    """May a decorator of the function switch recording off?"""
+    """May a decorator of the function disable recording?"""
     function = _function_around(script, place) if place is not None else None
     names = [dotted(getattr(item, "func", item)) for item in function.decorator_list] if function is not None else []
     written = {node.name: node for node in script.tree.body if isinstance(node, ast.FunctionDef)} if names else {}
@@ -154,7 +154,7 @@ def _is_decorated(script: Script, place: Place | None) -> bool:
 
 
 def _runs_over_models(script: Script, item: Located) -> bool:
-    """`for net, loss in zip(nets, losses)` goes through models, not through data."""
+    """`for net, loss in zip(nets, losses)` iterates over models, not data."""
     target = getattr(item.loops[-1].node, "target", None)
     names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)} if target is not None else set()
     here = (called.node.func for called in script.facts.calls if called.place == item.item.event.place)

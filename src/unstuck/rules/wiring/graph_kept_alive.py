@@ -33,16 +33,16 @@ rule = Rule(
 )
 
 CAUSE = (
-    "A loss hangs on the graph of its step, and a sum or list of losses keeps all these graphs, so memory grows with "
-    "every step."
+    "A loss tensor references the graph of its step. A sum or list of losses keeps all these graphs, so "
+    "memory grows with every step."
 )
 TERMS = frozenset("scale add sub mult div neg mean sum".split())
 SHOWS = pattern(r"^(print|len|str|float|format|round|np\.\w+|numpy\.\w+|plt\.\w+|.*\.(add_scalar|plot))$")
-"""Calls that take a plain number as well as a tensor and give no tensor back."""
+"""Calls that take a number as well as a tensor and do not return a tensor."""
 
 
 class _Keeper(msgspec.Struct, eq=False):
-    """Something that outlives the turn of a loop and took in a tensor."""
+    """A sum or list that outlives an iteration and collects a tensor."""
 
     name: str
     value: Value
@@ -54,7 +54,7 @@ class _Keeper(msgspec.Struct, eq=False):
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Sums and lists that take in what the same turn of the loop has back-propagated."""
+    """Sums and lists that collect what the same iteration has back-propagated."""
     told: set[Place] = set()
     again = {called.place for called in script.facts.calls if called.last == "backward" and _retains(called.kwargs)}
     for keeper in _keepers(script):
@@ -69,16 +69,16 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The graphs of many steps in a row were in memory at once."""
+    """The graphs of many consecutive steps were in memory at once."""
     most = max(record.of(GraphsKept), key=lambda event: event.alive, default=None)
     if most is None:
         return
     memory = [gauge.memory for gauge in record.of(Gauges) if gauge.memory]
     grown = (memory[-1] - memory[len(memory) // 10]) / 2**20 if memory else 0.0
     yield rule.finding(
-        f"The graphs of {most.alive} recorded steps in a row were still in memory at step {most.step}.",
+        f"The graphs of {most.alive} consecutive recorded steps were still in memory at step {most.step}.",
         cause=CAUSE,
-        fix="Find what collects or adds up the loss (or what it was computed from), and keep loss.item() or "
+        fix="Find what stores or adds up the loss (or what it was computed from), and use loss.item() or "
         "loss.detach() there.",
         subject=Subject("call", f"graphs of {most.place}"),
         place=most.place,
@@ -114,13 +114,13 @@ def _name(node: ast.expr) -> str:
 
 
 def _is_limited(script: Script, name: str) -> bool:
-    """`last = deque(maxlen=5)` lets go of what is old."""
+    """`last = deque(maxlen=5)` drops old entries."""
     made = rf"\b{re.escape(name)}\s*(:[^=\n]*)?=\s*[\w.]*deque\([^\n]*(maxlen|,)"
     return "deque(" in script.text and re.search(made, script.text) is not None
 
 
 def _backwards(loop: Loop, again: set[Place]) -> list[Happened]:
-    """What one turn of the loop itself back-propagates for good; `again` are backwards that keep the graph."""
+    """What one iteration back-propagates; `again` are backwards that keep the graph."""
     items = [item for item in events_in(loop.body, nested_loops=False) if isinstance(item.event, Backward)]
     return [] if any(item.event.place in again for item in items) else items
 
@@ -130,7 +130,7 @@ def _retains(options: dict[str, Value]) -> bool:
 
 
 def _hangs_on(value: Value, backward: Happened) -> bool:
-    """Was the value, or something it was computed from without a cut, back-propagated?"""
+    """Was the value, or something it was computed from without detaching, back-propagated?"""
     spent = _spent(backward.value or Const(None))
     return bool(spent) and all(any(id(part) in spent for part in behind(option)) for option in alternatives(value))
 
@@ -153,13 +153,13 @@ def _is_loss(value: Value) -> bool:
 
 
 def _outlives(keeper: _Keeper) -> bool:
-    """Is it there in the next turn? Not if it is a name of a function that the loop calls."""
+    """Does it survive until the next iteration? Not if it is local to a function that the loop calls."""
     inside = any(node is keeper.given for node in ast.walk(keeper.loop.node))
     return inside or ("." in keeper.name and keeper.place.function in ("update", "add", "append", "log"))
 
 
 def _is_reset(keeper: _Keeper) -> bool:
-    """The loop itself starts the sum or list anew, or lets go of what it holds."""
+    """Does the loop itself reset the sum or list?"""
     whole = keeper.name.partition("[")[0]
     given = {dotted(part) for part in ast.walk(keeper.given) if isinstance(part, ast.Name | ast.Attribute)}
     for node in ast.walk(keeper.loop.node):
@@ -186,7 +186,7 @@ def _is_stored(node: ast.expr) -> bool:
 def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding:
     given = ast.unparse(keeper.given)
     return rule.finding(
-        f"{keeper.name} {keeper.how} {given} with its graph, turn after turn.",
+        f"{keeper.name} {keeper.how} {given} with its graph in every iteration.",
         cause=CAUSE,
         fix=_fix(script, keeper),
         subject=Subject("call", f"{keeper.name} at {keeper.place}"),
@@ -201,11 +201,11 @@ def _fix(script: Script, keeper: _Keeper) -> Fix:
     edits = Editor(script).wrap(keeper.given, f"{{}}.{shown}()") if keeper.place.path == script.path else None
     text = ast.unparse(keeper.given)
     text = f"({text})" if isinstance(keeper.given, ast.BinOp | ast.UnaryOp | ast.IfExp) else text
-    return fix_with(f"Keep {text}.{shown}() instead.", edits, "safe")
+    return fix_with(f"Use {text}.{shown}() instead.", edits, "safe")
 
 
 def _only_shown(tree: ast.AST, keeper: _Keeper) -> bool:
-    """Is the sum or list only printed or plotted later, so that plain numbers in it serve as well?"""
+    """Is the sum or list only printed or plotted later, so that plain numbers are enough?"""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     names = (node for node in parents if isinstance(node, ast.Name) and node.id == keeper.name)
     return all(_is_stored(name) or _is_shown(name, parents, keeper) for name in names)

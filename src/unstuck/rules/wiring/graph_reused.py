@@ -1,4 +1,4 @@
-"""M15: backward() goes through a part of the graph that an earlier backward() has freed."""
+"""M15: backward() reaches a part of the graph that an earlier backward() has freed."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ rule = Rule(
 
 SECOND = "backward through the graph a second time"
 CAUSE = (
-    "backward() frees what the forward pass had stored. retain_graph=True would silence the error, and every step "
-    "would go back through all steps before it."
+    "backward() frees what the forward pass stored. retain_graph=True would hide the error, but every step "
+    "would then go back through all earlier steps."
 )
 KEPT_HIDDEN = (
-    "If it is a state that goes on from batch to batch, cut it once per batch: `{name} = {name}.detach()`, for a tuple "
-    "`tuple(part.detach() for part in {name})`. If it is computed from parameters, compute it anew in every step."
+    "If it is a state carried from batch to batch, detach it once per batch: `{name} = {name}.detach()`, for "
+    "a tuple `tuple(part.detach() for part in {name})`. If it is computed from parameters, compute it again "
+    "in every step."
 )
 SUMMED = (
-    "Call backward() on the loss of this turn, and sum `loss.item()` for the log; or sum in the loop and call "
-    "backward() once after it."
+    "Call backward() on the loss of this iteration, and sum `loss.item()` for the log; or sum in the loop and "
+    "call backward() once after it."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The error is raised; what the wreck shows of the graph tells why."""
+    """The error was raised; the graph in the crash shows why."""
     crash = crash_of(record, SECOND)
     if crash is None:
         return
@@ -58,20 +59,20 @@ def _explained(crash: Crash, same_again: bool) -> tuple[str, str]:
     how = word(crash, "how")
     name = crash.suspects[0] if crash.suspects else ""
     if how == "carried" and any(variable.name == name for variable in crash.variables):
-        return f"`{name}` adds up losses, and parts of it have had their backward() in an earlier turn.", SUMMED
+        return f"`{name}` adds up losses, and backward() already ran on some of them in an earlier iteration.", SUMMED
     if how in ("kept", "carried") and name:
-        what = "holds on to" if how == "kept" else "is computed from its own last value, and so leads into"
-        return f"`{name}` {what} the graph of an earlier step, which is already freed.", KEPT_HIDDEN.format(name=name)
+        what = "still references" if how == "kept" else "is computed from its previous value, which belongs to"
+        return f"`{name}` {what} the graph of an earlier step, which has been freed.", KEPT_HIDDEN.format(name=name)
     if how == "before the loop":
         return (
-            f"`{name}` is computed once before the loop, and every turn goes back through it.",
-            f"Compute `{name}` inside the loop; or use `{name}.detach()`, if what made it is not to be trained.",
+            f"`{name}` is computed once before the loop, and every iteration back-propagates through it.",
+            f"Compute `{name}` inside the loop; or use `{name}.detach()`, if you do not train what produced it.",
         )
     if how == "shared":
         return (
-            f"`{name}` is behind this loss and behind another one, whose backward() has freed what they share.",
-            f"Add the two losses and call backward() once; or, where the first is not to train what made `{name}`, "
-            f"give it `{name}.detach()`; or pass retain_graph=True to the first backward().",
+            f"`{name}` is used by this loss and by another one, whose backward() has freed the shared part.",
+            "Add the two losses and call backward() once; or, if the first loss should not train what "
+            f"produced `{name}`, pass it `{name}.detach()`; or pass retain_graph=True to the first backward().",
         )
     if same_again:
         return (
@@ -79,9 +80,9 @@ def _explained(crash: Crash, same_again: bool) -> tuple[str, str]:
             "Remove one of the two calls; for two losses of one forward pass, call `(loss1 + loss2).backward()`.",
         )
     return (
-        "This loss is computed from something that an earlier backward() has already gone through.",
-        "Look for a tensor with a history that outlives its step (a hidden state, a cached output, a running sum), and "
-        "detach it or compute it anew.",
+        "This loss depends on something that an earlier backward() has already freed.",
+        "Look for a tensor with a graph that outlives its step (a hidden state, a cached output, a running "
+        "sum), and detach it or compute it again.",
     )
 
 

@@ -1,4 +1,4 @@
-"""M20: a row, a class or an element is asked for that does not exist."""
+"""M20: an index beyond the rows, classes or elements that exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M20",
     name="index-out-of-range",
-    title="an embedding or an index is asked for a row that does not exist",
+    title="an id or an index beyond the rows that exist",
     severity=Severity.ERROR,
 )
 
@@ -29,7 +29,7 @@ _BOUNDS = pattern(r"index (-?\d+) is out of bounds for dimension (\d+) with size
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """torch says that there is no such row; the wreck shows which were asked for."""
+    """torch reports that there is no such row; the crash shows which ids were used."""
     for signs, explanation in CAUSES.items():
         crash = crash_of(record, *signs)
         said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
@@ -63,16 +63,19 @@ def _embedding(crash: Crash) -> Explanation | None:
     low, high = int(ids.low), int(ids.high)
     width = count(crash, "embedding_dim")
     table = f"nn.{crash.module_kind or 'Embedding'}({high + 1}, {width or '...'})"
-    fix = f"Build it with a row for every id: {table}. If ids above {rows - 1} should not occur, find what makes them."
+    fix = (
+        f"Build it with a row for every id: {table}. If ids above {rows - 1} should not occur, find out where they "
+        "come from."
+    )
     if low < 0:
-        fix = "Give padding and unknown words ids of their own from 0 on (padding_idx tells which row is padding)."
+        fix = "Give padding and unknown words their own ids, starting at 0 (padding_idx marks the padding row)."
     elif low >= 1 and high == rows:
-        fix = f"If the ids start at 1, subtract 1; if 0 is kept for padding, build it with one row more: {table}."
+        fix = f"If the ids start at 1, subtract 1; if 0 is reserved for padding, build it with one more row: {table}."
     return Explanation(
-        f"{sentence(layer(crash))} has {rows} rows, 0 to {rows - 1}, and was asked for {low} to {high} by "
+        f"{sentence(layer(crash))} has {rows} rows, 0 to {rows - 1}, but got ids from {low} to {high} in "
         f"{called(crash, 'input', 'its input')}.",
-        "An embedding is a table; an id is the number of a row in it. The vocabulary that made the ids is larger than "
-        "the table, or begins elsewhere than at 0.",
+        "An embedding is a table, and an id is a row number. The vocabulary that produced the ids is larger "
+        "than the table, or does not start at 0.",
         fix,
     )
 
@@ -84,9 +87,9 @@ def _element(crash: Crash) -> Explanation | None:
     index, axis, size = (int(number) for number in match.groups())
     asking = next((f"`{fact.name}`" for fact in crash.variables if index in (fact.low, fact.high)), "This line")
     return Explanation(
-        f"{asking} asks for element {index} of axis {axis}, and there are {size}.",
+        f"{asking} asks for element {index} of axis {axis}, which has only {size}.",
         f"Elements are numbered from 0 to {size - 1}.",
-        "Number them from 0, and take the limit from the tensor itself (x.shape) instead of a number.",
+        "Count from 0, and take the limit from the tensor (x.shape) instead of a fixed number.",
     )
 
 
@@ -94,22 +97,21 @@ def _one_hot(crash: Crash) -> Explanation | None:
     ids = next((fact for fact in crash.variables if fact.dtype == "int64" and fact.high is not None), None)
     if ids is None or ids.high is None or ids.low is None:
         return None
-    wanted = f"give it num_classes={int(ids.high) + 1}, or number the classes from 0"
+    wanted = f"pass num_classes={int(ids.high) + 1}, or number the classes from 0"
     return Explanation(
-        f"one_hot is given ids from {int(ids.low)} to {int(ids.high)} in `{ids.name}`.",
-        "Ids must lie in 0..num_classes-1.",
+        f"one_hot gets ids from {int(ids.low)} to {int(ids.high)} in `{ids.name}`.",
+        "Ids must be in 0..num_classes-1.",
         sentence(wanted if ids.low >= 0 else "number the classes from 0") + ".",
     )
 
 
 def _on_device(crash: Crash) -> Explanation:
     return Explanation(
-        "A kernel on the GPU found an index out of range: most often a class id or the id of an embedding.",
-        "The GPU works behind the program, so that the line shown may be a later one. After this error every call of "
-        "CUDA fails, and no value can be read.",
-        "Run the same step on the CPU, where the message names the value, or with CUDA_LAUNCH_BLOCKING=1 in the "
-        "environment, where the line is the right one. Class ids must lie in 0..C-1, ids of an embedding below its "
-        "num_embeddings.",
+        "A GPU kernel found an index out of range, most often a class id or an embedding id.",
+        "The GPU runs asynchronously, so the line shown may be too late. After this error every CUDA call "
+        "fails and no value can be read.",
+        "Run the same step on the CPU, where the message names the value, or set CUDA_LAUNCH_BLOCKING=1, "
+        "which gives the right line. Class ids must be in 0..C-1, embedding ids below num_embeddings.",
     )
 
 

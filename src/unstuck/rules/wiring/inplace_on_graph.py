@@ -24,16 +24,16 @@ rule = Rule(
 LEAF = "leaf Variable that requires grad is being used in an in-place operation"
 CHANGED = "has been modified by an inplace operation"
 _WHICH = pattern(r"\[torch\.\w*Tensor \[([\d, ]*)\]\](?:, which is output \d+ of (\w+))?")
-LEAF_CAUSE = "A parameter has no history in which the change could be recorded, so autograd forbids it."
-CAUSE = "The gradient of that operation is computed from the values as they were, and they are gone."
+LEAF_CAUSE = "Autograd cannot record an in-place change of a leaf, so it forbids it."
+CAUSE = "The gradient of that operation needs the old values, and they are gone."
 NEW_TENSOR = (
-    "Make a new tensor instead: `x = x + y` for `x += y`, torch.where for `x[mask] = 0`, or change `x.clone()`."
+    "Create a new tensor instead: `x = x + y` for `x += y`, torch.where for `x[mask] = 0`, or change `x.clone()`."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """autograd has noticed, at once for a leaf and in backward() for the others."""
+    """autograd raises at once for a leaf, and in backward() for other tensors."""
     leaf = crash_of(record, LEAF)
     if leaf is not None:
         yield _of_leaf(leaf)
@@ -48,10 +48,10 @@ def _of_leaf(crash: Crash) -> Finding:
     name = f"`{changed.name}`" if changed else "A tensor"
     return _finding(
         crash,
-        f"{name} is to be trained, and this line changes it in place while gradients are recorded.",
+        f"{name} requires a gradient, and this line changes it in place while autograd records.",
         LEAF_CAUSE,
-        "An update by hand belongs under `with torch.no_grad():`. If the change is part of the model, make a new "
-        "tensor of it: `x = x + y` for `x += y`.",
+        "Put a manual update under `with torch.no_grad():`. If the change is part of the model, create a new "
+        "tensor: `x = x + y` for `x += y`.",
         [Evidence(changed.name, in_words(changed))] if changed else [],
     )
 
@@ -82,7 +82,7 @@ def _of_graph(crash: Crash) -> Finding:
         return _finding(crash, f"{message[:-1]}, by a layer with inplace=True.", CAUSE, fix, evidence)
     if crash.suspect_places:
         return _finding(crash, message + " These lines change tensors in place.", CAUSE, NEW_TENSOR, evidence)
-    fix = f"{NEW_TENSOR} Layers built with inplace=True do the same: leave it away behind that operation."
+    fix = f"{NEW_TENSOR} Layers built with inplace=True do the same: drop it after that operation."
     return _finding(crash, message, CAUSE, fix, evidence)
 
 

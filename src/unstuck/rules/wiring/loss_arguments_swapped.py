@@ -1,4 +1,4 @@
-"""M08: the target given to a loss where the prediction belongs."""
+"""M08: the target passed to a loss where the prediction belongs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
-from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
+from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import loss_calls, predictions
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -20,41 +20,51 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
+
+class Swapped(Variant):
+    """Which argument is in the wrong position."""
+
+    TARGET_FIRST = "target-first", "the target comes first and the prediction second"
+    NO_LOG = "no-log", "kl_div gets probabilities instead of log-probabilities first"
+    VARIANCE = "variance", "gaussian_nll_loss gets the variance as the target"
+
+
 rule = Rule(
     code="M08",
     name="loss-arguments-swapped",
-    title="loss(target, prediction) in place of loss(prediction, target)",
+    title="loss(target, prediction) instead of loss(prediction, target)",
     severity=Severity.ERROR,
     explains=("G08", "G10", "M14", "O01", "O14", "O16", "R01", "R08"),
     needs=(LossCall,),
     changes_loss=True,
+    variants=Swapped.titles(),
 )
 
 CAUSES = {
-    "cross_entropy": "It takes the scores first and the labels second; the other way round it raises.",
-    "nll_loss": "It takes log-probabilities first and the labels second; the other way round it raises.",
+    "cross_entropy": "It takes the scores first and the labels second; swapped, it raises.",
+    "nll_loss": "It takes log-probabilities first and the labels second; swapped, it raises.",
     "binary_cross_entropy": (
-        "It takes the logarithm of its first argument, and that of a label 0 or 1 is infinite: the gradient of the "
-        "prediction is infinite whatever the prediction is."
+        "It takes the logarithm of its first argument and of one minus it, and one of the two is infinite for "
+        "a label of 0 or 1: so is the gradient, for any prediction."
     ),
     "binary_cross_entropy_with_logits": (
-        "It takes its first argument for the scores: the gradient of the prediction is the negated label, whatever the "
-        "prediction is."
+        "It treats its first argument as the scores, so the gradient of the prediction is the negated label, "
+        "for any prediction."
     ),
 }
-"""The losses in which the order of the arguments matters, and what the wrong one does."""
+"""The losses in which the order of the arguments matters, and what the wrong order does."""
 MADE = frozenset("data batch zeros ones full zeros_like ones_like full_like randint rand one_hot rebuilt".split())
-"""Operations that make tensors out of nothing a model has computed."""
+"""Operations whose results do not come from a model."""
 NO_LOG = (
     "kl_div computes target * (log(target) - input), so its input must hold log-probabilities and its target "
-    "probabilities: otherwise the result is negative or NaN, and no divergence."
+    "probabilities: otherwise the result is negative or NaN instead of a divergence."
 )
 
-PLAIN = "kl_div is given plain probabilities"
-VARIANCE = "gaussian_nll_loss is given the variance as the target, and the target as the variance."
+PREDICTION_FIRST = "Pass the prediction first and the target second."
+PROBABILITIES_FIRST = "Pass log_softmax of the scores first, and the target's probabilities second."
 NO_VARIANCE = (
-    "It is called as loss(mean, target, variance). The other way round the mean is fitted to the predicted variance, "
-    "and the data say only how much that counts."
+    "The order is loss(mean, target, variance). Swapped, the mean is fitted to the predicted variance, and "
+    "the data only weight that error."
 )
 
 
@@ -68,8 +78,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if event.loss == "kl_div":
             yield from _divergence(script, call)
         elif event.loss in CAUSES and _is_data(call.value) and _is_predicted(call.subject):
-            message = f"{event.loss} is given the target first and the prediction second."
-            yield _finding(call, message, CAUSES[event.loss], _swapped(script, call))
+            message = f"{event.loss} gets the target first and the prediction second."
+            yield _finding(call, message, CAUSES[event.loss], _swapped(script, call), Swapped.TARGET_FIRST)
 
 
 def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
@@ -77,10 +87,11 @@ def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
         return
     first, second = _operations(call.value), _operations(call.subject)
     if first == {"softmax"} and second == {"log_softmax"}:
-        yield _finding(call, "kl_div is given the log-probabilities second.", NO_LOG, _swapped(script, call))
+        message = "kl_div gets the log-probabilities second."
+        yield _finding(call, message, NO_LOG, _swapped(script, call), Swapped.TARGET_FIRST)
     elif first == {"softmax"}:
-        fix = Fix("Give it log_softmax of the scores first, and the target's probabilities second.")
-        yield _finding(call, f"{PLAIN} (softmax) first.", NO_LOG, fix)
+        message = "kl_div gets plain probabilities (softmax) first."
+        yield _finding(call, message, NO_LOG, Fix(PROBABILITIES_FIRST), Swapped.NO_LOG)
 
 
 def _operations(value: Value | None) -> set[str]:
@@ -89,7 +100,7 @@ def _operations(value: Value | None) -> set[str]:
 
 
 def _is_data(value: Value) -> bool:
-    """Certainly nothing that a model computed or that is being optimised."""
+    """Certainly neither the output of a model nor something being optimised."""
     waiting, found = [value], False
     while waiting:
         for part in members(waiting.pop()):
@@ -107,7 +118,7 @@ def _is_data(value: Value) -> bool:
 
 
 def _is_predicted(value: Value) -> bool:
-    """Certainly the output of a module with weights, through which a gradient would flow."""
+    """Certainly the output of a module with weights that a gradient reaches."""
     made = predictions.makers(value)
     return bool(made) and all(isinstance(maker, Tensor) and _through_weights(maker) for maker in made)
 
@@ -119,7 +130,7 @@ def _through_weights(value: Tensor) -> bool:
 
 
 def _swapped(script: Script, call: Happened) -> Fix:
-    return fix_with("Give it the prediction first and the target second.", _swap(Editor(script), call), "safe")
+    return fix_with(PREDICTION_FIRST, _swap(Editor(script), call), "safe")
 
 
 def _swap(editor: Editor, call: Happened) -> Edits | None:
@@ -132,21 +143,21 @@ def _swap(editor: Editor, call: Happened) -> Edits | None:
     return both(editor.replace(node.args[0], second), editor.replace(node.args[1], first))
 
 
-def _finding(call: Happened, message: str, cause: str, fix: Fix) -> Finding:
+def _finding(call: Happened, message: str, cause: str, fix: Fix, variant: Swapped) -> Finding:
     place = call.event.place
     subject = Subject("call", f"loss at {place}")
-    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place)
+    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, variant=variant)
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Which of the two arguments of the probed loss has a history."""
+    """Which of the two arguments of the probed loss has a graph."""
     yield from _from_calls(setup.losses)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Gradients flow into the second argument only; or kl_div is given probabilities first."""
+    """Only the second argument has a gradient; or kl_div gets probabilities first."""
     yield from _from_calls(record.of(LossCall))
 
 
@@ -155,22 +166,24 @@ def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
         first = group[0]
         if first.loss == "gaussian_nll_loss":
             if all(map(_has_target_for_variance, group)) and loss_calls.looked_at(group):
-                yield _seen(first, VARIANCE, NO_VARIANCE, "Call it as loss(mean, target, variance).")
+                message = "gaussian_nll_loss gets the variance as the target, and the target as the variance."
+                fix = "Call it as loss(mean, target, variance)."
+                yield _recorded(first, message, NO_VARIANCE, fix, Swapped.VARIANCE)
         elif first.loss == "kl_div":
             read = loss_calls.looked_at(group)
             probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
             if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
-                fix = "Give it log_softmax of the scores first, and the target's probabilities second."
-                yield _seen(first, f"{PLAIN} first.", NO_LOG, fix)
+                message = "kl_div gets plain probabilities first."
+                yield _recorded(first, message, NO_LOG, PROBABILITIES_FIRST, Swapped.NO_LOG)
         elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
-            message = f"{first.loss} is given the target first and the prediction second."
-            yield _seen(first, message, CAUSES[first.loss], "Give it the prediction first and the target second.")
+            message = f"{first.loss} gets the target first and the prediction second."
+            yield _recorded(first, message, CAUSES[first.loss], PREDICTION_FIRST, Swapped.TARGET_FIRST)
 
 
 def _has_target_for_variance(call: LossCall) -> bool:
-    """Mean and "target" come out of a model, the "target" is positive as variances are, and the variance is data.
+    """Mean and "target" come from a model, the "target" is positive like a variance, and the "variance" is data.
 
-    A variance that is the same everywhere is a setting, and may stand beside two outputs of a model.
+    A variance that is the same everywhere is a setting, and may be used with two outputs of a model.
     """
     variance, target = call.variance, loss_calls.wanted(call)
     if (
@@ -184,7 +197,7 @@ def _has_target_for_variance(call: LossCall) -> bool:
     return target.low > 0 and variance.low != variance.high
 
 
-def _seen(call: LossCall, message: str, cause: str, fix: str) -> Finding:
+def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapped) -> Finding:
     sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
     sides += [("variance", call.variance)] if call.variance is not None else []
     evidence = [
@@ -192,15 +205,17 @@ def _seen(call: LossCall, message: str, cause: str, fix: str) -> Finding:
         for name, fact in sides
     ]
     subject = Subject("call", f"loss at {call.place}")
-    return rule.finding(message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence)
+    return rule.finding(
+        message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence, variant=variant
+    )
 
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The arguments change places; kl_div may want the logarithm of the first instead."""
+    """Swap the arguments; kl_div may need the logarithm of the first instead."""
     from unstuck.interventions import GiveLoss
 
-    if finding.message != VARIANCE:
+    if finding.variant != Swapped.VARIANCE:
         yield (GiveLoss("swapped"),)
-    if finding.message.startswith(PLAIN):
+    if finding.variant == Swapped.NO_LOG:
         yield (GiveLoss("log", "kl_div"),)

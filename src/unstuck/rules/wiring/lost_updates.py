@@ -30,8 +30,8 @@ MUCH = 0.5
 NEARLY_ALL = 0.95
 FEWEST_STEPS = 5
 CAUSE = (
-    "A {dtype} number holds its value to a share of {spacing}; an update smaller than half of that rounds to the "
-    "number that was there before, and what is lost is not made up for later."
+    "{dtype} has a relative precision of {spacing}. A smaller update than half of that rounds back to the old "
+    "value, and is lost for good."
 )
 FIX = (
     "Keep the weights in float32 and compute under torch.autocast(dtype=torch.bfloat16); or use an optimizer with "
@@ -48,7 +48,7 @@ class _Lost(NamedTuple):
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Elements with a gradient that steps left exactly as they were, while the loss does not fall."""
+    """Elements with a gradient that steps did not change, while the loss does not fall."""
     for optimizer in record.setup().optimizers:
         lost = _lost(record, optimizer)
         if lost is None or lost.share < MUCH:
@@ -62,9 +62,9 @@ def in_run(record: Record) -> Iterator[Finding]:
             f"{lost.share:.0%} of the {lost.dtype} weights with a gradient did not change in a step of "
             f"{optimizer.optimizer}: their updates round to nothing.",
             [
-                Evidence("weights a step leaves as they are", f"{lost.share:.0%}", "", f"{MUCH:.0%}"),
-                Evidence("tensors looked at", lost.tensors),
-                Evidence("most of all", lost.worst),
+                Evidence("weights that a step does not change", f"{lost.share:.0%}", "", f"{MUCH:.0%}"),
+                Evidence("tensors examined", lost.tensors),
+                Evidence("most affected", lost.worst),
             ],
             Severity.ERROR if lost.share >= NEARLY_ALL else Severity.WARNING,
         )
@@ -90,17 +90,17 @@ def _lost(record: Record, optimizer: OptimizerSeen) -> _Lost | None:
 
 
 def _steps_at_full_rate(record: Record, optimizer: str) -> set[int]:
-    """Without warm-up and the end of a schedule, where updates are small by design."""
+    """Excludes warm-up and the end of a schedule, where updates are small by design."""
     own = [gauge for gauge in record.of(Gauges) if gauge.rates and gauge.optimizer in ("", optimizer)]
     peak = max((max(gauge.rates) for gauge in own), default=0.0)
-    # A gauge of the loss and a gauge of the tensors belong to one step, one of them counted before it.
+    # The gauges of the loss and of the tensors of one step may be numbered one apart.
     full = {gauge.step for gauge in own if max(gauge.rates) >= peak / 2}
     return full | {step + 1 for step in full}
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Weights that even a step as large as the learning rate would leave as they are."""
+    """Weights that even a step as large as the learning rate would not change."""
     for optimizer in setup.optimizers if setup else ():
         for group, held in objects.by_group(optimizer):
             dtype = next((fact.dtype for fact in held if fact.dtype in HALVES), "")
@@ -110,9 +110,9 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
             yield _finding(
                 optimizer,
                 dtype,
-                f"A step of {optimizer.kind} is about as large as the learning rate, {group.rate:g}, and that is too "
-                f"small to change {share:.0%} of the {dtype} weights.",
-                [Evidence("weights that such a step leaves as they are", f"{share:.0%}", "", f"{MUCH:.0%}")],
+                f"A step of {optimizer.kind} is about as large as the learning rate, {group.rate:g}, which is "
+                f"too small to change {share:.0%} of the {dtype} weights.",
+                [Evidence("weights that such a step does not change", f"{share:.0%}", "", f"{MUCH:.0%}")],
                 Severity.WARNING,
             )
             break

@@ -25,19 +25,18 @@ rule = Rule(
 )
 
 LARGE = 0.05
-"""Of an update, as a share of the weights: with a consequence, it is too large."""
+"""An update above this share of the weights is too large if the loss shows it."""
 EXPLODED = 100.0
 SANE_RATE = 0.1
-"""Plain gradient descent at no more than this, on gradients that exploded, is not at fault."""
+"""At or below this learning rate, plain SGD on exploding gradients is not to blame."""
 CAUSE = (
-    "An update of that size does not follow the slope any more: it throws the weights across the valley, to where the "
-    "gradient is larger still."
+    "An update of that size overshoots: it throws the weights across the valley, to where the gradient is even larger."
 )
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Typical updates were far too large before the loss was hurt, and that by the rate, not by the gradients."""
+    """Updates were far too large before the loss jumped or rose, because of the rate and not the gradients."""
     if (found := judged(record)) is None:
         return
     optimizer, hurt, ratio = found
@@ -46,10 +45,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     broken = dynamics.trend(record).word == "non-finite"
     diverged = broken or (hurt.after is not None and hurt.after > 3 * hurt.before)
     yield rule.finding(
-        f"The loss {hurt.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their own size.",
+        f"The loss {hurt.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their size.",
         cause=CAUSE,
-        fix=f"Lower the learning rate to about {better}, and raise it to its full value over the first few hundred "
-        "steps (warm-up).",
+        fix=f"Lower the learning rate to about {better}, and warm it up over the first few hundred steps.",
         subject=Subject("optimizer", optimizer.optimizer),
         place=optimizer.place,
         related=(dynamics.step_place(record),),
@@ -73,7 +71,7 @@ def judged(record: Record) -> tuple[OptimizerSeen, harm.Harm, float] | None:
 
 
 def _was_learning(record: Record, harmed: int) -> bool:
-    """Had the loss fallen for a while before, at a rate that was no lower? Then something else has happened."""
+    """Had the loss been falling at the same or a higher learning rate? Then the cause is something else."""
     before = [value for step, value in dynamics.losses(record) if step < harmed]
     rates = [max(values) for step, values in dynamics.rates(record) if step <= harmed]
     if len(before) < harm.FEW or not rates:
@@ -86,12 +84,12 @@ def _evidence(record: Record, hurt: harm.Harm, ratio: float, rate: float) -> lis
     norms = [norm for step, norm in dynamics.grad_norms(record) if step < hurt.step]
     evidence = [
         Evidence("learning rate", rate),
-        Evidence("change of the weights in a step, as a share of them", ratio, "", dynamics.USUAL),
+        Evidence("change of the weights per step, as a share", ratio, "", dynamics.USUAL),
         Evidence("loss before", hurt.before),
-        Evidence("step at which it shows", hurt.step + 1),
+        Evidence("step at which it appears", hurt.step + 1),
     ]
     if norms:
-        evidence.append(Evidence("gradient norm until then", dynamics.median(norms) or 0.0))
+        evidence.append(Evidence("gradient norm before it", dynamics.median(norms) or 0.0))
     return evidence
 
 
@@ -101,7 +99,7 @@ def _share(ratio: float) -> str:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The range test puts the rate a decade or more above what trains, and the run at it comes to nothing."""
+    """The range test shows a learning rate ten or more times too high, and the run at it does not learn."""
     if experiment.name != "lr" or experiment.verdict != "too high":
         return
     band, broken = range_test.told(experiment), bool(experiment.measures.get("own_broken"))
@@ -120,7 +118,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The suggested rate; else a tenth of it, else a hundredth."""
+    """The suggested learning rate, else a tenth or a hundredth of the current one."""
     from unstuck.interventions import SetRate
 
     if factor := range_test.factor(finding):

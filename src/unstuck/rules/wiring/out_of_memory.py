@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M21",
     name="out-of-memory",
-    title="a tensor does not fit into the memory that is left",
+    title="a tensor does not fit into the remaining memory",
     severity=Severity.ERROR,
 )
 
@@ -27,7 +27,7 @@ _FREE = pattern(r"of which ([\d.]+ (?:[KMGT]i?B|bytes)) is free")
 _USED = pattern(r"([\d.]+ [KMGT]i?B) is allocated by PyTorch")
 _SPARE = pattern(r"([\d.]+ [KMGT]i?B) is reserved by PyTorch but unallocated")
 SMALLER = (
-    "Make the batch smaller and add up the gradients of several batches before step(); then autocast (bfloat16), "
+    "Use smaller batches and accumulate gradients over several before step(). Then try autocast (bfloat16), "
     "torch.utils.checkpoint, shorter sequences or smaller images."
 )
 SEVERAL = 10
@@ -36,12 +36,12 @@ KINDS = ("OutOfMemoryError", "RuntimeError", "AcceleratorError")
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The allocator says how much was asked for; the events say what the program was doing."""
+    """The allocator reports how much was requested; the events show what the program was doing."""
     crash = crash_of(record, *OUT_OF_MEMORY)
     if crash is None or crash.kind not in KINDS:
         return
     said = _explained(record, crash)
-    numbers = {"asked for": _TRIED, "memory of the device": _TOTAL, "free": _FREE, "held by tensors": _USED}
+    numbers = {"requested": _TRIED, "memory of the device": _TOTAL, "free": _FREE, "held by tensors": _USED}
     found = {name: match.group(1) for name, regex in numbers.items() if (match := regex.search(crash.message))}
     spare = _SPARE.search(crash.message)
     evidence = [Evidence(name, _readable(value)) for name, value in found.items()]
@@ -61,20 +61,21 @@ def in_run(record: Record) -> Iterator[Finding]:
 def _explained(record: Record, crash: Crash) -> Explanation:
     tried = _TRIED.search(crash.message)
     amount = f"{_readable(tried.group(1))} of memory" if tried else "Memory"
-    message = f"{amount} that is not there was asked for {_during(crash)}."
+    message = f"{amount} could not be allocated {_during(crash)}."
     last = _last_forward(record)
     if last is not None and not last.training and last.grad_enabled and crash.function != "backward":
         return Explanation(
             f"{message[:-1]}: {last.model} is evaluated (eval()) while gradients are recorded.",
-            "eval() changes dropout and BatchNorm only. Every forward pass still stores what backward() would need.",
+            "eval() changes only dropout and BatchNorm. Every forward pass still stores what backward() would need.",
             "Put the evaluation under `with torch.no_grad():`.",
         )
     if crash.step >= SEVERAL:
         return Explanation(
             message,
-            f"{crash.step} steps had fitted before. Either this batch is larger, or something grows with every step: "
-            "sums of losses and lists of outputs that keep their graph.",
-            "For what is kept over steps use .item() or .detach(); cap the length of the longest batch. " + SMALLER,
+            f"The first {crash.step} steps fitted. Either this batch is larger, or something grows with every "
+            "step: sums of losses and lists of outputs that keep their graph.",
+            "Use .item() or .detach() for values kept across steps, and limit the length of the longest "
+            "batch. " + SMALLER,
         )
     return Explanation(
         message,

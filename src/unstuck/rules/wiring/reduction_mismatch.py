@@ -34,20 +34,20 @@ CAUSE = (
     "The sum grows with the size of the batch and of an example, the mean does not: the sum outweighs the other term, "
     "and the balance changes with the batch size."
 )
-FIX = "Reduce both alike: both as sums, or each summed over an example's elements and averaged over the batch."
+FIX = "Reduce both the same way: both as sums, or each summed over an example's elements and averaged over the batch."
 SMALL_WEIGHT = 0.1
 """A sum with a smaller weight than this may have been balanced by hand."""
 OUTWEIGHS = 10.0
-"""So many times the other term, at the start of the run."""
+"""As a multiple of the other term, at the start of the run."""
 FULL_DIVERGENCE = 0.25
 """Of the sum over `mu**2 + exp(logvar) - logvar - 1`: the formula says 0.5; divided by a batch it is far less."""
 MANY = 100
 LARGE_WEIGHT = 10.0
-"""So may a mean with a larger one."""
+"""So may a mean with a larger weight."""
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One summand of a loss with the constant before it."""
+    """One term of a loss with its constant factor."""
 
     made: Tensor
     weight: float
@@ -55,7 +55,7 @@ class Term(msgspec.Struct, frozen=True):
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Behind a backward(): `mean-reduced loss + sum over everything`, or minus it."""
+    """On the way to a backward(): `mean-reduced loss + sum over everything`, or minus it."""
     smallest: dict[tuple[Place | None, Place | None], tuple[int, Finding]] = {}
     for value in behind(Group([call.value for call in script.facts.backwards if call.value is not None])):
         if not isinstance(value, Tensor) or value.cut or value.op not in ("add", "sub"):
@@ -73,7 +73,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _terms(value: Value, weight: float) -> Iterator[Term]:
-    """The summands of a value that are known on every way, with the constants before them."""
+    """The known terms of a value, with their constant factors."""
     made = list(producers(value))
     if len(made) != 1 or not isinstance(made[0], Tensor) or made[0].cut:
         return
@@ -92,7 +92,7 @@ def _terms(value: Value, weight: float) -> Iterator[Term]:
 
 
 def _is_mean(value: Tensor) -> bool:
-    """Certainly a loss of torch averaged over the batch."""
+    """Certainly a torch loss averaged over the batch."""
     if value.op not in knowledge.LOSS_FUNCTIONS or value.options.keys() & {"size_average", "reduce"}:
         return False
     reduction = value.options.get("reduction", Const("mean"))
@@ -100,7 +100,7 @@ def _is_mean(value: Tensor) -> bool:
 
 
 def _given_by_position(value: Tensor) -> bool:
-    """Was the module made with arguments whose meaning depends on their place?"""
+    """Was the module created with positional arguments?"""
     return value.module is not None and len(value.module.args) > 1
 
 
@@ -146,7 +146,7 @@ def _finding(value: Tensor, mean: Tensor, whole: Tensor) -> Finding:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """At its first backward a loss is a mean plus a sum over the same batch, and the sum is many times larger."""
+    """In the first backward the loss is a mean plus a sum over the same batch, and the sum is many times larger."""
     seen: set[Place | None] = set()
     calls = list(record.of(LossCall))
     for backward in record.of(Backward):
@@ -173,13 +173,13 @@ def _outweighed(backward: Backward, terms: tuple[TermFact, ...], calls: list[Los
 
 
 def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) -> Finding:
-    """A divergence may be small because it outweighs the rest: it is brought down to 0 before anything is learned."""
+    """A divergence may be small because it outweighs the rest: it falls to 0 before anything is learned."""
     times = math.prod(mean.shape)
     return rule.finding(
         f"{call.loss}, a mean over {list(mean.shape)}, is added to a divergence that is a sum over "
-        f"{list(whole.shape)}: it counts {times:,} times as much as beside a sum.",
-        cause=f"{CAUSE} A divergence that outweighs the reconstruction goes to 0, and the code no longer says anything "
-        "about its example.",
+        f"{list(whole.shape)}: it counts {times:,} times as much as with two sums.",
+        cause=f"{CAUSE} A divergence that outweighs the reconstruction goes to 0, and the latent code carries no "
+        "information.",
         fix=FIX,
         subject=Subject("loss", f"terms at {backward.place}"),
         place=backward.place,

@@ -33,25 +33,25 @@ GENERATORS = pattern(r"^(numpy\.random\.(RandomState|default_rng|Generator)|rand
 SEEDS = pattern(r"(^|\.)(random\.seed|manual_seed|seed_everything|set_seed|np\.random\.seed|numpy\.random\.seed)$")
 RANDOM_TEXT = pattern(r"seed\(|RandomState|default_rng|Random\(|Generator\(")
 COPIED = (
-    "Every worker process starts with a copy of it in the same state, so all of them draw the same numbers; unless "
-    "persistent_workers=True keeps them alive, new copies draw the same numbers again every epoch."
+    "Every worker process starts with a copy in the same state, so all of them draw the same numbers. Without "
+    "persistent_workers=True, new copies draw them again in every epoch."
 )
 WORKERS = "Every worker is seeded with the same number, so all of them draw the same augmentations."
 MANY = 10
-EPOCHS = "The generator is in the same state whenever a pass begins, so every epoch shows the same order."
-STEPS = "The generator is set back before every step, so each one draws the same noise and drops the same units."
+EPOCHS = "The generator is in the same state at the start of every pass, so every epoch has the same order."
+STEPS = "The generator is reset before every step, so each one draws the same noise and drops the same units."
 WITH_TORCH = (
-    "Draw with torch.rand (seeded per worker and epoch), or make the generator in worker_init_fn from "
+    "Use torch.rand, which is seeded per worker and epoch, or create the generator in worker_init_fn from "
     "torch.initial_seed()."
 )
-DIFFERENTLY = "Seed with torch.initial_seed() % 2**32, which differs between workers, or leave worker_init_fn out."
-BY_INDEX = "Seed once, before the training; for repeatable examples seed with the index."
-EXAMPLES = "The generator is set back before every example, so each one gets the same 'random' augmentation."
+DIFFERENTLY = "Seed with torch.initial_seed() % 2**32, which differs between workers, or drop worker_init_fn."
+BY_INDEX = "Seed once, before training. For repeatable examples seed with the index."
+EXAMPLES = "The generator is reset before every example, so each one gets the same 'random' augmentation."
 
 
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
-    """Generators copied into workers, workers seeded alike, and examples that seed again."""
+    """Generators copied into workers, workers with the same seed, and examples that seed again."""
     if not RANDOM_TEXT.search(script.text) or not re.search(r"Dataset|DataLoader", script.text):
         return
     loaders = [called for called in script.facts.calls if called.last == "DataLoader"]
@@ -64,7 +64,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Generators copied into workers, shuffled passes that began alike, and examples or steps that seed again."""
+    """Generators copied into workers, shuffled passes with the same start, and examples or steps that seed again."""
     loaders = {event.loader: event for event in record.of(LoaderSeen) if event.place is not None}
     again = list(_reseeded(record))
     yield from again
@@ -73,8 +73,8 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield from _seeded_by_loader(loader, told)
         if loader.generators:
             yield _run_finding(
-                f"{loader.dataset} draws from self.{loader.generators[0]}, of which each of {loader.workers} workers "
-                "has a copy.",
+                f"{loader.dataset} draws from self.{loader.generators[0]}, and each of {loader.workers} "
+                "workers has a copy of it.",
                 COPIED,
                 WITH_TORCH,
                 loader.place,
@@ -84,14 +84,17 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _run_finding(
                 f"{loader.same_start + 1} passes over the shuffled {loader.loader} began with exactly the same batch.",
                 EPOCHS,
-                "Seed once, before the first epoch, and give the loader no generator that is made anew.",
+                "Seed once, before the first epoch, and do not pass the loader a newly created generator.",
                 loader.place,
-                [Evidence("passes that began alike", loader.same_start + 1), Evidence("passes", loader.passes)],
+                [
+                    Evidence("passes with the same first batch", loader.same_start + 1),
+                    Evidence("passes", loader.passes),
+                ],
             )
 
 
 def _seeded_by_loader(loader: LoaderSeen, told: set[tuple[str, int]]) -> Iterator[Finding]:
-    """What the code of the data set and of worker_init_fn shows; workers themselves are not watched."""
+    """What the code of the dataset and of worker_init_fn shows; the workers themselves are not observed."""
     alike, again = loader.seeded_alike, loader.seeded_again
     if alike is not None:
         yield _run_finding(
@@ -99,12 +102,12 @@ def _seeded_by_loader(loader: LoaderSeen, told: set[tuple[str, int]]) -> Iterato
         )
     if again is not None and again.key not in told and not says_evaluation(loader.dataset):
         yield _run_finding(
-            f"{loader.dataset}.__getitem__ seeds with one number for every example.", EXAMPLES, BY_INDEX, again, []
+            f"{loader.dataset}.__getitem__ uses the same seed for every example.", EXAMPLES, BY_INDEX, again, []
         )
 
 
 def _reseeded(record: Record) -> Iterator[Finding]:
-    """One line that seeds with one number for every example, or at every step in a row."""
+    """One line that uses the same seed for every example or in consecutive steps."""
     by_line: dict[tuple[Place, str, int], list[int]] = {}
     for event in record.of(Seeded):
         if event.place is not None and event.seed is not None:
@@ -115,11 +118,11 @@ def _reseeded(record: Record) -> Iterator[Finding]:
         if len(steps) >= MANY and (for_example or in_a_row >= MANY):
             what = "example" if for_example else "step"
             yield _run_finding(
-                f"{generator} is seeded with {seed} anew for every {what}.",
+                f"{generator} is seeded with {seed} again for every {what}.",
                 EXAMPLES if for_example else STEPS,
                 BY_INDEX,
                 place,
-                [Evidence("times seen", len(steps)), Evidence("seed", seed)],
+                [Evidence("times recorded", len(steps)), Evidence("seed", seed)],
             )
 
 
@@ -156,19 +159,19 @@ def _copied(script: Script, loaders: list[Called]) -> Iterator[Finding]:
 
 
 def _generators(cls: UserClass, names: dict[ast.Call, str]) -> Iterator[tuple[str, ast.AST]]:
-    """Attributes that `__init__` sets to a random generator of their own, whatever the branch."""
+    """Attributes that `__init__` sets to a new random generator on every branch."""
     start = cls.methods.get("__init__")
     for node in ast.walk(start) if start is not None else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made, target = names.get(node.value, ""), node.targets[0]
             own = isinstance(target, ast.Attribute) and dotted(target.value) == "self"
-            # Without a seed default_rng() asks the system for one, but once: the copies are still copies.
+            # Without a seed default_rng() asks the system for one, but only once: the copies still share it.
             if own and isinstance(target, ast.Attribute) and GENERATORS.search(made):
                 yield target.attr, node
 
 
 def _drawn_from(cls: UserClass, name: str) -> bool:
-    """`__getitem__` draws from it, and nothing but `__init__` makes it anew."""
+    """`__getitem__` draws from it, and nothing but `__init__` creates it."""
     anew = [
         node
         for method in cls.methods.values()
@@ -186,7 +189,7 @@ def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
 
 
 def _seeded_alike(script: Script, loaders: list[Called]) -> Iterator[Finding]:
-    """`worker_init_fn` that seeds with a number that is the same for all."""
+    """A `worker_init_fn` that uses one seed for all workers."""
     for called in loaders:
         function = called.kwargs.get("worker_init_fn")
         if not isinstance(function, UserFunction) or function.scope.source.path != script.path:

@@ -1,4 +1,4 @@
-"""M02: softmax over the batch axis, or over an axis that nobody named."""
+"""M02: softmax over the batch axis, or without `dim`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M02",
     name="softmax-dim",
-    title="softmax over the batch axis, or over an axis that is not named",
+    title="softmax over the batch axis, or without dim",
     severity=Severity.ERROR,
     explains=("M13", "O01", "O07", "R01", "R04", "R08"),
     needs=(Forward,),
@@ -36,15 +36,17 @@ KEEPS_ROWS = frozenset(
     "tanh sigmoid softplus dropout dropout1d dropout2d max_pool1d max_pool2d avg_pool2d MaxPool2d AvgPool2d "
     "AdaptiveAvgPool2d adaptive_avg_pool2d Dropout2d float to cuda cpu add sub mult div".split()
 )
-"""Operations after which the rows of a batch are still its first axis."""
+"""Operations that keep the batch as the first axis."""
 SIZED = frozenset({"randn", "rand", "zeros", "ones"})
 
 OVER_BATCH = (
-    "Axis 0 holds the examples of the batch, so they compete with each other for one class, and the probabilities of "
-    "one example do not sum to 1."
+    "Axis 0 is the batch, so examples compete with each other for a class, and the probabilities of one "
+    "example do not sum to 1."
 )
-IMPLICIT = "Without dim torch takes axis 1 for 2 and 4 dimensions, and axis 0 for 1 and 3: with 3 that is the batch."
-OVER_BMM = "Without dim torch takes axis 0 of a tensor with 3 dimensions, such as bmm returns, and that is the batch."
+IMPLICIT = "Without dim torch uses axis 1 for 2 and 4 dimensions, and axis 0 for 1 and 3. With 3 that is the batch."
+OVER_BMM = (
+    "Without dim torch uses axis 0 of a tensor with 3 dimensions, such as the result of bmm, and that is the batch."
+)
 
 
 @rule.in_source
@@ -73,7 +75,7 @@ def _is_over_batch(softmax: Tensor) -> bool:
 
 
 def _ranks_the_batch(target: Value | None) -> bool:
-    """Is the target normalised over the batch too, as where the examples of a list are ranked?"""
+    """Is the target normalised over the batch too, as in ranking the examples of a list?"""
     history = behind(target, through_cuts=True) if target is not None else ()
     return any(
         isinstance(item, Tensor) and item.op in FUNCTIONS and argument(item, "dim", 0) == Const(0) for item in history
@@ -81,7 +83,7 @@ def _ranks_the_batch(target: Value | None) -> bool:
 
 
 def _comes_in_batches(value: Tensor) -> bool:
-    """With batch_size=None a loader hands out single examples, or batches that it did not make."""
+    """With batch_size=None a loader returns single examples, or batches that it did not make."""
     loaders = [item for item in value.args if isinstance(item, Instance)]
     sizes = [loader.kwargs.get("batch_size", (*loader.args[1:2], Const(1))[0]) for loader in loaders]
     single = any(option == Const(None) for size in sizes for option in alternatives(size))
@@ -89,7 +91,7 @@ def _comes_in_batches(value: Tensor) -> bool:
 
 
 def _is_batched(value: Value) -> bool:
-    """Is the first axis certainly that of a loader's batch, or of a made tensor with two axes?"""
+    """Is the first axis certainly the batch of a loader, or of a created tensor with two axes?"""
     while isinstance(value, Tensor):
         if value.op == "batch" or (value.op == "data" and not value.inputs):
             return _comes_in_batches(value)
@@ -118,7 +120,7 @@ def _over_batch(script: Script, softmax: Tensor, loss: Place | None) -> Finding:
     return rule.finding(
         f"{softmax.op} runs over dim=0, the batch.",
         cause=OVER_BATCH,
-        fix=fix_with("Use dim=1 (or -1), the axis of the classes.", edits, "unsafe"),
+        fix=fix_with("Use dim=1 (or -1), the class axis.", edits, "unsafe"),
         subject=Subject("call", f"softmax at {softmax.place}"),
         place=softmax.place,
         related=(loss,),
@@ -140,9 +142,9 @@ def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
     over_bmm = function and bool(called.args) and _is_bmm(called.args[0])
     edits = Editor(script).set_keyword(called.place, "dim", "-1")
     yield rule.finding(
-        f"{called.last} is given no dim" + (", and takes axis 0 of what bmm returns." if over_bmm else "."),
+        f"{called.last} has no dim" + ("and uses axis 0 of the result of bmm." if over_bmm else "."),
         cause=OVER_BMM if over_bmm else IMPLICIT,
-        fix=fix_with("Name the axis: dim=-1 for classes in the last axis, dim=1 for images.", edits, "unsafe"),
+        fix=fix_with("Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.", edits, "unsafe"),
         subject=Subject("call", f"softmax at {called.place}"),
         place=called.place,
         related=_losses_of(script, called) if module else (),
@@ -159,7 +161,7 @@ def _is_bmm(value: Value) -> bool:
 
 
 def _losses_of(script: Script, called: Called) -> list[Place | None]:
-    """The losses that are given what the module made here returns."""
+    """The losses that get the output of the module created here."""
     found = []
     for call in script.facts.losses:
         makers = predictions.makers(call.value) if call.value is not None else []
@@ -171,13 +173,13 @@ def _losses_of(script: Script, called: Called) -> list[Place | None]:
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """A prediction that came out of a softmax over axis 0, and softmaxes whose axis torch had to choose."""
+    """A prediction from a softmax over axis 0, and softmaxes without dim."""
     for calls in loss_calls.trained(record.of(LossCall), LOSSES):
         if all(_is_over_examples(call) for call in calls):
             yield _over_examples(calls[0])
     sizes = {loss_calls.wanted(call).shape[0] for call in record.of(LossCall) if loss_calls.wanted(call).shape}
     for guessed in record.of(AxisGuessed):
-        # Heads of an attention may be folded into the batch.
+        # Attention heads may be folded into the batch.
         first = guessed.shape[0] if len(guessed.shape) == 3 else 1
         yield _guessed(guessed, over_batch=first > 1 and any(first % size == 0 for size in sizes if size > 1))
 
@@ -195,7 +197,7 @@ def _over_examples(call: LossCall) -> Finding:
     return rule.finding(
         f"{name} runs over dim=0, the batch of {loss_calls.given(call).shape[0]}.",
         cause=OVER_BATCH,
-        fix="Use dim=1 (or -1), the axis of the classes.",
+        fix="Use dim=1 (or -1), the class axis.",
         subject=Subject("call", f"softmax fed to {call.place}"),
         place=call.place,
         evidence=[Evidence("shape", str(list(loss_calls.given(call).shape)))],
@@ -203,14 +205,14 @@ def _over_examples(call: LossCall) -> Finding:
 
 
 def _guessed(event: AxisGuessed, *, over_batch: bool) -> Finding:
-    took = f", and takes axis 0 of {list(event.shape)}, the batch" if over_batch else ""
+    took = f" and uses axis 0 of {list(event.shape)}, the batch" if over_batch else ""
     return rule.finding(
-        f"{event.function} is given no dim{took}.",
+        f"{event.function} has no dim{took}.",
         cause=IMPLICIT,
-        fix="Name the axis: dim=-1 for classes in the last axis, dim=1 for images.",
+        fix="Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.",
         subject=Subject("call", f"softmax at {event.place}"),
         place=event.place,
-        evidence=[Evidence("shape", str(list(event.shape))), Evidence("axis taken", event.axis)],
+        evidence=[Evidence("shape", str(list(event.shape))), Evidence("axis used", event.axis)],
         severity=Severity.ERROR if over_batch else Severity.ADVICE,
         confidence=Confidence.LIKELY,
     )

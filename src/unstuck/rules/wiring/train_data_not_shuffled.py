@@ -30,19 +30,15 @@ rule = Rule(
     needs=(LossCall,),
 )
 
-SORTED_CAUSE = (
-    "{kind} holds its examples class by class, so a batch shows one class only and every step unlearns the one before."
-)
-FIXED_CAUSE = (
-    "Every epoch shows the same batches in the same order, so what follows what is learned along with the data."
-)
+SORTED_CAUSE = "{kind} is sorted by class, so each batch has only one class and every step undoes the one before."
+FIXED_CAUSE = "Every epoch has the same batches in the same order, so the model also learns the order."
 SORTED = frozenset({"ImageFolder", "DatasetFolder"})
 """Datasets that are sorted by class."""
 ORDERED_OPS = frozenset("cat concat concatenate hstack repeat_interleave arange linspace sort sorted".split())
-"""What labels in order are made with."""
+"""Functions that create sorted labels."""
 RANDOM_OPS = pattern(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
 SMALLEST_BATCH = 8
-"""In smaller batches one class may be chance."""
+"""In smaller batches a single class may be chance."""
 FEWEST_BATCHES = 8
 IN_SEQUENCE = pattern(r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm")
 
@@ -83,24 +79,24 @@ def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iter
         return
     whose = f"{loader.loader} over {loader.dataset} " if loader is not None else ""
     yield rule.finding(
-        f"{len(single)} of {len(counted)} training batches looked at held one class only.",
-        cause="The data come class by class, so every step unlearns the one before.",
-        fix="Pass shuffle=True to the loader." if loader is not None else "Draw the batches in random order.",
+        f"{len(single)} of {len(counted)} training batches examined had only one class.",
+        cause="The data is sorted by class, so every step undoes the one before.",
+        fix="Pass shuffle=True to the loader." if loader is not None else "Shuffle the data before batching.",
         subject=Subject("loop", f"{whose}at {loader.place if loader is not None else place}"),
         place=loader.place if loader is not None else place,
         related=(place,),
         evidence=[
             Evidence("batches of one class", len(single)),
-            Evidence("batches looked at", len(counted)),
+            Evidence("batches examined", len(counted)),
             Evidence("examples in a batch", single[0].total),
-            Evidence("classes seen", len(seen)),
+            Evidence("classes recorded", len(seen)),
             *([Evidence("sampler", loader.sampler)] if loader is not None else []),
         ],
     )
 
 
 def _has_more_to_come(record: Record, loader: LoaderSeen | None) -> bool:
-    """Did the run end before the first pass did, so that other classes may have been waiting?"""
+    """Did the run end during the first pass, so that other classes may follow later?"""
     steps = record.ended.steps if record.ended is not None else None
     if loader is None or loader.passes > 1 or steps is None or not loader.length or not loader.batch_size:
         return False
@@ -118,7 +114,7 @@ def _has_trained_loader(record: Record) -> bool:
 
 
 def _in_order(called: Called) -> bool:
-    """Neither shuffle nor a sampler is given, as far as can be seen."""
+    """Neither shuffle nor a sampler is passed, as far as the text shows."""
     given = {keyword.arg for keyword in called.node.keywords}
     if given & {None, "sampler", "batch_sampler"} or len(called.args) > 3 or "len(" in _text(called):
         return False
@@ -134,10 +130,9 @@ def _text(called: Called) -> str:
 
 
 def _trained_on(script: Script, suspects: Container[int]) -> Iterator[Instance]:
-    """Loaders in order whose batches a backward() goes back to, each once.
+    """Unshuffled loaders whose batches lead to a backward(), each once.
 
-    A backward() that also goes back to a loader that shuffles is shared with evaluation, which some condition keeps
-    away from it.
+    A backward() that a shuffled loader also leads to is shared with evaluation, which some condition excludes.
     """
     by_line: dict[Place | None, dict[int, Instance]] = {}
     for item in script.facts.backwards:
@@ -173,7 +168,7 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
         f"{name} is trained on without shuffling.",
         cause=cause,
         fix=fix_with(
-            "Pass shuffle=True (with a sampler of your own, leave it out).",
+            "Pass shuffle=True (unless you pass your own sampler).",
             _shuffling(script, called),
             "unsafe",
         ),
@@ -199,7 +194,7 @@ def _is_shuffled_before(script: Script, dataset: Instance) -> bool:
 
 
 def _ignores_labels(script: Script, called: Called, loader: Instance) -> bool:
-    """`for x, _ in loader`: without labels there is no class to be unlearned."""
+    """`for x, _ in loader`: without labels there are no classes."""
     loops = [node for node in ast.walk(_around(script, called)) if isinstance(node, ast.For)]
     loops = [loop for loop in loops if _mentions(loop.iter, loader.label)]
     labels = [(loop, _last_name(loop.target)) for loop in loops]
@@ -207,7 +202,7 @@ def _ignores_labels(script: Script, called: Called, loader: Instance) -> bool:
 
 
 def _around(script: Script, called: Called) -> ast.AST:
-    """The function that a call stands in, or the file."""
+    """The function around a call, or the file."""
     functions = (node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     around = [node for node in functions if any(part is called.node for part in ast.walk(node))]
     return around[-1] if around else script.tree
@@ -231,7 +226,7 @@ def _is_read(loop: ast.For, name: str) -> bool:
 
 
 def _is_sorted(dataset: Instance) -> bool:
-    """Are the examples certainly in the order of their classes?"""
+    """Are the examples certainly sorted by class?"""
     if dataset.cls is None and dataset.last in SORTED:
         return True
     if dataset.last != "TensorDataset" or len(dataset.args) < 2:
@@ -241,7 +236,7 @@ def _is_sorted(dataset: Instance) -> bool:
 
 
 def _has_fixed_order(dataset: Instance) -> bool:
-    """A dataset by index, of the user's or of torchvision, whose order is not random already."""
+    """An indexed dataset, the user's or torchvision's, whose order is not already random."""
     if dataset.cls is not None:
         return _derives_from_dataset(dataset.cls)
     return dataset.kind.startswith("torchvision.datasets.")

@@ -23,10 +23,13 @@ rule = Rule(
 )
 
 TWICE = (
-    "Each of them applies the whole gradient with its own learning rate, momentum and decay, so these parameters move "
-    "twice per step, and no setting of one optimizer describes what happens to them."
+    "Each applies the whole gradient with its own learning rate, momentum and decay, so these parameters move "
+    "twice per step."
 )
-FIX = "Give every parameter to one optimizer: leave the shared ones out of the second, or use one with two groups."
+FIX = (
+    "Give every parameter to one optimizer: remove the shared ones from the second, or use one optimizer with two "
+    "groups."
+)
 FEWEST_TIMES = 3
 
 
@@ -38,14 +41,14 @@ class _Shared(NamedTuple):
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Optimizers that were given together and hold the same tensors."""
+    """Optimizers passed together that own the same tensors."""
     for shared in _shared(setup):
-        yield _finding(shared, "both hold", Severity.WARNING, [])
+        yield _finding(shared, "both own", Severity.WARNING, [])
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Steps of two optimizers right after each other, with no backward and no clearing in between."""
+    """Consecutive steps of two optimizers, with no backward and no zero_grad in between."""
     for shared in _shared(record.setup()):
         times, step = _same_gradient(record, shared)
         if times >= FEWEST_TIMES:
@@ -79,7 +82,7 @@ def _same_gradient(record: Record, shared: _Shared) -> tuple[int, OptimizerStep 
 
 
 def _reaches(step: OptimizerStep | None, shared: _Shared) -> bool:
-    """Had at least one of the shared parameters certainly a gradient?"""
+    """Did at least one of the shared parameters certainly have a gradient?"""
     return step is not None and (step.with_grad or 0) + len(shared.parameters) > (step.parameters or 0)
 
 

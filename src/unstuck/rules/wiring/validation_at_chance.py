@@ -1,4 +1,4 @@
-"""M13: training succeeds and validation stays where guessing would be."""
+"""M13: training succeeds but validation is no better than guessing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GUESSED = 0.95
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The last evaluations of one line are no better than guessing, the training loss is far better."""
+    """The last evaluations on one line are no better than guessing, while the training loss is far better."""
     by_place: dict[Place | None, list[Evaluated]] = {}
     for event in record.of(Evaluated):
         if event.value is not None and event.accuracy is not None and event.examples >= FEWEST_LABELS:
@@ -66,13 +66,13 @@ def _guesses(event: Evaluated, chance: float) -> bool:
 
 def _finding(place: Place | None, last: Evaluated, trained: float, chance: float, count: int) -> Finding:
     return rule.finding(
-        f"The training loss came down to {trained:.3g}, but validation is at chance: {last.accuracy:.1%} right among "
-        f"{last.classes} classes.",
-        cause="What is learned in training says nothing about these examples: their labels do not belong to their "
-        "inputs, they are prepared in another way, or the training set was learned by heart.",
-        fix="Evaluate on a part of the training set. If that is right too, check that inputs and labels of the "
-        "validation set were shuffled and split together and prepared like those of training; else see what "
-        "differs in the evaluation.",
+        f"The training loss fell to {trained:.3g}, but validation is at chance: {last.accuracy:.1%} right "
+        f"among {last.classes} classes.",
+        cause="What the model learned does not apply to these examples: their labels do not match their inputs, "
+        "they are preprocessed differently, or the model memorized the training set.",
+        fix="Evaluate on part of the training set. If that works, check that inputs and labels of the validation "
+        "set are shuffled and split together and preprocessed like the training set. If not, check the "
+        "evaluation code.",
         subject=Subject("call", f"evaluation at {place}"),
         place=place,
         evidence=[

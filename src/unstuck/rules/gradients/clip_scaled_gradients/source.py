@@ -1,4 +1,4 @@
-"""G03: gradients that GradScaler has multiplied are clipped or applied as they are, or it is used out of turn."""
+"""G03 in a script: the order of scale, unscale_, clip, step and update on every path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import msgspec
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, Unscale, ZeroGrad
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
-from unstuck.rules.gradients import _scaled_in_run as scaled_in_run
+from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared import order
 from unstuck.rules.shared.windows import windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
@@ -23,41 +22,22 @@ from unstuck.source.trace import Happened, Hidden, Path, events_in, located, pat
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
     from unstuck.source import Script
-
-rule = Rule(
-    code="G03",
-    name="clip-scaled-gradients",
-    title="gradients clipped or applied while GradScaler still has them multiplied",
-    severity=Severity.ERROR,
-    explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
-    needs=(Backward,),
-)
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
 SCALED_BY_HAND = pattern(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
 UPDATES = pattern(r"\.update\(\s*(new_scale[^)]*)?\)")
-CLIPPED = (
-    "scale() multiplies the loss by 65,536 at the start, and the gradients with it. Clipping cuts those to the limit, "
-    "and step() then divides them by 65,536: the update is next to nothing."
-)
-APPLIED = (
-    "scale() multiplies the loss by 65,536 at the start, and only scaler.step() divides the gradients again and leaves "
-    "out those that overflowed."
-)
-RAISES = "GradScaler allows one {method} for each optimizer between two calls of update() and raises RuntimeError."
+AT_FIRST = " by 65,536 at first"
 ABOUT_PRECISION = pattern(r"scaler|amp|fp16|half|mixed|precision", re.I)
 
 
 class Scaled(msgspec.Struct, eq=False):
-    """A clip or step on gradients that are still scaled, and what is around it."""
+    """A clip or step on gradients that are still scaled, with the events around it."""
 
     guilty: Happened
     backward: Happened
     steps: list[Happened]
-    """Those of the optimizers whose gradients are meant."""
+    """The steps of the optimizers whose gradients are clipped."""
     unscaled: list[Happened]
     """The unscale_() calls for other optimizers."""
 
@@ -68,21 +48,20 @@ class Scaled(msgspec.Struct, eq=False):
         return scale.options.get("scaler") if scale is not None else None
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
+def find(script: Script) -> Iterator[Finding]:
     """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
     if "caler" not in script.text or not any(_scale_of(item.value) for item in script.facts.backwards):
         return
     by_hand = SCALED_BY_HAND.search(script.text)
-    for ways in _all_ways(script):
+    for ways in _all_paths(script):
         if not by_hand:
             yield from _still_scaled(script, ways)
         yield from _unscaled_twice(ways)
-    yield from _unscaled_on_every_turn(script)
+    yield from _unscaled_in_every_iteration(script)
     yield from _never_updated(script)
 
 
-def _all_ways(script: Script) -> Iterator[list[Path]]:
+def _all_paths(script: Script) -> Iterator[list[Path]]:
     for loop in script.training_loops:
         yield paths(loop, ordered=SEEN)
     for function in order.step_functions(script):
@@ -90,7 +69,7 @@ def _all_ways(script: Script) -> Iterator[list[Path]]:
 
 
 def _scale_of(value: Value | None) -> Tensor | None:
-    """The `scaler.scale(loss)` behind what is back-propagated."""
+    """The `scaler.scale(loss)` that produced the loss of a backward."""
     for item in behind(value) if value is not None else ():
         if isinstance(item, Tensor) and item.op == "scale" and isinstance(item.node, ast.Call):
             return item
@@ -98,7 +77,7 @@ def _scale_of(value: Value | None) -> Tensor | None:
 
 
 def _still_scaled(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    """Guilty on some path where the backward is scaled, and innocent on none of those."""
+    """Wrong on some path where the backward is scaled, and right on none of those."""
     accused: dict[Place, Scaled] = {}
     innocent: set[Place] = set()
     elsewhere: set[Place] = set()
@@ -127,7 +106,7 @@ def _is_a_choice(script: Script, step: Place) -> bool:
 
 
 def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
-    """Each clip or step: guilty with its backward, or innocent and whether its backward was scaled at all."""
+    """Each clip or step: wrong, with its backward; or right, and whether its backward was scaled at all."""
     items = [item for item in path if isinstance(item, Hidden) or _seen(item)]
     for position, item in enumerate(items):
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):
@@ -135,7 +114,7 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
         backward, unscales = _history(items[:position], item)
         if backward is None:
             continue
-        steps = [item] if isinstance(item.event, OptimizerStep) else _steps_behind(items[position + 1 :], item)
+        steps = [item] if isinstance(item.event, OptimizerStep) else _steps_after(items[position + 1 :], item)
         scaled = _scale_of(backward.value) is not None
         left = [step for step in steps if _left_out(step, item, unscales)] if unscales else steps
         if not scaled or (unscales and not left):
@@ -156,7 +135,7 @@ def _through(step: Happened) -> bool:
 
 
 def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None, list[Happened]]:
-    """The backward whose gradients are touched, and what unscaled them since; no backward if that is not certain."""
+    """The backward whose gradients are used, and the unscale_ calls since; no backward if that is uncertain."""
     unscales: list[Happened] = []
     for before in reversed(earlier):
         if not isinstance(before, Happened):
@@ -171,14 +150,14 @@ def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None
 
 
 def _reaches(backward: Happened, item: Happened) -> bool:
-    """Does the backward make gradients that are touched here? True unless they are known to be another model's."""
+    """Does the backward make gradients that are used here? True unless they are known to be another model's."""
     made = {id(module) for module in order.modules_behind([backward.value])} if backward.value is not None else set()
     touched = order.owners(item.subject)
     return not made or not touched or bool(made & touched)
 
 
-def _steps_behind(later: Sequence[object], clip: Happened) -> list[Happened]:
-    """The steps right behind a clip that apply what it clipped, with nothing but other clips in between."""
+def _steps_after(later: Sequence[object], clip: Happened) -> list[Happened]:
+    """The steps right after a clip that apply what it clipped, with nothing but other clips in between."""
     found: list[Happened] = []
     for item in later:
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep | ZeroGrad):
@@ -189,19 +168,19 @@ def _steps_behind(later: Sequence[object], clip: Happened) -> list[Happened]:
 
 
 def _left_out(step: Happened, item: Happened, unscales: Sequence[Happened]) -> bool:
-    """Are gradients of this step certainly touched here, and were only those of other models unscaled?"""
+    """Are gradients of this step certainly used here, and were only those of other models unscaled?"""
     own, unscaled = order.owners(step.subject), [order.owners(before.subject) for before in unscales]
     return bool(own & order.owners(item.subject)) and all(other and not other & own for other in unscaled)
 
 
 def _clip_before(earlier: Sequence[object]) -> bool:
-    """Is another clip right before, so that one unscale_ in front of it mends both?"""
+    """Is another clip right before, so that one unscale_ before it fixes both?"""
     last = earlier[-1] if earlier else None
     return isinstance(last, Happened) and isinstance(last.event, Clip)
 
 
 def _disabled(scaler: Value | None) -> bool:
-    """Is it certainly switched off, so that it multiplies nothing?"""
+    """Is it certainly disabled, so that it scales nothing?"""
     made = [option for option in alternatives(scaler) if isinstance(option, Instance)] if scaler is not None else []
     return any(option.kwargs.get("enabled") == Const(False) for option in made)
 
@@ -215,11 +194,12 @@ def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
     calls = [f"{scaler}.unscale_({optimizer})" for optimizer in optimizers]
     text = f"Call {' and '.join(calls)} right before clipping."
     missing = " and ".join(calls) if scaled.unscaled else f"{scaler}.unscale_()"
-    which = f"those of {' and '.join(optimizers)}" if scaled.unscaled else "them"
+    which = f"those of {' and '.join(optimizers)} are still" if scaled.unscaled else "they are still"
     known = _known(scaled.scaler)
     return _finding(
-        f"The gradients are clipped while {scaler} still has {which} multiplied: there is no {missing} before.",
-        CLIPPED,
+        Scaling.CLIPPED,
+        f"Gradients are clipped while {which} scaled by {scaler}: {missing} is missing before.",
+        CLIPPED.format(times=AT_FIRST),
         fix_with(text, _unscale(script, scaled, calls) if always else None, "safe"),
         scaled.guilty.event.place,
         (scaled.backward.event.place, *(step.event.place for step in scaled.steps)),
@@ -229,7 +209,7 @@ def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
 
 
 def _names(script: Script, scaled: Scaled) -> tuple[str, list[str]]:
-    """How the user calls the scaler and the optimizers."""
+    """The user's names for the scaler and the optimizers."""
     scale = _scale_of(scaled.backward.value)
     scaler = "scaler"
     if scale is not None and isinstance(scale.node, ast.Call) and isinstance(scale.node.func, ast.Attribute):
@@ -245,8 +225,8 @@ def _optimizer_name(script: Script, step: Happened) -> str:
 
 
 def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | None:
-    """Insert the calls, if clip, backward and steps stand in one function, so that the names mean the same."""
-    if not _hold_all(script, scaled):
+    """Insert the calls, if clip, backward and steps are in one function, so that the names mean the same."""
+    if not _own_all(script, scaled):
         return None
     spots = [item.event.place for item in (scaled.guilty, scaled.backward, *scaled.steps)]
     if any(spot is None or spot.path != script.path for spot in spots):
@@ -254,12 +234,12 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
     if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
         return None
     if any(spots[0] == item.item.event.place for window in windows(script) for item in window.at_every_turn):
-        return None  # unscale_() on every micro-step would raise: the clip itself stands in the wrong place
+        return None  # unscale_() on every micro-step would raise: the clip itself is in the wrong place
     return Editor(script).insert_before(spots[0], "\n".join(calls))
 
 
-def _hold_all(script: Script, scaled: Scaled) -> bool:
-    """Do the unscaled optimizers hold all that is clipped? Of several, and of several models, that must be known."""
+def _own_all(script: Script, scaled: Scaled) -> bool:
+    """Do the unscaled optimizers own everything that is clipped? With several of them this must be known."""
     used = [item.subject for item in (*scaled.steps, *scaled.unscaled)]
     clipped, held = order.owners(scaled.guilty.subject), [order.owners(optimizer) for optimizer in used]
     if not clipped or not all(held):
@@ -280,10 +260,11 @@ def _applied(script: Script, scaled: Scaled) -> Finding:
     if call is not None and not call.args and not call.keywords:
         behind_it = () if updated else editor.insert_after(call, f"{scaler}.update()")
         edits = both(editor.replace(call, f"{scaler}.step({optimizer})"), behind_it)
-    update = "" if updated else f" and {scaler}.update() behind it"
+    update = "" if updated else f", then {scaler}.update()"
     return _finding(
-        f"{optimizer}.step() applies gradients that {scaler} has multiplied; {scaler}.step({optimizer}) is missing.",
-        APPLIED,
+        Scaling.PLAIN_STEP,
+        f"{optimizer}.step() applies gradients that are still scaled by {scaler}.",
+        APPLIED.format(times=AT_FIRST),
         fix_with(f"Call {scaler}.step({optimizer}) instead of {optimizer}.step(){update}.", edits, "safe"),
         place,
         (scaled.backward.event.place,),
@@ -293,9 +274,10 @@ def _applied(script: Script, scaled: Scaled) -> Finding:
 def _unscaled_twice(ways: Sequence[Path]) -> Iterator[Finding]:
     for place in order.always(ways, _second_unscale):
         yield _finding(
+            Scaling.UNSCALED_TWICE,
             "unscale_() is called a second time on the same optimizer before update().",
             RAISES.format(method="unscale_()"),
-            Fix("Keep the first unscale_() and remove this one: the gradients are already divided."),
+            Fix("Remove this unscale_(): the first one has already divided the gradients."),
             place,
         )
 
@@ -318,15 +300,16 @@ def _second_unscale(path: Path) -> order.Opinion:
     return opinion
 
 
-def _unscaled_on_every_turn(script: Script) -> Iterator[Finding]:
+def _unscaled_in_every_iteration(script: Script) -> Iterator[Finding]:
     for window in windows(script):
         if not window.once(ScalerUpdate):
             continue
         for unscale in window.every_turn(Unscale):
             yield _finding(
-                f"unscale_() runs on every turn, but update() only under `if {window.guard}`.",
+                Scaling.UNSCALED_TWICE,
+                f"unscale_() runs in every iteration, but update() only under `if {window.guard}`.",
                 RAISES.format(method="unscale_()"),
-                Fix(f"Move unscale_(), with the clipping behind it, under `if {window.guard}`."),
+                Fix(f"Move unscale_(), and the clipping after it, under `if {window.guard}`."),
                 unscale.item.event.place,
             )
 
@@ -343,26 +326,12 @@ def _never_updated(script: Script) -> Iterator[Finding]:
             name = scaler.label or "scaler"
             if not _disabled(scaler):
                 yield _finding(
-                    f"{name}.step() runs in a loop, and {name}.update() is never called.",
+                    Scaling.NO_UPDATE,
+                    f"{name}.step() runs in a loop, but {name}.update() is never called.",
                     RAISES.format(method="step()"),
-                    Fix(f"Call {name}.update() once behind {name}.step()."),
+                    Fix(f"Call {name}.update() once after {name}.step()."),
                     step.event.place,
                 )
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
-    """Clips and plain steps that met scaled gradients, and what GradScaler raised."""
-    for trouble in scaled_in_run.troubles(record, RAISES):
-        yield rule.finding(
-            trouble.message,
-            cause=trouble.cause,
-            fix=trouble.fix,
-            subject=Subject("call", f"scaled gradients at {trouble.place}"),
-            place=trouble.place,
-            related=trouble.related,
-            evidence=trouble.evidence,
-        )
 
 
 def _first_of_each(steps: Iterable[Happened]) -> list[Happened]:
@@ -370,6 +339,7 @@ def _first_of_each(steps: Iterable[Happened]) -> list[Happened]:
 
 
 def _finding(
+    variant: Scaling,
     message: str,
     cause: str,
     fix: Fix,
@@ -387,12 +357,5 @@ def _finding(
         related=related,
         severity=severity,
         confidence=confidence,
+        variant=variant,
     )
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Unscaled first."""
-    from unstuck.interventions import UnscaleBeforeClip
-
-    yield (UnscaleBeforeClip(),)

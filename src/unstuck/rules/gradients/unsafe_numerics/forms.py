@@ -1,4 +1,4 @@
-"""Formulas whose value or gradient is infinite or NaN at values they can really take."""
+"""Formulas whose value or gradient is infinite or NaN for inputs they do receive."""
 
 from __future__ import annotations
 
@@ -6,92 +6,110 @@ import ast
 
 import msgspec
 
+from unstuck.rules.gradients.unsafe_numerics import Formula
 from unstuck.source.flow import producers
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Tensor, Value, alternatives
 
 RESHAPES = knowledge.SAME_VALUES - {"getitem"}
 COSINES = frozenset("cosine_similarity CosineSimilarity matmul mm bmm einsum linear matmult dot".split())
-"""Operations whose result is near 1 or -1 for vectors that point the same way, and by rounding beyond."""
+"""Operations whose result is near 1 or -1 for vectors that point the same way, and slightly beyond through rounding."""
 
 LATE = frozenset({"log", "log2", "log10", "sqrt", "rsqrt"})
 """Operations whose slope is infinite at 0."""
 
 
-class Unsafe(msgspec.Struct, frozen=True):
-    """What is written, what happens at its edge, and what to write instead."""
+SAME_EDGE = {"rsqrt": "sqrt", "reciprocal": "div", "arccos": "acos", "arcsin": "asin", "log2": "log", "log10": "log"}
+"""Operations with the same edge under several names."""
 
+
+class Unsafe(msgspec.Struct, frozen=True):
+    """The formula, what happens at its edge, and what to write instead."""
+
+    variant: Formula
     form: str
     cause: str
     fix: str
     stable: str = ""
-    """The name of the operation that computes the same safely, if there is one."""
+    """The stable operation with the same result, if there is one."""
     rare: bool = False
-    """The edge is reached only when everything else is perfect."""
+    """Only a perfect fit reaches the edge."""
 
 
 LOG_SOFTMAX = Unsafe(
+    Formula.LOG_SOFTMAX,
     "log(softmax(x))",
-    "A probability that underflows to 0 has a logarithm of -inf, and the gradient becomes NaN.",
-    "Use log_softmax(x), which computes the same without the edge.",
+    "A probability that underflows to 0 has a logarithm of -inf and a gradient of NaN.",
+    "Use log_softmax(x), which gives the same result and stays finite.",
     "log_softmax",
 )
 LOG_SIGMOID = Unsafe(
+    Formula.LOG_SIGMOID,
     "log(sigmoid(x))",
-    "The sigmoid of a score below about -89 is exactly 0 in float32: its logarithm is -inf, the gradient NaN.",
-    "Use logsigmoid(x), which computes the same without the edge.",
+    "The sigmoid of a score below about -89 is exactly 0 in float32: its logarithm is -inf and its gradient NaN.",
+    "Use logsigmoid(x), which gives the same result and stays finite.",
     "logsigmoid",
 )
 LOG_ONE_MINUS = Unsafe(
+    Formula.LOG_SIGMOID,
     "log(1 - sigmoid(x))",
-    "The sigmoid of a score above about 17 is exactly 1 in float32: the logarithm is -inf and the gradient NaN.",
-    "Use logsigmoid(-x), which computes the same, or binary_cross_entropy_with_logits on the scores.",
+    "The sigmoid of a score above about 17 is exactly 1 in float32: the logarithm is -inf and its gradient NaN.",
+    "Use logsigmoid(-x), which gives the same result, or binary_cross_entropy_with_logits on the scores.",
     "logsigmoid-",
 )
 SOFTPLUS = Unsafe(
+    Formula.SOFTPLUS,
     "log(1 + exp(x))",
-    "exp(x) is infinite from x = 89 on in float32, and so is the result; the gradient is NaN.",
-    "Use softplus(x), which computes the same without overflow.",
+    "exp(x) overflows to infinity from x = 89 in float32, so the result is infinite and the gradient NaN.",
+    "Use softplus(x), which gives the same result without overflow.",
     "softplus",
 )
 LOG_SUM_EXP = Unsafe(
+    Formula.LOG_SUM_EXP,
     "log(sum(exp(x)))",
-    "exp of a score is infinite from 89 on in float32, and 0 below -104; the logarithm then is infinite too.",
-    "Use torch.logsumexp(x, dim), which takes the largest score out first.",
+    "exp(x) overflows above 89 in float32 and underflows to 0 below -104; the logarithm is then infinite too.",
+    "Use torch.logsumexp(x, dim), which subtracts the largest score first.",
 )
 SOFTMAX_BY_HAND = Unsafe(
+    Formula.SOFTMAX,
     "exp(x) / sum(exp(x))",
-    "exp of a score is infinite from 89 on in float32, and inf / inf is NaN.",
-    "Use torch.softmax(x, dim), which takes the largest score out first.",
+    "exp(x) overflows above 89 in float32, and inf / inf is NaN.",
+    "Use torch.softmax(x, dim), which subtracts the largest score first.",
 )
 ROOT_OF_LOSS = Unsafe(
+    Formula.ROOT,
     "sqrt(mean squared error)",
-    "The slope of a square root is infinite at 0: a batch that is fitted exactly turns the gradients into NaN.",
+    "The slope of a square root is infinite at 0: a batch that is fitted exactly makes the gradients NaN.",
     "Add a small number under the root: sqrt(... + 1e-8).",
     "+",
     rare=True,
 )
 ROOT_OF_SQUARES = Unsafe(
+    Formula.ROOT,
     "sqrt(sum of squares)",
-    "The slope of a square root is infinite at 0: one row of zeros (two equal points) turns the gradients into NaN.",
+    "The slope of a square root is infinite at 0: one row of zeros (two equal points) makes the gradients NaN.",
     "Add a small number under the root, sqrt(... + 1e-8), or use torch.linalg.vector_norm, whose gradient is 0 there.",
     "+",
 )
 ARC = Unsafe(
+    Formula.ARC_COSINE,
     "acos(cosine)",
-    "Its slope is infinite at 1 and -1, and rounding takes the cosine of parallel vectors beyond: the result is NaN.",
+    "The slope of acos is infinite at 1 and -1, and rounding pushes the cosine of parallel vectors past them: "
+    "the result is NaN.",
     "Clamp the cosine first: x.clamp(-1 + 1e-7, 1 - 1e-7).",
     "clamp",
 )
 ZERO_ROW = Unsafe(
+    Formula.ZERO_NORM,
     "relu(x) / norm(relu(x))",
-    "A row in which every unit is off is zero, and 0 / 0 is NaN.",
+    "A row in which every unit is off has norm 0, and 0 / 0 is NaN.",
     "Use torch.nn.functional.normalize(x, dim=-1), which guards the division.",
 )
 LATE_GUARD = Unsafe(
+    Formula.LATE_GUARD,
     "where(x > 0, log(x), ...)",
-    "where() chooses values, but the gradient still runs through both sides: infinity times 0 is NaN.",
-    "Guard the input, not the result: for example log(x.clamp_min(1e-12)).",
+    "where() selects values, but the gradient still flows through both branches: infinity times 0 is NaN.",
+    "Guard the input, not the result: log(x.clamp_min(1e-12)).",
 )
 
 
@@ -102,7 +120,7 @@ def operand(tensor: Tensor) -> Value:
 
 
 def unsafe(tensor: Tensor) -> Unsafe | None:
-    """The unsafe formula that ends in this operation, if every way its input can have come about makes it one."""
+    """The unsafe formula that ends in this operation, if it is one for every possible input."""
     if tensor.op in ("log", "log2", "log10", "log1p"):
         return _logarithm(tensor)
     if tensor.op == "sqrt" or (tensor.op == "pow" and Const(0.5) in tensor.inputs[1:]):
@@ -174,7 +192,7 @@ def _choice(test: Value, one: Value, other: Value) -> Unsafe | None:
 
 
 def _made(value: Value) -> Tensor | None:
-    """The one operation that made a value, seen through reshapes but not through picking a part."""
+    """The one operation that made a value, looking through reshapes but not through indexing."""
     while isinstance(value, Tensor) and value.op in RESHAPES and value.inputs and not value.cut:
         value = value.inputs[0]
     return value if isinstance(value, Tensor) and not value.cut else None
@@ -199,7 +217,7 @@ def _is_square(value: Tensor) -> bool:
 
 
 def _is_exp_of_scores(value: Tensor) -> bool:
-    """exp of the raw output of a layer, which has no limits."""
+    """exp of the raw output of a layer, which is unbounded."""
     scores = list(producers(value.inputs[0])) if value.op == "exp" and value.inputs else []
     return bool(scores) and all(isinstance(item, Tensor) and item.op in ("Linear", "Conv2d") for item in scores)
 

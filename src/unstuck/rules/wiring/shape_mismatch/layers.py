@@ -1,12 +1,12 @@
-"""Layers that were given a shape they cannot take, explained with the layer's own sizes."""
+"""Layers that got a shape they cannot take, explained with the layer's own sizes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from unstuck.events import Crash
-from unstuck.rules.shared.crashes import Explanation, count, given, layer, sentence, shaped, word
+from unstuck.rules.shared.crashes import Explanation, Reading, count, given, layer, sentence, shaped, word
+from unstuck.rules.wiring.shape_mismatch import Mismatch
 
 Sides = tuple[int, ...]
 _NORM = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}
@@ -14,7 +14,7 @@ _DIMENSIONS = {"1": ("(N, C, L)", 3), "2": ("(N, C, H, W)", 4), "3": ("(N, C, D,
 
 
 def _shape(crash: Crash) -> Sides | None:
-    """What the layer was given."""
+    """The input of the layer."""
     for name in ("input", "query", "x"):
         fact = given(crash, name)
         if fact is not None:
@@ -23,18 +23,18 @@ def _shape(crash: Crash) -> Sides | None:
 
 
 def _name(crash: Crash) -> str:
-    """What the user's line calls the input."""
+    """The name of the input in the user's line."""
     return crash.names.get("input", "x")
 
 
-def linear(crash: Crash) -> Explanation | None:
+def _linear(crash: Crash) -> Explanation | None:
     """The last axis has another size than in_features."""
     shape, wanted, out = _shape(crash), count(crash, "in_features"), count(crash, "out_features")
     if not shape or wanted is None:
         return None
     return Explanation(
-        f"{sentence(layer(crash))} takes {wanted} features and was given {shape[-1]} (input of shape {shaped(shape)}).",
-        "A Linear works on the last axis of its input, which must have as many numbers as in_features says.",
+        f"{sentence(layer(crash))} takes {wanted} features but got {shape[-1]} (input of shape {shaped(shape)}).",
+        "A Linear layer works on the last axis of its input, whose size must be in_features.",
         _linear_fix(crash, shape, wanted, out),
     )
 
@@ -45,18 +45,22 @@ def _linear_fix(crash: Crash, shape: Sides, wanted: int, out: int | None) -> str
     samples = shape[-1] // wanted if shape[-1] % wanted == 0 else 0
     if math.prod(shape[:-1]) == 1 and samples > 1:
         return (
-            f"{samples} samples of {wanted} features stand in one row: write flatten(1), which keeps the batch apart."
+            f"{samples} samples of {wanted} features are flattened into one row: write flatten(1), which keeps "
+            "the batch axis."
         )
     if len(shape) > 2 and features == wanted:
-        return f"Flatten everything but the batch first: `{name}.flatten(1)` has {wanted} features."
+        return f"Flatten everything but the batch axis first: `{name}.flatten(1)` has {wanted} features."
     if images:
         return f"Flatten the images first, `{name}.flatten(1)`, and build the layer as nn.Linear({features}, {out})."
     if len(shape) == 2 and shape[0] == wanted:
-        return f"Rows and columns look swapped: pass `{name}.T`. Else build the layer as nn.Linear({shape[-1]}, {out})."
-    return f"Build the layer as nn.Linear({shape[-1]}, {out}), or bring {wanted} features to it."
+        return (
+            f"Rows and columns look swapped: pass `{name}.T`. Otherwise build the layer as nn.Linear({shape[-1]}, "
+            f"{out})."
+        )
+    return f"Build the layer as nn.Linear({shape[-1]}, {out}), or pass {wanted} features to it."
 
 
-def channels(crash: Crash) -> Explanation | None:
+def _channels(crash: Crash) -> Explanation | None:
     """The axis of the channels has another size than in_channels."""
     shape, wanted = _shape(crash), count(crash, "in_channels")
     if not shape or wanted is None or len(shape) < 2:
@@ -64,9 +68,9 @@ def channels(crash: Crash) -> Explanation | None:
     batched = len(shape) == _dimensions(crash)[1]
     found = shape[1] if batched else shape[0]
     return Explanation(
-        f"{sentence(layer(crash))} takes {wanted} channel{'s' * (wanted != 1)} and was given {found} (input of shape "
+        f"{sentence(layer(crash))} takes {wanted} channel{'s' * (wanted != 1)} but got {found} (input of shape "
         f"{shaped(shape)}).",
-        f"Its input has the shape {_dimensions(crash)[0]}: the channels come before the positions.",
+        f"Its input has shape {_dimensions(crash)[0]}: the channels come before the spatial axes.",
         _channels_fix(crash, shape, wanted, found),
     )
 
@@ -81,19 +85,19 @@ def _channels_fix(crash: Crash, shape: Sides, wanted: int, found: int) -> str:
     last = len(shape) - 1
     if shape[-1] == wanted and len(shape) == full:
         order = ", ".join(str(axis) for axis in (0, last, *range(1, last)))
-        return f"The channels are the last axis here: pass `{name}.permute({order})`."
+        return f"The channels are the last axis of this input: pass `{name}.permute({order})`."
     if len(shape) == full - 1 and wanted == 1:
-        return f"The axis of the channels is missing: pass `{name}.unsqueeze(1)`."
+        return f"The channel axis is missing: pass `{name}.unsqueeze(1)`."
     if len(shape) == full - 1 and shape[-1] == wanted:
         order = ", ".join(str(axis) for axis in (last, *range(last)))
-        return f"This is one sample with the channels last: pass `{name}.permute({order}).unsqueeze(0)`."
+        return f"This is one sample with channels last: pass `{name}.permute({order}).unsqueeze(0)`."
     out = count(crash, "out_channels")
     gray = f", or repeat the gray channel: `{name}.repeat_interleave({wanted}, 1)`" if (found, wanted) == (1, 3) else ""
     return f"Build the layer with in_channels={found}: {crash.module_kind}({found}, {out}, ...){gray}."
 
 
-def axes(crash: Crash) -> Explanation | None:
-    """A convolution or a normalisation was given too few or too many axes."""
+def _axes(crash: Crash) -> Explanation | None:
+    """A convolution or a normalisation got too few or too many axes."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
         return None
@@ -101,50 +105,55 @@ def axes(crash: Crash) -> Explanation | None:
         other = _NORM.get(len(shape), "")
         other = other if crash.module_kind.startswith("Batch") else other.replace("Batch", "Instance")
         fix = (
-            f"For an input of {len(shape)} axes use nn.{other}." if other else "Bring the input to (N, C) or more axes."
+            f"For an input of {len(shape)} axes use nn.{other}."
+            if other
+            else "Give the input the shape (N, C) or more axes."
         )
     else:
-        fix = f"Bring the input to {_dimensions(crash)[0]}: reshape() or unsqueeze() adds axes, flatten() removes them."
+        fix = (
+            f"Give the input the shape {_dimensions(crash)[0]}: reshape() or unsqueeze() adds axes, flatten() "
+            "removes them."
+        )
         if "Conv" not in crash.module_kind:
-            fix = "Bring the input to the number of axes it takes."
+            fix = "Give the input as many axes as the layer takes."
     return Explanation(
-        f"{sentence(layer(crash))} was given an input of {len(shape)} ax{'e' if len(shape) != 1 else 'i'}s, "
-        f"{shaped(shape)}.",
+        f"{sentence(layer(crash))} got an input of {len(shape)} ax{'e' if len(shape) != 1 else 'i'}s, {shaped(shape)}.",
         f"torch says: {crash.message.splitlines()[0].rstrip('.')}.",
         fix,
     )
 
 
-def too_small(crash: Crash) -> Explanation | None:
-    """Nothing is left of the image."""
+def _too_small(crash: Crash) -> Explanation | None:
+    """The image is smaller than the window."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
         return None
     window = word(crash, "kernel_size") or str(count(crash, "kernel_size") or "")
     return Explanation(
-        f"{sentence(layer(crash))} was given positions of size {shaped(shape[2:] if len(shape) > 3 else shape[1:])}, "
+        f"{sentence(layer(crash))} got an image of size {shaped(shape[2:] if len(shape) > 3 else shape[1:])}, "
         f"smaller than its window{f' of {window}' if window else ''} (input of shape {shaped(shape)}).",
-        "Every convolution without padding and every pooling before it has made the image smaller.",
+        "Every convolution without padding and every pooling layer before it makes the image smaller.",
         "Use larger inputs, padding in the convolutions, or fewer pooling layers.",
     )
 
 
-def one_value(crash: Crash) -> Explanation | None:
+def _one_value(crash: Crash) -> Explanation | None:
     """BatchNorm in training with one value per channel."""
     shape = _shape(crash)
     if not shape:
         return None
-    last = f" It is the first such batch after {crash.step} steps: the last of an epoch is what is left over." * (
+    last = f" It happened after {crash.step} steps: the last batch of an epoch holds only the remaining samples." * (
         crash.step > 0
     )
     return Explanation(
         f"{sentence(layer(crash))} got one value per channel to normalise (input of shape {shaped(shape)}).",
-        f"In training BatchNorm needs a mean and a variance over at least two values.{last}",
-        "Pass drop_last=True to the DataLoader, or use batches of 2 and more; to try one sample, call model.eval().",
+        f"In training mode BatchNorm needs a mean and a variance over at least two values.{last}",
+        "Pass drop_last=True to the DataLoader, or use batches of at least 2. To try a single sample, call "
+        "model.eval() first.",
     )
 
 
-def norm_features(crash: Crash) -> Explanation | None:
+def _normalised(crash: Crash) -> Explanation | None:
     """BatchNorm or LayerNorm of another size."""
     shape = _shape(crash)
     if not shape:
@@ -153,8 +162,8 @@ def norm_features(crash: Crash) -> Explanation | None:
         wanted: int | str | None = word(crash, "normalized_shape")
         fix = f"Build it as nn.LayerNorm({shape[-1]}), the size of the last axis."
         return Explanation(
-            f"{sentence(layer(crash))} normalises {wanted} and was given an input of shape {shaped(shape)}.",
-            "The last axes of the input must be the normalised shape.",
+            f"{sentence(layer(crash))} normalises {wanted} but got an input of shape {shaped(shape)}.",
+            "The last axes of the input must equal the normalised shape.",
             fix,
         )
     wanted = count(crash, "num_features")
@@ -162,61 +171,68 @@ def norm_features(crash: Crash) -> Explanation | None:
         return None
     fix = f"Build it as nn.{crash.module_kind}({shape[1]})."
     if len(shape) == 3 and shape[-1] == wanted:
-        fix = f"The channels are the last axis here: pass `{_name(crash)}.transpose(1, 2)`."
+        fix = f"The channels are the last axis of this input: pass `{_name(crash)}.transpose(1, 2)`."
     return Explanation(
-        f"{sentence(layer(crash))} takes {wanted} channels and was given {shape[1]} (input of shape {shaped(shape)}).",
+        f"{sentence(layer(crash))} takes {wanted} channels but got {shape[1]} (input of shape {shaped(shape)}).",
         "The channels are axis 1 of the input.",
         fix,
     )
 
 
-def recurrent(crash: Crash) -> Explanation | None:
+def _recurrent(crash: Crash) -> Explanation | None:
     """The last axis of a sequence has another size than input_size."""
     shape, wanted = _shape(crash), count(crash, "input_size")
     if not shape or wanted is None:
         return None
     fix = f"Build the layer with input_size={shape[-1]}: nn.{crash.module_kind}({shape[-1]}, "
     return Explanation(
-        f"{sentence(layer(crash))} takes {wanted} features per position and was given {shape[-1]} (input of shape "
+        f"{sentence(layer(crash))} takes {wanted} features per position but got {shape[-1]} (input of shape "
         f"{shaped(shape)}).",
         "The features are the last axis of the input.",
-        f"{fix}{count(crash, 'hidden_size')}, ...), or bring {wanted} features to it.",
+        f"{fix}{count(crash, 'hidden_size')}, ...), or pass {wanted} features to it.",
     )
 
 
-def hidden(crash: Crash) -> Explanation | None:
+def _hidden_state(crash: Crash) -> Explanation | None:
     """The state belongs to a batch of another size."""
     shape = _shape(crash)
     if not shape or not crash.module_kind:
         return None
     return Explanation(
-        f"{sentence(layer(crash))} was given a hidden state that does not fit its input of shape {shaped(shape)}: "
+        f"{sentence(layer(crash))} got a hidden state that does not match its input of shape {shaped(shape)}: "
         f"{crash.message[:1].lower()}{crash.message.splitlines()[0][1:].rstrip('.')}.",
-        "A hidden state has the shape (layers, batch, hidden), also with batch_first=True, and the batch of the input.",
-        "Begin every batch with a fresh state of its size; if it is carried on, pass drop_last=True to the DataLoader.",
+        "A hidden state has the shape (layers, batch, hidden), even with batch_first=True, and the batch size "
+        "of the input.",
+        "Start every batch with a new state of its size. If you carry the state over, pass drop_last=True to "
+        "the DataLoader.",
     )
 
 
-def attention(crash: Crash) -> Explanation | None:
+def _attention(crash: Crash) -> Explanation | None:
     """The last axis has another size than embed_dim."""
     shape, wanted = _shape(crash), count(crash, "embed_dim")
     if not shape or wanted is None:
         return None
     return Explanation(
-        f"{sentence(layer(crash))} takes {wanted} features and was given {shape[-1]} (query of shape {shaped(shape)}).",
+        f"{sentence(layer(crash))} takes {wanted} features but got {shape[-1]} (query of shape {shaped(shape)}).",
         "The features are the last axis of query, key and value.",
-        f"Build it with d_model or embed_dim {shape[-1]}, or bring {wanted} features to it with a Linear.",
+        f"Build it with d_model or embed_dim {shape[-1]}, or project the input to {wanted} features with a "
+        "Linear layer.",
     )
 
 
-LAYERS: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
-    ("shapes cannot be multiplied", "size mismatch, got input"): linear,
-    ("channels, but got",): channels,
-    ("(batched) input to conv", "D input (got", "Expected input to be 2D or 3D"): axes,
-    ("Kernel size can't be greater than actual input size", "Output size is too small"): too_small,
-    ("Expected more than 1 value per channel when training",): one_value,
-    ("running_mean should contain", "Given normalized_shape"): norm_features,
-    ("must be equal to input_size",): recurrent,
-    ("Expected hidden",): hidden,
-    ("was expecting embedding dimension of",): attention,
-}
+LAYERS: tuple[Reading, ...] = (
+    (Mismatch.FEATURES, ("shapes cannot be multiplied", "size mismatch, got input"), _linear),
+    (Mismatch.CHANNELS, ("channels, but got",), _channels),
+    (Mismatch.AXES, ("(batched) input to conv", "D input (got", "Expected input to be 2D or 3D"), _axes),
+    (
+        Mismatch.TOO_SMALL,
+        ("Kernel size can't be greater than actual input size", "Output size is too small"),
+        _too_small,
+    ),
+    (Mismatch.ONE_VALUE, ("Expected more than 1 value per channel when training",), _one_value),
+    (Mismatch.FEATURES, ("running_mean should contain", "Given normalized_shape"), _normalised),
+    (Mismatch.FEATURES, ("must be equal to input_size",), _recurrent),
+    (Mismatch.HIDDEN_STATE, ("Expected hidden",), _hidden_state),
+    (Mismatch.FEATURES, ("was expecting embedding dimension of",), _attention),
+)

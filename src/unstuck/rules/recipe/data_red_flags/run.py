@@ -1,4 +1,4 @@
-"""R09: data that cannot teach what they should: broken, alike, badly scaled, one-sided."""
+"""R09 in a run: what models received, what loaders returned, and how evaluation differs."""
 
 from __future__ import annotations
 
@@ -6,64 +6,40 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, Setup
+from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
-from unstuck.rules.recipe import _label_flags as labels, init_loss
+from unstuck.rules.recipe import init_loss
+from unstuck.rules.recipe.data_red_flags import Flag, rule
+from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label
+from unstuck.rules.recipe.data_red_flags.setup import BROKEN, CLEAN, LARGE, badly_scaled, identical
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.dynamics import median
 from unstuck.rules.shared.feeding import trained_on, training_losses
 from unstuck.rules.shared.harm import harm
 
 if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
     from unstuck.record import Record
 
-rule = Rule(
-    code="R09",
-    name="data-red-flags",
-    title="inputs or labels that cannot teach: broken, alike, badly scaled, of one class, other than in evaluation",
-    severity=Severity.ERROR,
-    explains=("G05", "G07", "G08", "G09", "G10", "G18", "M13", "M14", "O07", "O22", "O25", "O26", "R01", "R08"),
-    needs=(BatchSeen,),
-)
-
-LARGE, SMALL = 20.0, 1e-3
-"""Typical sizes of inputs beyond which a first layer starts badly; its weights are made for sizes about 1."""
 FAR = 100.0
-"""An outlier lies this many times beyond the value that 95 % stay under."""
+"""An outlier is this many times the value that 95 % stay below."""
 ABSURD = 1000.0
-"""So far beyond it that no consequence need be waited for."""
+"""An outlier this extreme is reported even if the loss falls."""
 MANY_ALIKE = 0.25
 FEWEST_EXAMPLES = 8
 FEWEST_NUMBERS = 8
-"""Examples of fewer numbers may well be equal."""
+"""Examples with fewer numbers may be equal by chance."""
 MISMATCH = 5.0
 FEWEST_STEPS = 30
-"""Fewer steps are no training that could suffer."""
+"""Fewer steps are too few to judge a loss."""
 ENORMOUS = 1000.0
 LONG = 100
 LAST_CALLS = 9
 ABOVE = 5.0
-"""Times the loss of a guess: a loss above it after that many steps has learned nothing yet."""
-SCALE = "Initial weights are made for inputs of a size about 1; these make the first layer's outputs and gradients {}."
-SCALE_OF = "scale of inputs"
-RESCALE = "Bring the inputs to mean 0 and deviation 1 (images: x / 255, then normalise), in training and after it."
+"""As a multiple of the loss of guessing: a loss above it after that many steps has learned nothing."""
 
 
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
-    """One batch before training: broken values, examples all alike, sizes far from 1."""
-    for batch in setup.batches:
-        yield from _broken(batch)
-        if batch.constant == 1.0 and batch.examples >= 4:
-            yield _alike([batch])
-        yield from _scale(batch, "")
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
-    """What models received, what loaders gave, and which labels the losses saw."""
+def find(record: Record) -> Iterator[Finding]:
+    """What models received, what loaders returned, and the labels of the losses."""
     yield from _non_finite(record)
     by_model: dict[str, list[BatchSeen]] = {}
     for batch in record.of(BatchSeen):
@@ -71,22 +47,22 @@ def in_run(record: Record) -> Iterator[Finding]:
             by_model.setdefault(batch.model, []).append(batch)
     for batches in by_model.values():
         if len(batches) >= 3 and all(batch.constant == 1.0 and batch.examples >= 4 for batch in batches):
-            yield _alike(batches)
+            yield identical(batches)
             continue
         consequence = _consequence(record)
         yield from _outliers(batches, consequence)
-        # A loss that falls may still be held up, but only by inputs that are enormous.
+        # If the loss falls, only enormous inputs are worth reporting.
         enormous = any((fact.high or 0.0) > ENORMOUS for fact in batches[-1].inputs)
         if consequence or (enormous and (consequence := _above_a_guess(record))):
-            yield from _scale(batches[-1], consequence)
+            yield from badly_scaled(batches[-1], consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
-    yield from labels.one_label(rule, record)
-    yield from labels.imbalance(rule, record)
+    yield from one_label(record)
+    yield from imbalance(record)
 
 
 def _consequence(record: Record) -> str:
-    """What became of the loss, if it suffered; nothing where several optimizers share no single loss."""
+    """What went wrong with the loss; empty if nothing did or several optimizers share no single loss."""
     if dynamics.alternating(record):
         return ""
     if hurt := harm(record):
@@ -96,19 +72,19 @@ def _consequence(record: Record) -> str:
 
 
 def _above_a_guess(record: Record) -> str:
-    """A loss that never came near that of a guess; it may have fallen all the time."""
+    """A loss that never came near that of guessing, even if it kept falling."""
     for first in init_loss.judged(record) if not dynamics.alternating(record) else ():
         guess = init_loss.guess_of(first)[0]
         values = _course(record, first)
         last = median([value for _, value in values[-LAST_CALLS:]])
-        began = f"the loss begins at {first.value:.3g}, where a guess costs {guess:.3g}"
+        began = f"the loss starts at {first.value:.3g}, where guessing costs {guess:.3g}"
         if last is not None and last > ABOVE * guess and values[-1][0] >= LONG:
-            return f"{began}, and is at {last:.3g} after {values[-1][0]} steps"
+            return f"{began}, and is still {last:.3g} after {values[-1][0]} steps"
     return ""
 
 
 def _course(record: Record, first: LossCall) -> Sequence[tuple[int, float]]:
-    """The values of a loss over the steps: at every one of them, if the run has no other."""
+    """The values of a loss over the steps: every one, if the run has no other loss."""
     every = record.losses
     if every and first.value is not None and math.isclose(every[0][1], first.value, rel_tol=1e-3):
         return every
@@ -121,66 +97,15 @@ def _non_finite(record: Record) -> Iterator[Finding]:
     if event is not None:
         word = "NaN" if event.value == "nan" else "an infinite value"
         yield rule.finding(
-            f"The batch of step {event.step + 1} already held {word} when {event.name or 'the model'} received it.",
+            f"The batch of step {event.step + 1} already contained {word} when {event.name or 'the model'} "
+            "received it.",
             cause=BROKEN,
             fix=CLEAN,
             subject=Subject("call", f"inputs at {event.place}"),
             place=event.place,
             evidence=[Evidence("step", event.step + 1)],
+            variant=Flag.BROKEN_VALUES,
         )
-
-
-def _broken(batch: BatchSeen) -> Iterator[Finding]:
-    fact = batch.layer_input
-    if fact is not None and fact.broken:
-        yield rule.finding(
-            f"{fact.broken:.2%} of what reaches the first layer is NaN or infinite.",
-            cause=BROKEN,
-            fix=CLEAN,
-            subject=Subject("call", f"inputs at {batch.place}"),
-            place=batch.place,
-        )
-
-
-BROKEN = "One NaN in an input makes the loss, every gradient and with the next step every weight NaN."
-CLEAN = "Look for missing values and for divisions by a standard deviation of 0 where the data are prepared."
-
-
-def _alike(batches: Sequence[BatchSeen]) -> Finding:
-    batch = batches[0]
-    return rule.finding(
-        f"All {batch.examples} examples of a batch were exactly the same when {batch.model} received them.",
-        cause="A model that is given the same for every example can only answer the same.",
-        fix="Check that the data set uses its index, and that nothing overwrites the examples on their way.",
-        subject=Subject("call", f"inputs at {batch.place}"),
-        place=batch.place,
-        evidence=[Evidence("batches looked at", len(batches)), Evidence("examples in a batch", batch.examples)],
-        severity=Severity.WARNING,
-    )
-
-
-def _scale(batch: BatchSeen, consequence: str) -> Iterator[Finding]:
-    fact = batch.layer_input
-    size = _size(fact) if fact is not None else None
-    if fact is None or size is None or SMALL < size < LARGE or size == 0.0:
-        return
-    large = size >= LARGE
-    yield rule.finding(
-        f"{batch.layer or batch.model} receives inputs from {fact.low:.4g} to {fact.high:.4g}"
-        + init_loss.large_column(fact)
-        + (f", and {consequence}." if consequence else "."),
-        cause=SCALE.format(f"{'that much larger' if large else 'next to nothing'}"),
-        fix=RESCALE,
-        subject=Subject("call", f"{SCALE_OF} at {batch.place}"),
-        place=batch.place,
-        evidence=[Evidence("root mean square of the inputs", size, threshold=LARGE if large else SMALL)],
-        severity=Severity.WARNING if consequence else Severity.ADVICE,
-        confidence=Confidence.LIKELY,
-    )
-
-
-def _size(fact: InputFact) -> float | None:
-    return math.hypot(fact.mean, fact.spread) if fact.mean is not None and fact.spread is not None else None
 
 
 def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Finding]:
@@ -193,21 +118,22 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
         limit = (FAR if consequence else ABSURD) * usual
         if usual > 0 and abs(extreme) >= max(limit, LARGE):
             yield rule.finding(
-                f"An input of {extreme:.4g} stands among inputs of which 90 % lie between {fact.quantiles[0]:.3g} and "
+                f"One input is {extreme:.4g}, while 90 % of the inputs are between {fact.quantiles[0]:.3g} and "
                 f"{fact.quantiles[-1]:.3g}" + (f", and {consequence}." if consequence else "."),
-                cause="One such value outweighs all others in the gradient of the first layer.",
-                fix="Find out what it stands for (a missing value, another unit) and correct, clip or leave it out.",
+                cause="One such value dominates the gradient of the first layer.",
+                fix="Find out what it means (a missing value, another unit), then correct, clip or remove it.",
                 subject=Subject("call", f"outlier at {batch.place}"),
                 place=batch.place,
                 evidence=[Evidence("step", batch.step + 1), Evidence("farthest", extreme, threshold=limit)],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
+                variant=Flag.OUTLIER,
             )
             return
 
 
 def _duplicates(record: Record) -> Iterator[Finding]:
-    """Batches of a loader that draws each example once, in which many examples are equal."""
+    """Batches of a loader that uses each example once, but with many equal examples."""
     known = {loader.loader: loader for loader in trained_on(record)}
     for label, loader in known.items():
         if loader.sampler not in ("RandomSampler", "SequentialSampler"):
@@ -218,29 +144,31 @@ def _duplicates(record: Record) -> Iterator[Finding]:
         share = median(alike)
         if len(alike) >= 2 and share is not None and min(alike) >= MANY_ALIKE:
             yield rule.finding(
-                f"{share:.0%} of the examples in the batches of {loader.dataset} equal another one in the same batch.",
-                cause="The data set holds copies, or gives the same example for several indices, so there is far less "
-                "to learn from than its length says; copies on both sides of a split make validation worthless.",
-                fix="Remove the copies before splitting, and check that __getitem__ uses its index.",
+                f"{share:.0%} of the examples in the batches of {loader.dataset} duplicate another one in the "
+                "same batch.",
+                cause="The dataset has duplicates, or returns the same example for several indices, so it is "
+                "effectively much smaller. Duplicates on both sides of a split make validation meaningless.",
+                fix="Remove the duplicates before splitting, and check that __getitem__ uses its index.",
                 subject=Subject("call", f"examples of {loader.place}"),
                 place=loader.place,
                 evidence=[
-                    Evidence("batches looked at", len(alike)),
+                    Evidence("batches examined", len(alike)),
                     Evidence("equal examples", f"{min(alike):.0%} to {max(alike):.0%}", threshold=f"{MANY_ALIKE:.0%}"),
                 ],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
+                variant=Flag.DUPLICATES,
             )
 
 
 def _has_numbers(batch: BatchSeen) -> bool:
-    """Do the examples hold enough measured numbers to be told apart?"""
+    """Do the examples have enough measured numbers to be distinguished?"""
     floats = [fact for fact in batch.inputs if fact.shape and "float" in fact.dtype]
     return sum(math.prod(fact.shape[1:]) for fact in floats if fact.shape) >= FEWEST_NUMBERS
 
 
 def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[Finding]:
-    """Inputs of an evaluation of another size or centre than in training, with a worse loss."""
+    """Inputs in evaluation with another scale or mean than in training, and a worse loss."""
     last = {(event.model, event.place): event for event in record.of(Evaluated) if event.value is not None}
     for (model, place), event in last.items():
         trained = next((fact for batch in by_model.get(model, ()) for fact in batch.inputs if _is_measured(fact)), None)
@@ -252,10 +180,10 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
         if (1 / MISMATCH < ratio < MISMATCH and apart < MISMATCH) or not _is_worse(record, event):
             continue
         yield rule.finding(
-            f"{model} is evaluated on inputs of mean {fact.mean:.3g} and standard deviation {fact.spread:.3g}, and "
-            f"trained on inputs of {centre:.3g} and {spread:.3g}.",
-            cause="A model knows only the range it was trained on: its answers to other inputs mean nothing.",
-            fix="Prepare the data of evaluation with the same steps and the same numbers as those of training.",
+            f"{model} is evaluated on inputs of mean {fact.mean:.3g} and standard deviation {fact.spread:.3g}, "
+            f"but trained on mean {centre:.3g} and standard deviation {spread:.3g}.",
+            cause="A model only knows the range it was trained on; its predictions for other inputs are meaningless.",
+            fix="Preprocess the evaluation data with the same steps and the same statistics as the training data.",
             subject=Subject("call", f"evaluation at {place}"),
             place=place,
             related=[batch.place for batch in by_model[model][:1]],
@@ -266,6 +194,7 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
             ],
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
+            variant=Flag.EVALUATION,
         )
 
 
@@ -278,12 +207,3 @@ def _is_worse(record: Record, event: Evaluated) -> bool:
     values = [call.value for call in training_losses(record, event.loss) if call.value is not None]
     usual = median(values[-max(5, len(values) // 4) :])
     return usual is not None and event.value is not None and event.value > 1.5 * abs(usual)
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Inputs of size 1, where their size is the matter; other data cannot be mended from outside."""
-    from unstuck.interventions import ChangeInputs
-
-    if finding.subject.name.startswith(SCALE_OF):
-        yield (ChangeInputs("standardised"),)

@@ -1,4 +1,4 @@
-"""M09: a freeze or a resize that changes nothing."""
+"""M09 in a script: statements that are meant to freeze or resize, and do neither."""
 
 from __future__ import annotations
 
@@ -9,30 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import ModelSeen, Place, Setup
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.events import Place
+from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
 from unstuck.rules.shared import order
-from unstuck.rules.wiring import _freeze_in_objects as live
+from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
 
 if TYPE_CHECKING:
-    from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.source.facts import AttributeSet
-
-rule = Rule(
-    code="M09",
-    name="freeze-without-effect",
-    title="a freeze or a resize that changes nothing",
-    severity=Severity.ERROR,
-    explains=("O17", "O19", "O25", "O26"),
-    needs=(ModelSeen,),
-)
 
 MISSPELT = pattern(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
 SIZES = {
@@ -43,148 +32,77 @@ SIZES = {
     "num_embeddings": pattern(r"Embedding"),
     "embedding_dim": pattern(r"Embedding"),
 }
-"""Sizes that a layer of torch is made with, and which layers are."""
+"""Attributes for the sizes of torch layers, and the layers that have them."""
 REBUILT = pattern(
     r"\.weight(\.data)?\s*=[^=]|\bdel\s.*\.weight\b|\bregister_parameter\(|\.weight(\.data)?\.(set_|resize_)\("
 )
 PARTS = pattern(r"^(features|classifier|fc|layer\d|conv\d|bn\d|backbone|encoder|heads?|AuxLogits|\d+)$")
-"""Names of parts of ready-made models that are modules, not tensors."""
+"""Names of parts of pretrained models that are modules, not tensors."""
 OVER_MODULES = ("children", "modules", "named_children", "named_modules")
-ON_MODULE = "On a module this is a new attribute that nobody reads: its parameters keep requires_grad and train on."
-NO_SUCH_SWITCH = "PyTorch knows no attribute of this name: Python creates it, nobody reads it, and training goes on."
-COMPARED = "This compares (or names) and forgets the result: nothing is set, and the parameter trains on."
-NOT_RESIZED = (
-    "The weights are made when the layer is; this only changes the number it prints, and its output keeps its shape."
-)
 READS_IT = r"\.{name}\b(?!\s*=[^=])"
 
 
-class _Mistake(msgspec.Struct, eq=False):
-    """One statement that changes nothing."""
+class Mistake(msgspec.Struct, eq=False):
+    """One statement without effect."""
 
     what: str
-    cause: str
+    variant: NoEffect
     fix: str
     place: Place
     text: str = ""
-    """What to write instead of the statement, if that is known."""
+    """The replacement for the statement, if known."""
     trained: bool = True
-    """An optimizer of the script may well hold what was to be frozen."""
+    """An optimizer of the script may own what was meant to be frozen."""
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
-    """Assignments to attributes that nobody reads, and comparisons where an assignment was meant."""
-    for mistake in _mistakes(script):
+def find(script: Script) -> Iterator[Finding]:
+    """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
+    for mistake in mistakes(script):
         yield rule.finding(
             f"{mistake.what} has no effect.",
-            cause=mistake.cause,
+            cause=CAUSES[mistake.variant],
             fix=fix_with(mistake.fix, _edits(script, mistake), "unsafe"),
             subject=Subject("module", mistake.what),
             place=mistake.place,
             severity=Severity.ERROR if mistake.trained and script.facts.optimizers else Severity.WARNING,
+            variant=mistake.variant,
         )
 
 
-def _mistakes(script: Script) -> list[_Mistake]:
+def mistakes(script: Script) -> list[Mistake]:
+    """Every statement without effect, each once, in order."""
     found = (*_assigned(script), *_set_on_children(script), *_only_compared(script))
     return list({mistake.place: mistake for mistake in reversed(found)}.values())[::-1]
 
 
-@rule.in_setup
-def in_setup(setup: Setup) -> Iterator[Finding]:
-    """Attributes of modules that say one thing while their parameters say another."""
-    yield from _in_objects(setup)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterator[Finding]:
-    """The same in a run; where its text names the line, at that line, and with what became of the parameters."""
-    from unstuck.judge import script_of
-
-    setup = record.setup()
-    script = script_of(record)
-    confirmed = [mistake for mistake in _mistakes(script) if _is_confirmed(mistake, setup)] if script else []
-    if not confirmed:
-        yield from _in_objects(setup)
-    trainable = [fact.trainable for model in setup.models for fact in model.parameters]
-    for mistake in confirmed:
-        share = f"{sum(trainable)} of {len(trainable)}"
-        resized = mistake.cause is NOT_RESIZED
-        tail = "" if resized else f": {share} parameters of the run are trainable"
-        yield rule.finding(
-            f"{mistake.what} has no effect{tail}.",
-            cause=mistake.cause,
-            fix=mistake.fix,
-            subject=Subject("module", mistake.what),
-            place=mistake.place,
-            evidence=[] if resized else [Evidence("trainable parameters", share)],
-        )
-
-
-def _is_confirmed(mistake: _Mistake, setup: Setup) -> bool:
-    """Did the run go as the text says: the layer kept its size, or nothing was frozen?"""
-    if mistake.cause is NOT_RESIZED:
-        return any(live.unresized(setup))
-    frozen = any(not fact.trainable for model in setup.models for fact in model.parameters)
-    return bool(setup.models) and (any(live.unfrozen(setup)) or not frozen)
-
-
-def _in_objects(setup: Setup) -> Iterator[Finding]:
-    place = next((optimizer.place for optimizer in setup.optimizers), None)
-    for freeze in live.unfrozen(setup):
-        yield rule.finding(
-            f"{freeze.module} has {freeze.switch} = False as an attribute, and all {freeze.parameters} parameters in "
-            "it are trainable.",
-            cause=ON_MODULE,
-            fix="Call requires_grad_(False) on the module, with underscore and parentheses.",
-            subject=Subject("module", freeze.module),
-            place=place,
-            evidence=[Evidence("trainable parameters in it", freeze.parameters)],
-            severity=Severity.WARNING,
-            confidence=Confidence.LIKELY,
-        )
-    for layer in live.unresized(setup):
-        yield rule.finding(
-            f"{layer.module} says {layer.attribute} = {layer.says}, and its weight has {layer.has}.",
-            cause=NOT_RESIZED,
-            fix="Put a new layer of the size you want in its place.",
-            subject=Subject("module", layer.module),
-            place=place,
-            evidence=[Evidence(layer.attribute, layer.says), Evidence("side of the weight", layer.has)],
-            confidence=Confidence.LIKELY,
-            severity=Severity.WARNING,
-        )
-
-
-def _edits(script: Script, mistake: _Mistake) -> Edits | None:
+def _edits(script: Script, mistake: Mistake) -> Edits | None:
     editor = Editor(script)
     statement = editor.statement_at(mistake.place)
     return editor.replace(statement, mistake.text) if statement is not None and mistake.text else None
 
 
-def _assigned(script: Script) -> Iterator[_Mistake]:
+def _assigned(script: Script) -> Iterator[Mistake]:
     for item in script.facts.attributes:
         owner, written, place = ast.unparse(item.node.value), ast.unparse(item.node), item.place
-        found: _Mistake | None = None
+        found: Mistake | None = None
         if item.name == "requires_grad" and _is_module(item) and not _done_otherwise(script, item):
             found = _frozen(owner, written, place, _value_of(script, place))
         elif item.name != "requires_grad" and MISSPELT.match(item.name) and _is_trainable(item):
-            fix = f"Write {owner}.requires_grad_(...), which exists on modules and on parameters."
-            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+            fix = f"Write {owner}.requires_grad_(...), which works on modules and on parameters."
+            found = Mistake(f"Setting {written}", NoEffect.UNKNOWN_NAME, fix, place, _freeze(script, owner, place))
         elif item.name == "trainable" and _is_trainable(item) and not _reads(script, "trainable"):
-            fix = f"Write {owner}.requires_grad_(...); trainable belongs to Keras."
-            found = _Mistake(f"Setting {written}", NO_SUCH_SWITCH, fix, place, _freeze(script, owner, place))
+            fix = f"Write {owner}.requires_grad_(...); `trainable` is Keras, not PyTorch."
+            found = Mistake(f"Setting {written}", NoEffect.UNKNOWN_NAME, fix, place, _freeze(script, owner, place))
         elif item.name in SIZES and _is_layer(item) and not REBUILT.search(script.text):
-            fix = f"Put a new layer in its place, such as {owner} = nn.Linear(..., ...)."
-            found = _Mistake(f"Setting {written}", NOT_RESIZED, fix, place)
+            fix = f"Replace the layer: {owner} = nn.Linear(..., ...)."
+            found = Mistake(f"Setting {written}", NoEffect.NOT_RESIZED, fix, place)
         if found is not None:
             found.trained = item.name not in SIZES and _is_trained(script, item.owner)
             yield found
 
 
 def _done_otherwise(script: Script, item: AttributeSet) -> bool:
-    """The parameters are frozen properly elsewhere, or were never frozen before this "unfreezes" them."""
+    """The parameters are correctly frozen elsewhere, or were never frozen before this "unfreezes" them."""
     owners = {id(option) for option in alternatives(item.owner)}
     frozen = [fact for fact in script.facts.frozen if not fact.trainable]
     properly = any(id(option) in owners for fact in frozen for option in alternatives(fact.owner))
@@ -192,15 +110,15 @@ def _done_otherwise(script: Script, item: AttributeSet) -> bool:
 
 
 def _is_trained(script: Script, owner: Value) -> bool:
-    """Was an optimizer given the parameters of the module it is part of?"""
+    """Does an optimizer own the parameters of the module around it?"""
     whole = {module for made in script.facts.optimizers for module in order.owners(made.parameters)}
     return bool(order.owners(owner) & whole)
 
 
-def _frozen(owner: str, written: str, place: Place, value: str) -> _Mistake:
+def _frozen(owner: str, written: str, place: Place, value: str) -> Mistake:
     text = f"{owner}.requires_grad_({value})" if value else ""
     fix = f"Call {owner}.requires_grad_({value or '...'}), which sets it on every parameter."
-    return _Mistake(f"Setting {written} on a module", ON_MODULE, fix, place, text)
+    return Mistake(f"Setting {written} on a module", NoEffect.ON_MODULE, fix, place, text)
 
 
 def _freeze(script: Script, owner: str, place: Place) -> str:
@@ -209,7 +127,7 @@ def _freeze(script: Script, owner: str, place: Place) -> str:
 
 
 def _value_of(script: Script, place: Place) -> str:
-    """What the assignment at a place assigns, as text, if it assigns to nothing else."""
+    """The text of the assigned value, if the statement has a single target."""
     statement = Editor(script).statement_at(place)
     plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1
     return ast.unparse(statement.value) if plain and isinstance(statement, ast.Assign) else ""
@@ -220,7 +138,7 @@ def _is_module(item: AttributeSet) -> bool:
 
 
 def _lacks(owner: Value, name: str) -> bool:
-    """Is it certainly a module, of a class that makes nothing of this attribute?"""
+    """Is it certainly a module of a class that does not use this attribute?"""
     if not isinstance(owner, Instance) or not knowledge.is_module(owner):
         return False
     if owner.cls is not None:
@@ -229,7 +147,7 @@ def _lacks(owner: Value, name: str) -> bool:
 
 
 def _mentions(cls: UserClass, name: str, depth: int = 0) -> bool:
-    """Does the class or one it derives from define or read `self.name`, or derive from something unseen?"""
+    """Does the class or one of its bases define or read `self.name`, or have an unknown base?"""
     if any(_is_own(node, name) for node in ast.walk(cls.node)):
         return True
     bases = [option for base in cls.bases for option in alternatives(base)]
@@ -251,7 +169,7 @@ def _is_trainable(item: AttributeSet) -> bool:
 
 
 def _is_layer(item: AttributeSet) -> bool:
-    """Is it certainly a layer that was made with this size?"""
+    """Is it certainly a layer with this size attribute?"""
     return all(_has_size(option, item.name) for option in alternatives(item.owner))
 
 
@@ -267,7 +185,7 @@ def _reads(script: Script, name: str) -> bool:
     return re.search(READS_IT.format(name=name), script.text) is not None
 
 
-def _set_on_children(script: Script) -> Iterator[_Mistake]:
+def _set_on_children(script: Script) -> Iterator[Mistake]:
     """`for layer in model.children(): layer.requires_grad = False`."""
     if not re.search(r"\.requires_grad\s*=[^=]", script.text) or not re.search(r"(children|modules)\(\)", script.text):
         return
@@ -284,7 +202,7 @@ def _set_on_children(script: Script) -> Iterator[_Mistake]:
 
 
 def _module_of(loop: ast.For) -> str:
-    """The name of the module in each turn of `for ... in model.named_children():`, or empty."""
+    """The name of the module in `for ... in model.named_children():`, or empty."""
     call = loop.iter
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in OVER_MODULES:
         return ""
@@ -299,7 +217,7 @@ def _module_of(loop: ast.For) -> str:
 
 
 def _freezes_properly(loop: ast.AST, name: str) -> bool:
-    """Does the loop also set the switch on parameters, or call requires_grad_?"""
+    """Does the loop also set it on parameters, or call requires_grad_?"""
     for node in ast.walk(loop):
         if isinstance(node, ast.Attribute) and node.attr == "requires_grad_":
             return True
@@ -318,7 +236,7 @@ def _sets_on(target: ast.expr, name: str) -> bool:
     return isinstance(target.value, ast.Name) and target.value.id == name
 
 
-def _only_compared(script: Script) -> Iterator[_Mistake]:
+def _only_compared(script: Script) -> Iterator[Mistake]:
     """`p.requires_grad == False` as a statement, or `model.requires_grad_` without the call."""
     if not re.search(r"\.requires_grad(\s*==|_\s*(#|$))", script.text, re.M):
         return
@@ -332,7 +250,11 @@ def _only_compared(script: Script) -> Iterator[_Mistake]:
         ):
             text = f"{ast.unparse(value.left)} = {ast.unparse(value.comparators[0])}"
             if isinstance(value.ops[0], ast.Eq):
-                yield _Mistake(ast.unparse(value), COMPARED, "Write = instead of ==.", file.place(value), text)
+                yield Mistake(
+                    ast.unparse(value), NoEffect.NOT_ASSIGNED, "Write = instead of ==.", file.place(value), text
+                )
         elif isinstance(value, ast.Attribute) and value.attr == "requires_grad_":
             written = ast.unparse(value)
-            yield _Mistake(f"{written} without a call", COMPARED, f"Write {written}(False).", file.place(value))
+            yield Mistake(
+                f"{written} without a call", NoEffect.NOT_ASSIGNED, f"Write {written}(False).", file.place(value)
+            )

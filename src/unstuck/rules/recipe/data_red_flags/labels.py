@@ -1,18 +1,19 @@
-"""R09, the part about labels: one class only, or one class in almost all of them."""
+"""R09 for labels: only one class, or one class in almost all of them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, ClassFact, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.rules.recipe.data_red_flags import Flag, rule
 from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
-    from unstuck.rule import Rule
 
 FEWEST_CALLS = 5
 FEWEST_LABELS = 64
@@ -21,25 +22,25 @@ ENOUGH_LABELS = 500
 LAST_CALLS = 3
 
 
-def one_label(rule: Rule, record: Record) -> Iterator[Finding]:
-    """Every label that classification losses were given is the same."""
+def one_label(record: Record) -> Iterator[Finding]:
+    """Every label of the classification losses is the same."""
     by_classes: dict[int, list[LossCall]] = {}
     for calls in _by_place(training_losses(record, *CLASS_LOSSES)).values():
-        # Two lines for two kinds of examples, as in adversarial training, are looked at together.
+        # Two lines for two kinds of examples, as in adversarial training, count together.
         by_classes.setdefault(_classes(calls[0]), []).extend(calls)
     for calls in by_classes.values():
         counts = _counted([call.target.classes for call in calls if call.target is not None])
         if len(counts) == 1 and _is_enough(calls, counts) and _is_not_a_convention(record, next(iter(counts))):
-            yield _one_label(rule, calls[0].place, str(next(iter(counts))), sum(counts.values()))
+            yield _one_label(calls[0].place, str(next(iter(counts))), sum(counts.values()))
     binary = training_losses(record, *BINARY_LOSSES)
     ends = {end for call in binary if call.target is not None for end in (call.target.low, call.target.high)} - {None}
-    labels = sum(_size(call) for call in binary)
+    labels = sum(math.prod(call.target.shape) for call in binary if call.target is not None)
     if len(binary) >= 2 * FEWEST_CALLS and labels >= FEWEST_LABELS and ends in ({0.0}, {1.0}):
-        yield _one_label(rule, binary[0].place, f"{ends.pop():g}", labels)
+        yield _one_label(binary[0].place, f"{ends.pop():g}", labels)
 
 
-def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
-    """Nearly all labels are of one class, and the model has come to predict nothing else."""
+def imbalance(record: Record) -> Iterator[Finding]:
+    """Nearly all labels are of one class, and the model predicts nothing else."""
     for place, calls in _by_place(training_losses(record, *CLASS_LOSSES)).items():
         counts = _counted([call.target.classes for call in calls if call.target is not None])
         total = sum(counts.values())
@@ -51,9 +52,10 @@ def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
             continue
         yield rule.finding(
             f"{often / total:.1%} of the labels are class {majority}, and the model predicts nothing else.",
-            cause="Always giving the frequent class is nearly right, so the loss leaves little reason to learn others.",
-            fix="Give the loss weight= by class, or draw the rare classes more often (WeightedRandomSampler); and "
-            "judge by the accuracy of each class.",
+            cause="Always predicting the frequent class is nearly right, so the loss gives little reason to learn "
+            "the others.",
+            fix="Pass class weights to the loss (weight=), or sample the rare classes more often "
+            "(WeightedRandomSampler), and measure the accuracy per class.",
             subject=Subject("loss", f"labels at {place}"),
             place=place,
             evidence=[
@@ -63,17 +65,19 @@ def imbalance(rule: Rule, record: Record) -> Iterator[Finding]:
             ],
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
+            variant=Flag.IMBALANCE,
         )
 
 
-def _one_label(rule: Rule, place: Place | None, label: str, labels: int) -> Finding:
+def _one_label(place: Place | None, label: str, labels: int) -> Finding:
     return rule.finding(
-        f"All {labels:,} labels looked at are {label}.",
-        cause="With one class there is nothing to tell apart: the loss falls to 0 and one answer has been learned.",
-        fix="Check how the labels are read and encoded, and whether a filter left one class over.",
+        f"All {labels:,} labels examined are {label}.",
+        cause="With one class there is nothing to distinguish: the loss falls to 0 and the model learns one answer.",
+        fix="Check how the labels are read and encoded, and whether a filter removed the other classes.",
         subject=Subject("loss", f"labels at {place}"),
         place=place,
-        evidence=[Evidence("labels looked at", labels), Evidence("class", label)],
+        evidence=[Evidence("labels examined", labels), Evidence("class", label)],
+        variant=Flag.ONE_CLASS,
     )
 
 
@@ -101,17 +105,10 @@ def _classes(call: LossCall) -> int:
     return shape[1] if len(shape) > 1 else 0
 
 
-def _size(call: LossCall) -> int:
-    size = 1
-    for side in call.target.shape if call.target is not None else (0,):
-        size *= side
-    return size
-
-
 def _is_not_a_convention(record: Record, label: int) -> bool:
-    """Contrastive losses put the right answer at 0 by design; then no loader gives such labels.
+    """Contrastive losses have the right answer at 0 by design; then no loader returns such labels.
 
-    Data that come class by class and were not gone through once are M04's matter.
+    Data sorted by class, of a run shorter than one pass, belongs to M04.
     """
     trained = trained_on(record)
     if any(loader.sampler == "SequentialSampler" and ended_in_first_pass(record, loader) for loader in trained):

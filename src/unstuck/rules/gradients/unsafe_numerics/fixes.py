@@ -1,4 +1,4 @@
-"""Edits that put a stable operation in the place of an unsafe formula, where it is written in one expression."""
+"""Edits that replace an unsafe formula, written as one expression, with a stable operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stable(script: Script, place: Place, name: str) -> tuple[Edits | None, str]:
-    """The edits for the formula that stands at `place`, and how safe they are."""
+    """The edits for the formula at `place`, and how safe they are."""
     editor = Editor(script)
     node = editor.call_at(place)
     if node is None:
@@ -73,7 +73,7 @@ def _inner(script: Script, operand: ast.expr) -> ast.expr | None:
 
 
 def _prefix(script: Script) -> str | None:
-    """How the script calls torch.nn.functional."""
+    """The name the script uses for torch.nn.functional."""
     for node in script.tree.body:
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -1,0 +1,71 @@
+"""G03: gradients clipped or applied while GradScaler still has them scaled, or its methods called out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward
+from unstuck.findings import Finding, Severity, Variant
+from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
+    from unstuck.record import Record
+    from unstuck.source import Script
+
+
+class Scaling(Variant):
+    """What happens to the scaled gradients."""
+
+    CLIPPED = "clipped", "gradients clipped before unscale_()"
+    PLAIN_STEP = "plain-step", "optimizer.step() called instead of scaler.step()"
+    UNSCALED_TWICE = "unscaled-twice", "unscale_() called twice, or after step(), before update()"
+    NO_UPDATE = "no-update", "scaler.step() called without scaler.update()"
+
+
+rule = Rule(
+    code="G03",
+    name="clip-scaled-gradients",
+    title="gradients clipped or applied while GradScaler still has them scaled",
+    severity=Severity.ERROR,
+    explains=("G05", "G08", "G10", "G18", "M14", "O22", "O25", "O26", "R08"),
+    needs=(Backward,),
+    variants=Scaling.titles(),
+)
+
+CLIPPED = (
+    "scale() multiplies the loss{times}, and so the gradients. Clipping cuts the multiplied gradients to the limit, "
+    "and step() then divides them again: the update is close to zero."
+)
+APPLIED = (
+    "scale() multiplies the loss{times}. Only scaler.step() divides the gradients again and skips the steps that "
+    "overflowed."
+)
+RAISES = (
+    "GradScaler allows one {method} per optimizer between two calls of update(), and raises RuntimeError otherwise."
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterable[Finding]:
+    """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
+    from unstuck.rules.gradients.clip_scaled_gradients import source
+
+    return source.find(script)
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterable[Finding]:
+    """Clips and plain steps on scaled gradients, and what GradScaler raised."""
+    from unstuck.rules.gradients.clip_scaled_gradients import run
+
+    return run.find(record)
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Unscale before clipping."""
+    from unstuck.interventions import UnscaleBeforeClip
+
+    yield (UnscaleBeforeClip(),)
