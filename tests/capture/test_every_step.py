@@ -90,7 +90,7 @@ def test_models_that_take_turns_are_told_in_the_order_of_their_steps(every):
 
 
 def test_a_model_that_is_compiled_between_recorded_windows_is_followed_on(monkeypatch):
-    monkeypatch.setattr("unstuck.capture.clock.BUDGET", 1e9)  # a busy machine records no fewer windows
+    monkeypatch.setattr("unstuck.capture.window.BUDGET", 1e9)  # a busy machine records no fewer windows
     model = deep()
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     called = [model]

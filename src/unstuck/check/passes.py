@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.places import Places
+from unstuck.capture.torch_hooks.hooks import after_modules_of
 from unstuck.check.inputs import call, tensors_in
 from unstuck.check.listening import Compared, Overheard
 from unstuck.check.restore import same_pass
@@ -98,13 +99,8 @@ class Passes:
             if room[0] > 0:
                 calls.append((module, [item.clone() for item in given], [item.clone() for item in returned]))
 
-        hooks = [module.register_forward_hook(ended, with_kwargs=True) for module in self.model.modules()]
-        try:
-            with same_pass(self.model), torch.no_grad():
-                call(self.model, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with after_modules_of(self.model, ended), same_pass(self.model), torch.no_grad():
+            call(self.model, inputs)
         return calls
 
 

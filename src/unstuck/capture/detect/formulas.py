@@ -49,12 +49,12 @@ class Formulas:
 
     def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
         """The end of the graph behind `loss`, if it is time to look."""
-        if not self._watch.clock.is_survey or loss.grad_fn is None or not self._is_due(place) or not may_measure():
+        if not self._watch.window.is_survey or loss.grad_fn is None or not self._is_due(place) or not may_measure():
             return None
         return graph_fact(loss.grad_fn)
 
     def _is_due(self, place: Place | None) -> bool:
-        step, reads = self._watch.clock.steps, self._reads.get(place, 0)
+        step, reads = self._watch.window.steps, self._reads.get(place, 0)
         if step < self._next.get(place, 0) or (reads == 0 and len(self._reads) >= _MOST_PLACES):
             return False
         self._reads[place] = reads + 1

@@ -108,16 +108,16 @@ class Display:
         """A sampled window ended."""
         self._tell_batches()
         for part in self._filters:
-            part.look(self._watch.clock.steps)
-        if self._filters and self._watch.clock.steps >= self._next:
-            self._next = next((step for step in self._looks if step > self._watch.clock.steps), 1 << 62)
+            part.look(self._watch.window.steps)
+        if self._filters and self._watch.window.steps >= self._next:
+            self._next = next((step for step in self._looks if step > self._watch.window.steps), 1 << 62)
             self._tell_filters()
 
     def finish(self) -> None:
         """The run ended."""
         self._tell_batches()
         for part in self._filters:
-            part.look(self._watch.clock.steps)
+            part.look(self._watch.window.steps)
         self._tell_filters()
 
     def _tell_batches(self) -> None:
