@@ -36,8 +36,8 @@ from peers import PEERS  # noqa: E402
 from workloads import ALL, Workload, many_tensors  # noqa: E402
 
 import unstuck  # noqa: E402
-from unstuck.capture.clock import BUDGET, DENSE, Clock  # noqa: E402
 from unstuck.capture.measure.scalars import Scalars  # noqa: E402
+from unstuck.capture.window import BUDGET, DENSE, Window  # noqa: E402
 
 STEPS = {"mlp": 300, "gpt": 10, "resnet": 10, "lstm": 20}
 Runner = Callable[[Workload, int], float]
@@ -51,13 +51,13 @@ def bare(work: Workload, steps: int) -> float:
 
 
 @contextlib.contextmanager
-def watched(every: int | None, past_dense_start: bool) -> Iterator[Clock]:
-    """Under watch, as a user would be; the clock, which is handed out, can be set to where the dense start is over."""
+def watched(every: int | None, past_dense_start: bool) -> Iterator[Window]:
+    """Under watch, as a user would be; the window, which is handed out, can be set to where the dense start is over."""
     with tempfile.TemporaryDirectory() as folder, unstuck.watch(record=folder + "/run", every=every, print=False) as w:
-        clock = w._engine._session.clock
+        window = w._engine._session.window
         if past_dense_start:
-            clock.windows = DENSE
-        yield clock
+            window.number = DENSE
+        yield window
 
 
 def default(work: Workload, steps: int) -> float:
@@ -132,8 +132,8 @@ def synchronisations(work: Workload, steps: int, every: int | None) -> float:
 
 def ten_thousand(rounds: int) -> None:
     """Seconds of a step of a model of 10,000 tensors: bare, its optimizer's part of it, and watched, by the kind of
-    window. Too few steps fit into a bench to have recorded ones as rarely as a run does, so they stand apart: the clock
-    gives them `BUDGET` of the time."""
+    window. Too few steps fit into a bench to have recorded ones as rarely as a run does, so they are listed separately:
+    a run gives them `BUDGET` of its time."""
     work = many_tensors()
     work.run(3)
     found: dict[str, list[float]] = {}
@@ -142,9 +142,9 @@ def ten_thousand(rounds: int) -> None:
         work.optimizer.step()
         found.setdefault("optimizer", []).append(time.process_time() - start)
         found.setdefault("bare", []).extend(bare(work, 1) for _ in range(4))
-        with watched(None, past_dense_start=True) as clock:
+        with watched(None, past_dense_start=True) as window:
             for _ in range(12):
-                kind = "recorded" if clock.sampled else "between"
+                kind = "recorded" if window.sampled else "between"
                 found.setdefault(kind, []).append(bare(work, 1))
         found["bare"] += [bare(work, 1) for _ in range(4)]
     told = ", ".join(f"{kind} {statistics.median(taken):.2f} s" for kind, taken in found.items())

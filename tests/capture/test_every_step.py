@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 
 import unstuck
-from unstuck.capture import clock
+from unstuck.capture import window as windows
 from unstuck.events import Gauges, OptimizerStep, TensorGauges
 from unstuck.record import Record, read
 
@@ -90,7 +90,7 @@ def test_models_that_take_turns_are_told_in_the_order_of_their_steps(every):
 
 
 def test_a_model_that_is_compiled_between_recorded_windows_is_followed_on(monkeypatch):
-    monkeypatch.setattr("unstuck.capture.clock.BUDGET", 1e9)  # a busy machine records no fewer windows
+    monkeypatch.setattr("unstuck.capture.window.BUDGET", 1e9)  # a busy machine records no fewer windows
     model = deep()
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     called = [model]
@@ -190,7 +190,7 @@ def test_one_weight_without_a_gradient_does_not_hide_the_change_of_another():
 
 @pytest.mark.parametrize("kind", ["heads in turn", "complex", "empty"])
 def test_no_step_is_missing(kind, monkeypatch):
-    monkeypatch.setattr(clock, "BUDGET", 10.0)  # recorded windows again and again
+    monkeypatch.setattr(windows, "BUDGET", 10.0)  # recorded windows again and again
     odd = {"complex": torch.ones(3, dtype=torch.complex64), "empty": torch.ones(0)}.get(kind, torch.ones(3))
     first, second = nn.Parameter(torch.ones(3)), nn.Parameter(odd)
     optimizer = torch.optim.SGD([first, second], 1e-3)

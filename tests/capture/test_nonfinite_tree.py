@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from unstuck.capture.measure.scalars import Scalars
-from unstuck.capture.torch_hooks import attach
+from unstuck.capture.observers import forwards
 from unstuck.events import NonFinite
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
@@ -153,7 +153,7 @@ def test_between_sampled_windows_the_module_or_those_around_it_are_named(recorde
     def sabotage(step):
         scale.factor = float("inf") if step == 55 else 1.0
 
-    monkeypatch.setattr(attach, "HOOK_BUDGET", budget)
+    monkeypatch.setattr(forwards, "HOOK_BUDGET", budget)
     event = only(recorded(lambda: train(model, steps=57, sabotage=sabotage)))
     assert (event.what, event.name, event.until, event.step) == ("activation", name, until, 55)
     assert event.place is not None

@@ -8,44 +8,44 @@ from unittest import mock
 import torch
 from torch import nn
 
-from unstuck.capture.clock import EVENTS_PER_WINDOW, LONGEST_ACCUMULATION, Clock
+from unstuck.capture.window import EVENTS_PER_WINDOW, LONGEST_ACCUMULATION, Window
 from unstuck.events import Backward, Forward, Gauges, OptimizerStep, UntrainedGradients, ZeroGrad
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 
 
-def windows_sampled_by(clock: Clock, windows: int, seconds: Callable[[bool], float]) -> list[int]:
-    """Let a clock tick, where a window takes as long as `seconds(sampled)` says."""
+def windows_sampled_by(window: Window, windows: int, seconds: Callable[[bool], float]) -> list[int]:
+    """End windows by steps, where a window takes as long as `seconds(sampled)` says."""
     sampled = []
-    with mock.patch("unstuck.capture.clock.perf_counter", return_value=0.0) as now:
-        for window in range(windows):
-            if clock.sampled:
-                sampled.append(window)
-            now.return_value += seconds(clock.sampled)
-            clock.step_taken()
+    with mock.patch("unstuck.capture.window.perf_counter", return_value=0.0) as now:
+        for number in range(windows):
+            if window.sampled:
+                sampled.append(number)
+            now.return_value += seconds(window.sampled)
+            window.step_taken()
     return sampled
 
 
 def test_windows_are_dense_then_sparse():
-    sampled = windows_sampled_by(Clock(), 1500, lambda _: 1.0)
+    sampled = windows_sampled_by(Window(), 1500, lambda _: 1.0)
     assert sampled[:50] == list(range(50))
     assert sampled[50:52] == [50, 60]
     assert sampled[-4:] == [1100, 1200, 1300, 1400]
 
 
 def test_optimizers_that_take_turns_are_all_sampled():
-    clock = Clock()
-    clock.take_turns(2)
-    late = [window for window in windows_sampled_by(clock, 30_000, lambda _: 1.0) if window >= 20_000]
-    assert {window % 2 for window in late} == {0, 1}
+    window = Window()
+    window.take_turns(2)
+    late = [number for number in windows_sampled_by(window, 30_000, lambda _: 1.0) if number >= 20_000]
+    assert {number % 2 for number in late} == {0, 1}
     assert len(late) < 200
 
 
 def test_costly_windows_are_recorded_more_rarely():
-    sampled = windows_sampled_by(Clock(), 20_000, lambda sampled: 2.0 if sampled else 1.0)
+    sampled = windows_sampled_by(Window(), 20_000, lambda sampled: 2.0 if sampled else 1.0)
     late = [window for window in sampled if window > 100]
     assert 2 < len(late) <= 0.011 * 20_000
-    assert windows_sampled_by(Clock(every=3), 10, lambda sampled: 9.0 if sampled else 1.0) == [0, 3, 6, 9]
+    assert windows_sampled_by(Window(every=3), 10, lambda sampled: 9.0 if sampled else 1.0) == [0, 3, 6, 9]
 
 
 def test_a_sampled_window_is_whole(recorded):

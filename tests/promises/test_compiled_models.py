@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from unstuck.capture import watching
-from unstuck.capture.clock import DENSE
+from unstuck.capture.window import DENSE
 from unstuck.events import Backward, ModelSeen, OptimizerStep
 from unstuck.record import read
 

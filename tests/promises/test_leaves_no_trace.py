@@ -20,7 +20,6 @@ import unstuck
 from unstuck.capture import watching
 from unstuck.capture.observers.losses import NAMES
 from unstuck.capture.observers.steps import Steps
-from unstuck.capture.torch_hooks import attach
 from unstuck.record import read
 
 
@@ -165,7 +164,7 @@ def test_after_our_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(*_):
         raise LookupError("ours")
 
-    monkeypatch.setattr(attach.Attachment, "_watch_schedulers", broken)
+    monkeypatch.setattr(Steps, "attach", broken)
     with pytest.raises(LookupError), watching(tmp_path / "loud"):
         pass
     assert state_of_torch() == before
@@ -178,24 +177,26 @@ def test_after_our_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 OBSERVERS = [
-    ("capture.forwards", "Forwards", "before"),
-    ("capture.forwards", "Forwards", "after"),
-    ("capture.forwards", "Modes", "before"),
-    ("capture.losses", "Losses", "_before"),
-    ("capture.losses", "Losses", "_record"),
-    ("capture.gradients", "Zeroing", "before"),
-    ("capture.gradients", "Zeroing", "after"),
-    ("capture.gradients", "Clips", "prepare"),
-    ("capture.gradients", "Clips", "after"),
-    ("capture.steps", "Backwards", "before"),
-    ("capture.steps", "Backwards", "after"),
-    ("capture.steps", "Steps", "before"),
-    ("capture.steps", "Steps", "after"),
-    ("capture.steps", "Steps", "_read_gradients"),
-    ("capture.steps", "Steps", "built"),
-    ("capture.nonfinite", "Inspector", "loss_seen"),
-    ("capture.nonfinite", "Inspector", "window_ended"),
+    ("capture.observers.forwards", "Forwards", "before"),
+    ("capture.observers.forwards", "Forwards", "after"),
+    ("capture.observers.forwards", "Modes", "before"),
+    ("capture.observers.losses", "Losses", "_before"),
+    ("capture.observers.losses", "Losses", "_record"),
+    ("capture.observers.gradients", "Zeroing", "before"),
+    ("capture.observers.gradients", "Zeroing", "after"),
+    ("capture.observers.gradients", "Clips", "prepare"),
+    ("capture.observers.gradients", "Clips", "after"),
+    ("capture.observers.backwards", "Backwards", "before"),
+    ("capture.observers.backwards", "Backwards", "after"),
+    ("capture.observers.steps", "Steps", "before"),
+    ("capture.observers.steps", "Steps", "after"),
+    ("capture.observers.steps", "Steps", "_read_gradients"),
+    ("capture.observers.steps", "Steps", "built"),
+    ("capture.detect.nonfinite", "Inspector", "loss_seen"),
+    ("capture.detect.nonfinite", "Inspector", "window_began"),
     ("capture.watch", "Watch", "tell"),
+    ("capture.window", "Window", "step_taken"),
+    ("capture.window", "Summary", "window_ended"),
     ("capture.places", "Places", "here"),
 ]
 

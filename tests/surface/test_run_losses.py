@@ -257,7 +257,7 @@ def test_an_error_of_the_script_looks_as_without_us(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_failure_of_ours_does_not_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(
-        "import torch\nfrom unstuck.capture import loss_inputs\nloss_inputs._quantiles = None\n"
+        "import torch\nfrom unstuck.capture.observers import loss_inputs\nloss_inputs._quantiles = None\n"
         "def loss(x):\n    return (x * x).mean()\n\n"
         "loss(torch.ones(3, requires_grad=True)).backward()\nprint('done')\n"
     )

@@ -22,11 +22,49 @@ _WRAPPERS = {
 
 _MOST_INNER = 5000
 _FEW_NAMES = 200
+_FEW_MODULES = 100
 _MOST_OF_A_KIND = 8
 """Optimizers of one kind told with all they hold; of later ones, as of a program that builds one per task, less."""
 _MOST_COUNTED = 100
 _MOST_TIMES = 6
 """How often one optimizer is told again because something about it has changed."""
+
+
+class Order:
+    """The order in which modules first run in training, with the line that called each.
+
+    An address may be another module's later, so each is checked.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[nn.Module], int, Place | None]] = {}
+        self._room = _FEW_MODULES
+        self.count = 0
+        """How many have been seen."""
+
+    def note(self, module: nn.Module, place: Place | None) -> None:
+        """A module has run, called at this line."""
+        if self._of(module) is not None:
+            return
+        if len(self._known) >= self._room:
+            self._known = {key: item for key, item in self._known.items() if item[0]() is not None}
+            self._room = max(_FEW_MODULES, 2 * len(self._known))
+        self._known[id(module)] = (weakref.ref(module), self.count, place)
+        self.count += 1
+
+    def of(self, module: nn.Module) -> int:
+        """Its number; -1 if it was not seen to run."""
+        known = self._of(module)
+        return -1 if known is None else known[1]
+
+    def place(self, module: nn.Module | None) -> Place | None:
+        """The line that called it."""
+        known = self._of(module) if module is not None else None
+        return None if known is None else known[2]
+
+    def _of(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], int, Place | None] | None:
+        known = self._known.get(id(module))
+        return known if known is not None and known[0]() is module else None
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -132,6 +170,7 @@ class Objects:
         self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
         refers to weakly, so it is the modules that are remembered."""
+        self.order = Order()
         self._told: dict[str, list[object]] = {}
         """By the label of an optimizer: what it was like each time it was told."""
 

@@ -20,9 +20,9 @@ from unstuck.record import Writer
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from unstuck.capture.clock import Clock
     from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
     from unstuck.capture.torch_hooks.attach import Attachment
+    from unstuck.capture.window import Window
 
 
 class TorchMissing(Exception):
@@ -86,22 +86,22 @@ class Session:
     @property
     def steps(self) -> int:
         """How many optimizer steps were taken."""
-        return self._attachment.watch.clock.steps if self._attachment else 0
+        return self._attachment.watch.window.steps if self._attachment else 0
 
     def note(self, text: str) -> None:
         """Tell what could not be watched."""
         self._sink(Note(step=self.steps, text=text))
 
     @property
-    def clock(self) -> Clock:
-        """Counts the steps, once torch has been imported."""
+    def window(self) -> Window:
+        """The current one, once torch has been imported."""
         assert self._attachment is not None
-        return self._attachment.watch.clock
+        return self._attachment.watch.window
 
     def flush(self) -> None:
         """Tell what has been measured and kept so far."""
         if self._attachment is not None:
-            self._attachment.watch.flush()
+            self._attachment.watch.window.flush()
 
     def install(self) -> None:
         """Begin, now or as soon as torch is imported."""
@@ -139,16 +139,17 @@ class Session:
             self._attachment.remove()
 
     def _attach(self) -> None:
-        from unstuck.capture.clock import Clock
         from unstuck.capture.torch_hooks.attach import Attachment
         from unstuck.capture.torch_hooks.internals import left_out
         from unstuck.capture.watch import Watch
+        from unstuck.capture.window import Window
 
         for sentence in left_out():
             self.note(sentence)
-        watch = Watch(self._sink, self.guard, self.places, Clock(self._every, self._closely))
+        window = Window(self._every, self._closely, self.guard)
         if self._listener is not None:
-            watch.after_window = self.guard.protect("the run so far", self._listener.window_ended)
+            window.between = self.guard.protect("the run so far", self._listener.window_ended)
+        watch = Watch(self._sink, self.guard, self.places, window)
         watch.probe = self._probe
         self._attachment = Attachment(watch)
         for module, loss in self._found:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unstuck.capture.objects import parameter_fact
 from unstuck.capture.places import Places
+from unstuck.capture.torch_hooks.hooks import before_all_modules
 from unstuck.events import ParameterFact, Place
 
 
@@ -30,11 +31,10 @@ class ModulesRun:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Afterwards the gradients of modules that are not part of the models are what they were."""
-        hook = nn.modules.module.register_module_forward_pre_hook(self._running)
         try:
-            yield
+            with before_all_modules(self._running):
+                yield
         finally:
-            hook.remove()
             for parameter, gradient in self._gradients.values():
                 parameter.grad = gradient
 

@@ -50,8 +50,8 @@ class Formulas:
 
     def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
         """The end of the graph of `loss`, if it is time to look."""
-        clock = self._watch.clock
-        wanted = (clock.is_survey and self._is_due(place)) or (clock.sampled and self._breaks(loss))
+        window = self._watch.window
+        wanted = (window.is_survey and self._is_due(place)) or (window.sampled and self._breaks(loss))
         return graph_fact(loss.grad_fn) if wanted and loss.grad_fn is not None and may_measure() else None
 
     def _breaks(self, loss: Tensor) -> bool:
@@ -66,7 +66,7 @@ class Formulas:
         return self._has_broken
 
     def _is_due(self, place: Place | None) -> bool:
-        step, reads = self._watch.clock.steps, self._reads.get(place, 0)
+        step, reads = self._watch.window.steps, self._reads.get(place, 0)
         if step < self._next.get(place, 0) or (reads == 0 and len(self._reads) >= _MOST_PLACES):
             return False
         self._reads[place] = reads + 1

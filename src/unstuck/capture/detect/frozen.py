@@ -66,7 +66,7 @@ class FrozenParameters:
         self._told[optimizer] = self._told.get(optimizer, 0) + 1
         watch.tell(
             FrozenMoved(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 optimizer=watch.objects.optimizer(optimizer),
                 names=tuple(watch.objects.name(parameter) for parameter in parameters[:_NAMES]),
@@ -121,7 +121,7 @@ class FrozenStatistics:
         module = model.module
         inside = module.named_modules() if module is not None else ()
         layers = [(name, layer) for name, layer in inside if _is_frozen(layer)][:_MOST_TENSORS]
-        return _Layers(layers, self._watch.clock.steps) if layers else None
+        return _Layers(layers, self._watch.window.steps) if layers else None
 
     def _look_again(self, model: Model, known: _Layers) -> None:
         layers = known.alive()
@@ -130,7 +130,7 @@ class FrozenStatistics:
         if toggled or not torch.equal(_sample(_own(layers)), known.own):
             self._known[id(model)] = None
             return
-        steps = self._watch.clock.steps
+        steps = self._watch.window.steps
         if steps < 4 or known.told >= _MOST_TOLD or not any(layer.training for layer in layers):
             return
         known.told += 1
@@ -146,7 +146,7 @@ class FrozenStatistics:
         training = [name for name, layer in zip(known.names, layers, strict=True) if layer.training]
         watch.tell(
             FrozenMoved(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=model.place,
                 what="statistics",
                 model=model.label,

@@ -49,6 +49,16 @@ _AGAIN: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Token:
+    """Lies in the metadata of a node, and goes when the node goes.
+
+    A node outlives its Python object, so a weak reference to that says nothing; what lies in the metadata of a node
+    lives exactly as long as the node.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 def made_by(tensor: Tensor) -> str:
     """The node behind a tensor, seen through reshapes, selections and casts, such as `SoftmaxBackward0`."""
     node = origin(tensor)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.broken import Break, first_break
@@ -29,14 +30,15 @@ from unstuck.capture.measure.tensors import (
     tensors_in,
 )
 from unstuck.capture.watch import Watch
-from unstuck.events import NonFinite, Place
+from unstuck.capture.window import Ended, Observer
+from unstuck.events import Gauges, NonFinite, Place
 
 _MOST_NAMES = 20
 _MOST_OPTIMIZERS = 64
 """A program may build one for every task."""
 
 
-class Inspector:
+class Inspector(Observer):
     """Judges each window, until the first non-finite value has been told."""
 
     def __init__(self, watch: Watch) -> None:
@@ -105,7 +107,7 @@ class Inspector:
             number,
             place,
             loss.grad_fn,
-            self._watch.clock.steps,
+            self._watch.window.steps,
         )
         if not self._done and isinstance(number, float) and not math.isfinite(number):
             self._report_loss(trail, number)
@@ -138,7 +140,7 @@ class Inspector:
         if trail.root is None and loss is not None:
             trail.root = loss.grad_fn
         trail.gradients, trail.gradient_norm, trail.step_place = (parameters, each), total, place
-        trail.step = self._watch.clock.steps
+        trail.step = self._watch.window.steps
         # Squares of large finite numbers overflow, so a norm alone does not convict.
         alarming = not self._done and isinstance(total, float) and not math.isfinite(total)
         if alarming and not all(is_finite(gradient) for gradient in gradients):
@@ -147,16 +149,19 @@ class Inspector:
     def stepped(self, parameters: Sequence[Tensor], place: Place | None) -> None:
         """An optimizer has updated these parameters; looked at in sampled windows."""
         self._last_step = place or self._last_step
-        if self._done or not self._watch.clock.is_survey or not may_measure():
+        if self._done or not self._watch.window.is_survey or not may_measure():
             return
         plain = [parameter for parameter in parameters if is_plain(parameter)]
         sizes = norms(plain)
         if sizes is None or not self._watch.scalars.is_immediate(sizes) or bool(torch.isfinite(sizes).all()):
             return
-        self._report_parameters(self._newly_broken(plain), self._watch.clock.steps, place)
+        self._report_parameters(self._newly_broken(plain), self._watch.window.steps, place)
 
-    def window_ended(self) -> None:
+    def window_began(self, ended: Ended) -> None:
         """Begin a new trail; one with numbers still on their way is judged when they have arrived."""
+        self._begin_trail()
+
+    def _begin_trail(self) -> None:
         awaited, self._awaiting = self._awaiting, None
         if awaited is not None and not self._done:
             self._judge_late(awaited)
@@ -165,16 +170,16 @@ class Inspector:
         self._awaiting = self._trail if late else None
         self._trail = Trail()
 
-    def rested(self) -> None:
-        """A window between sampled ones ended; the trail of one that went well can be used again."""
+    def window_rested(self, step: int, optimizer: Optimizer, defer: Callable[[Gauges], None] | None) -> None:
+        """The trail of a window that went well can be used again."""
         trail = self._trail
         if trail.outputs or trail.inputs or trail.loss is not None or trail.gradients or self._awaiting is not None:
-            self.window_ended()
+            self._begin_trail()
 
-    def finish(self) -> None:
-        """The run ended and every number has arrived."""
-        self.window_ended()
-        self.window_ended()
+    def all_arrived(self) -> None:
+        """Judge the last two trails."""
+        self._begin_trail()
+        self._begin_trail()
 
     def _judge_late(self, trail: Trail) -> None:
         for number, report in (
@@ -186,7 +191,7 @@ class Inspector:
                 report(trail, value)
 
     def _report_loss(self, trail: Trail, value: float) -> None:
-        if trail.step == self._watch.clock.steps and self._parameters_are_broken(trail):
+        if trail.step == self._watch.window.steps and self._parameters_are_broken(trail):
             return
         if self._report_input(trail) or self._report_activation(trail) or self._report_break(trail):
             return
@@ -311,7 +316,7 @@ class Inspector:
             name=self._module_name(module) if module is not None else "",
             kind=type(module).__name__ if module is not None else "",
             value=state,
-            place=output.place or self._watch.order.place(module),
+            place=output.place or self._watch.objects.order.place(module),
             inputs_finite=output.inputs_finite(),
             low=low,
             high=high,
@@ -344,7 +349,7 @@ class Inspector:
             name=name,
             kind=type(module).__name__,
             value=found.value,
-            place=self._watch.order.place(module),
+            place=self._watch.objects.order.place(module),
             low=low,
             high=high,
             suspects=suspects,
@@ -364,7 +369,7 @@ class Inspector:
 
     def _tell(self, trail: Trail, **facts: Any) -> None:
         self._done = True
-        self._watch.flush()
+        self._watch.window.flush()
         self._watch.tell(NonFinite(step=trail.step, **facts))
 
 

@@ -31,7 +31,7 @@ class Untrained:
             return
         held = {id(p) for optimizer, _ in self._watch.objects.optimizers() for p in parameters_of(optimizer)}
         unmoved = [item for item in self._candidates(held) if self._has_stayed(item[1])]
-        if self._watch.clock.steps == 0:
+        if self._watch.window.steps == 0:
             return
         for place in dict.fromkeys(place for *_, place in unmoved):
             group = [(name, parameter) for name, parameter, where in unmoved if where == place]
@@ -52,7 +52,7 @@ class Untrained:
         if not facts or matter in self._told or len(self._told) >= _MOST_SETS:
             return
         self._told.add(matter)
-        step = self._watch.clock.steps
+        step = self._watch.window.steps
         self._watch.tell(UntrainedGradients(step=step, place=place, parameters=facts, norms=sizes))
 
     def _candidates(self, held: set[int]) -> list[tuple[str, Tensor, Place | None]]:

@@ -1,4 +1,4 @@
-"""Overhears the functions of torch that a pass calls: losses, and calls that drop values at random."""
+"""Observes the functions of torch that a pass calls: losses, and calls that drop values at random."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from unstuck.capture.places import Places
+from unstuck.capture.torch_hooks.hooks import FunctionCalls
 from unstuck.events import DropoutFact, Place
 
 CLASSES = ("cross_entropy", "nll_loss")
@@ -30,7 +30,7 @@ class Compared(NamedTuple):
     ignored: int
 
 
-class FunctionCalls(TorchFunctionMode):
+class ObservedCalls(FunctionCalls):
     """While it is active, keeps what is of interest and lets every call through."""
 
     def __init__(self, places: Places) -> None:
@@ -41,16 +41,9 @@ class FunctionCalls(TorchFunctionMode):
         self.batch_statistics = False
         """A normalisation over the batch took its statistics from the batch itself."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Called for every function of torch."""
-        named = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
+        named, name = kwargs, getattr(function, "__name__", "")
         if name in CLASSES or name in VALUES:
             self._compare(name, args, named)
         elif name in DROPOUTS and _argument(args, named, 2, "training", "alpha" not in name):
@@ -59,7 +52,7 @@ class FunctionCalls(TorchFunctionMode):
             self._drop(name, _argument(args, named, 4, "dropout_p", 0.0))
         elif name == BATCH_NORM and _argument(args, named, 5, "training", False):
             self.batch_statistics = True
-        return func(*args, **named)
+        return function(*args, **named)
 
     def _compare(self, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> None:
         prediction, target = _argument(args, named, 0, "input", None), _argument(args, named, 1, "target", None)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.live_objects.arguments import call, tensors_in
-from unstuck.capture.live_objects.function_calls import Compared, FunctionCalls
+from unstuck.capture.live_objects.function_calls import Compared, ObservedCalls
 from unstuck.capture.live_objects.restore import same_pass
 from unstuck.capture.places import Places
+from unstuck.capture.torch_hooks.hooks import after_modules_of
 from unstuck.events import Leak, Place
 
 UnchangedPart = Callable[[Tensor], Tensor | None]
@@ -27,7 +28,7 @@ class Pass(NamedTuple):
 
     outputs: list[Tensor]
     compared: list[Compared]
-    calls: FunctionCalls
+    calls: ObservedCalls
 
 
 class Passes:
@@ -41,7 +42,7 @@ class Passes:
 
     def run(self, inputs: Any, losses: bool = False, other_numbers: bool = False) -> Pass:
         """Outputs of the model and, if asked for, what the losses were given."""
-        calls = FunctionCalls(self._places)
+        calls = ObservedCalls(self._places)
         with same_pass(self.model), torch.no_grad():
             if other_numbers:
                 torch.manual_seed(torch.initial_seed() % 2**32 + 1)
@@ -100,13 +101,8 @@ class Passes:
             if room[0] > 0:
                 calls.append((module, [item.clone() for item in given], [item.clone() for item in returned]))
 
-        hooks = [module.register_forward_hook(ended, with_kwargs=True) for module in self.model.modules()]
-        try:
-            with same_pass(self.model), torch.no_grad():
-                call(self.model, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with after_modules_of(self.model, ended), same_pass(self.model), torch.no_grad():
+            call(self.model, inputs)
         return calls
 
 

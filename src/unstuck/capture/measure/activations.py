@@ -62,9 +62,9 @@ class ActivationMeter:
 
     def read(self, loss: Tensor) -> None:
         """Count what the activations behind a loss are like. They are searched for in sampled windows only."""
-        clock = self._watch.clock
-        sampled = clock.sampled
-        if not sampled and (clock.windows % _EVERY or not self._known):
+        window = self._watch.window
+        sampled = window.sampled
+        if not sampled and (window.number % _EVERY or not self._known):
             return
         root = loss.grad_fn
         if root is None or not may_measure():
@@ -79,7 +79,7 @@ class ActivationMeter:
             counted = [_counts(known, output) for known, output in zip(self._known, outputs, strict=True)]
             if self._looks and not _alike(self._looks[-1].counts, [counts for counts, _ in counted]):
                 self.flush()
-            look = _Look(clock.steps, [counts for counts, _ in counted], [rows for _, rows in counted])
+            look = _Look(window.steps, [counts for counts, _ in counted], [rows for _, rows in counted])
             self._looks.append(look)
             if sampled or len(self._looks) >= MOST_STEPS:
                 self.flush()
@@ -151,11 +151,11 @@ class ActivationMeter:
 
     def _tell_histograms(self, outputs: list[Tensor]) -> None:
         watch = self._watch
-        if watch.clock.windows < self._next_histogram:
+        if watch.window.number < self._next_histogram:
             return
-        self._next_histogram = 2 * watch.clock.windows + 1
+        self._next_histogram = 2 * watch.window.number + 1
         counts = watch.scalars.row_later(histograms([sample(output) for output in outputs]), rows_of)
-        watch.tell(Histograms(step=watch.clock.steps, of="activations", lowest=LOWEST, counts=counts))
+        watch.tell(Histograms(step=watch.window.steps, of="activations", lowest=LOWEST, counts=counts))
 
 
 def _counts(known: _Known, output: Tensor) -> tuple[Tensor, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from unstuck.capture.detect.carried import Used
 from unstuck.capture.measure.ring import Ring
 from unstuck.capture.measure.samples import BLOCKS, LOWEST, WIDTH, histograms, readable, rows_of, sample
 from unstuck.capture.measure.tensor_layouts import LONG_AGO, Layout, Layouts, Step
@@ -33,6 +32,19 @@ NORM_SECONDS = 0.7e-9
 NORM_BUDGET = 0.02
 """The share of a plain window from which on norms of gradients are estimated from samples, where not everything is
 recorded."""
+
+
+class Used(NamedTuple):
+    """What a step used: the gradients' identities by those of their parameters, and their norms, in one order."""
+
+    gradients: dict[int, tuple[int, int]]
+    norms: Tensor
+
+
+def used(parameters: Sequence[Tensor], gradients: Sequence[Tensor], each: Tensor) -> Used:
+    """Only identities are kept: holding the tensors would keep them in memory."""
+    places = enumerate(zip(parameters, gradients, strict=True))
+    return Used({id(parameter): (id(gradient), number) for number, (parameter, gradient) in places}, each)
 
 
 class Started(NamedTuple):
@@ -63,14 +75,14 @@ class TensorMeter:
 
     def pace(self) -> None:
         """Decide of how large a model the norms of the gradients are computed whole between sampled windows."""
-        self._few_elements = NORM_BUDGET * self._watch.clock.typical_seconds / NORM_SECONDS
+        self._few_elements = NORM_BUDGET * self._watch.window.typical_seconds / NORM_SECONDS
 
     @property
     def may_follow(self) -> bool:
         """Is `follow` enough for the steps to come?"""
-        clock = self._watch.clock
-        newest = (layout for layout in self._layouts.known.values() if layout.window == clock.windows - 1)
-        return clock.every == 1 and bool(self._views) and any(layout.is_calm for layout in newest)
+        window = self._watch.window
+        newest = (layout for layout in self._layouts.known.values() if layout.window == window.number - 1)
+        return window.every == 1 and bool(self._views) and any(layout.is_calm for layout in newest)
 
     def before(self, optimizer: Optimizer) -> Started | None:
         """An optimizer is about to step."""
@@ -80,9 +92,9 @@ class TensorMeter:
         layout = self._layouts.of(optimizer, parameters)
         if not layout.count():
             return None
-        clock, versions = self._watch.clock, _versions(parameters)
-        follows = layout.window == clock.windows - 1 and layout.versions == versions
-        look_again = clock.sampled or layout.ring is None
+        window, versions = self._watch.window, _versions(parameters)
+        follows = layout.window == window.number - 1 and layout.versions == versions
+        look_again = window.sampled or layout.ring is None
         samples = None if look_again else self._known_views(optimizer, parameters)
         if layout.restless or not follows or samples is None:
             with reading():
@@ -92,7 +104,7 @@ class TensorMeter:
                 immediate = self._watch.scalars.is_immediate(samples[0])
                 same = layout.ring.begin(samples, compare=follows and immediate)
                 layout.restless = layout.restless or not same or not immediate
-        layout.window, layout.versions, layout.in_a_row = clock.windows, versions, follows
+        layout.window, layout.versions, layout.in_a_row = window.number, versions, follows
         return Started(layout, parameters)
 
     def after(self, optimizer: Optimizer, started: Started, used: Used | None) -> bool:
@@ -121,14 +133,14 @@ class TensorMeter:
         parameters = list(parameters_of(optimizer))
         layout, versions = self._layouts.of(optimizer, parameters), _versions(parameters)
         weights = self._known_views(optimizer, parameters)
-        in_a_row = layout.window == self._watch.clock.windows - 1 and layout.is_calm
+        in_a_row = layout.window == self._watch.window.number - 1 and layout.is_calm
         expected = in_a_row and list(map(operator.sub, versions, layout.versions)) == layout.by_step
         if weights is None or not expected or not may_measure():
             layout.window = LONG_AGO
             self._views.pop(id(optimizer), None)
             return False
         layout.count()
-        layout.window = self._watch.clock.windows
+        layout.window = self._watch.window.number
         with reading():
             self._read(layout, parameters, weights, versions, None)
         return True
@@ -137,12 +149,12 @@ class TensorMeter:
         self, layout: Layout, parameters: list[Tensor], weights: list[Tensor], versions: list[int], used: Used | None
     ) -> None:
         """Copy what a step has left: the weights, and the gradients it has used."""
-        ring, windows = layout.ring, self._watch.clock.windows
+        ring, windows = layout.ring, self._watch.window.number
         assert ring is not None
         numbers, gradients, odd = _gradients(layout, ring, parameters)
         ring.end(weights, gradients, numbers)
         row = Row(numbers, self._exact(layout, parameters, used), odd)
-        layout.steps.append(Step(self._watch.clock.steps, row))
+        layout.steps.append(Step(self._watch.window.steps, row))
         layout.versions = versions
         if windows >= layout.next_histogram:
             layout.next_histogram = _next_of_1_2_5(windows)
@@ -170,7 +182,7 @@ class TensorMeter:
             self.flush()
             layout.describe(parameters, places, tensors, samples)
         self._views.pop(id(optimizer), None)
-        if self._watch.clock.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
+        if self._watch.window.every and all(map(is_plain, parameters)) and len(tensors) == len(parameters):
             kept = [part.data for part in samples]  # no views, by which the program could tell
             gone = weakref.ref(optimizer, partial(self._forget, id(optimizer)))
             self._views[id(optimizer)] = _Views(gone, _whereabouts(parameters), kept)
@@ -248,7 +260,7 @@ class TensorMeter:
             return tuple(counts)
 
         counts = watch.scalars.row_later(histograms([part for _, part in few]), by_column)
-        watch.tell(Histograms(step=watch.clock.steps, of=of, optimizer=layout.label, lowest=LOWEST, counts=counts))
+        watch.tell(Histograms(step=watch.window.steps, of=of, optimizer=layout.label, lowest=LOWEST, counts=counts))
 
 
 def _blocks(tensors: int) -> int:

@@ -103,7 +103,7 @@ class Layouts:
     def of(self, optimizer: Optimizer, parameters: list[Tensor]) -> Layout:
         """The layout of an optimizer that holds these."""
         label = self._watch.objects.optimizer(optimizer)
-        keys, known = tuple(map(id, parameters)), self._watch.order.count
+        keys, known = tuple(map(id, parameters)), self._watch.objects.order.count
         layout = self.known.get(label)
         if layout is None or layout.keys != keys or (layout.known != known and layout.measured < 3):
             fresh = Layout(label, keys, known)
@@ -129,7 +129,7 @@ class Layouts:
             self._watch.note(f"the values of {few}{' ...' if len(unreadable) > 3 else ''}: no kind that can be read")
         self._watch.tell(
             TensorsNamed(
-                step=self._watch.clock.steps,
+                step=self._watch.window.steps,
                 optimizer=label,
                 names=tuple(facts[place][0] or f"param_groups[{groups[place]}]" for place in order),
                 kinds=tuple(facts[place][1] for place in order),
@@ -150,7 +150,7 @@ class Layouts:
         for model in self._watch.objects.models():
             root: nn.Module | None = model.module
             for name, module in root.named_modules() if root is not None else ():
-                depth = self._watch.order.of(module)
+                depth = self._watch.objects.order.of(module)
                 for own, parameter in module._parameters.items():
                     if parameter is not None:
                         whole = f"{name}.{own}" if name else own

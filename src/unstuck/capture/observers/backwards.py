@@ -1,28 +1,33 @@
-"""Watches `backward()`."""
+"""Observes `backward()`."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections import deque
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from unstuck.capture.detect.formulas import Formulas
+from unstuck.capture.detect.graph import Token
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.activations import ActivationMeter
 from unstuck.capture.measure.scalars import Slot
-from unstuck.capture.measure.sums import Sums
-from unstuck.capture.measure.timings import Timings, memory_used
-from unstuck.capture.objects import rates
+from unstuck.capture.measure.tensors import may_measure
+from unstuck.capture.observers.data import Loaders
+from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
-from unstuck.capture.observers.progress import Progress
+from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
-from unstuck.events import Backward, Gauges, GraphFact, LossesBetween, Place
+from unstuck.capture.window import Observer
+from unstuck.events import Backward, GraphFact, GraphsKept, Place
 
-_MOST_BETWEEN = 100
+FEWEST = 8
+"""A variable may hold on to the graph of one step; that so many in a row are held is a leak."""
+_MOST = 64
 
 
 class _Call:
@@ -44,50 +49,70 @@ _UNSEEN = _Call()
 """Stands for all backwards of windows that are not sampled."""
 
 
-class Backwards:
+class Backwards(Observer):
     """Follows `backward()`, and the loss through a gradient scaler to its true value."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, forwards: Forwards, progress: Progress) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        inspector: Inspector,
+        forwards: Forwards,
+        evaluations: Evaluations,
+        loaders: Loaders,
+        stale: StaleGradients,
+    ) -> None:
         self._watch = watch
-        self._progress = progress
         self._inspector = inspector
         self._forwards = forwards
+        self._evaluations = evaluations
+        self._loaders = loaders
+        self._stale = stale
+        self._graphs = RetainedGraphs(watch)
         self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
-        self._sums = Sums(watch)
+        self._norms = GradientNorms(watch)
         self._formulas = Formulas(watch)
-        self.activations = ActivationMeter(watch)
+        self._activations = ActivationMeter(watch)
         self._began = 0.0
         self._counted = False
         """Is the value of the backward under way among the losses of its window?"""
-        self._between: list[tuple[int, float]] = []
         self.count = 0
+
+    def attach(self, patches: Patches) -> None:
+        """`Tensor.backward` calls `torch.autograd.backward` by this name."""
+        inside = self._watch.is_inside_backward
+        patches.around(torch.autograd, "backward", self.before, self.after, skip=inside)
+        patches.around(torch.amp.GradScaler, "scale", lambda args, kwargs: args[1:] or None, self.scaled)
+
+    def flush(self) -> None:
+        """Record what was counted of activations."""
+        self._activations.flush()
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """`torch.autograd.backward` is called, by the user or by `Tensor.backward`."""
-        watch = self._watch
-        if not watch.thread_settled:
-            watch.settle_thread()
-        loss = args[0] if args else kwargs.get("tensors")
-        if type(loss) is not Tensor:
-            loss = _first(loss)
-        if loss is None or not watch.is_listening():
+        watch, window = self._watch, self._watch.window
+        given = args[0] if args else kwargs.get("tensors")
+        loss = given if type(given) is Tensor else _first(given)
+        if not watch.may_begin_backward() or loss is None:
             return None
-        self._progress.evaluations.backward()
-        before = len(watch.losses)
-        if watch.clock.sampled:
-            self._progress.backward(args, kwargs)
+        self._evaluations.backward()
+        retained = (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph")
+        before = len(window.losses)
+        if window.sampled:
+            self._loaders.backward()
+            if isinstance(given, Tensor):
+                self._graphs.backward(given, bool(retained))
             call = self._looked_at(loss)
         else:
             call = _UNSEEN
             self._look_at_value(loss)
-        if (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph"):
+        if retained:
             self._inspector.forget_graph()
         self._began = 0.0
-        if watch.clock.measured:
-            self.activations.read(loss)
+        if window.measured:
+            self._activations.read(loss)
             self._began = perf_counter()
-        self._counted = len(watch.losses) > before
-        watch.in_backward, watch.held = True, None
+        self._counted = len(window.losses) > before
+        watch.begin_backward()
         return call
 
     def _look_at_value(self, loss: Tensor) -> None:
@@ -95,55 +120,50 @@ class Backwards:
         true = self._true_value(loss) if self._scaled is not None else loss
         value = self._inspector.glance_at_loss(true) if true is loss else self._inspector.loss_seen(loss, true, None)
         if value is not None:
-            self._watch.losses.append(value)
+            self._watch.window.losses.append(value)
 
     def _looked_at(self, loss: Tensor) -> _Call:
         """A backward of a sampled window."""
         watch = self._watch
         true = self._true_value(loss)
         self._forwards.drop_stale()
-        if watch.clock.is_survey:
+        if watch.window.is_survey:
             watch.announce_models()
         call = _Call()
         call.place = watch.places.here()
-        call.carried = self._carried()
+        labels = {label for _, label in watch.objects.optimizers()}
+        call.carried = self._stale.measure(alone=len(labels) == 1)
         call.graph = self._formulas.read(loss, call.place)
         call.requires_grad = loss.requires_grad
         call.leaf = loss.requires_grad and loss.grad_fn is None
         call.scaled = true is not loss
         call.value = self._inspector.loss_seen(loss, true, call.place)
         if call.value is not None:
-            watch.losses.append(call.value)
-        call.summed = self._sums.before()
+            watch.window.losses.append(call.value)
+        call.summed = self._norms.before()
         return call
-
-    def _carried(self) -> Any:
-        watch = self._watch
-        labels = {label for _, label in watch.objects.optimizers()}
-        return watch.carried.measure(watch.scalars, alone=len(labels) == 1)
 
     def after(self, call: _Call, result: Any, error: BaseException | None) -> None:
         """It returned or raised."""
-        watch, clock = self._watch, self._watch.clock
-        watch.in_backward = False
+        watch, window = self._watch, self._watch.window
+        inside = watch.end_backward()
         self.count += 1
         if error is not None:
             self._inspector.forget_graph()
-        sampled = clock.sampled
-        if error is not None and self._counted and watch.losses:
-            watch.losses.pop()
+            if self._counted and window.losses:
+                window.losses.pop()
         if self._began:
-            watch.timings.backward += perf_counter() - self._began
-        if sampled or watch.held:
-            seen = sampled and call is not _UNSEEN and clock.has_room(Backward)
-            watch.release(self._event(call, error) if seen else None)
-        if clock.backward_done():
-            self.end_window(sampled)
+            window.timings.backward += perf_counter() - self._began
+        if window.sampled and call is not _UNSEEN and window.has_room(Backward):
+            watch.tell(self._event(call, error))
+        for event in inside:
+            watch.tell(event)
+        window.backward_done()
 
     def _event(self, call: _Call, error: BaseException | None) -> Backward:
         watch = self._watch
         return Backward(
-            step=watch.clock.steps,
+            step=watch.window.steps,
             place=call.place,
             requires_grad=call.requires_grad,
             leaf=call.leaf,
@@ -152,8 +172,8 @@ class Backwards:
             failed=error is not None,
             scaled=call.scaled,
             grad_norm_before=call.summed,
-            grad_norm=self._sums.after(),
-            synced=watch.synced,
+            grad_norm=self._norms.after(),
+            synced=self._forwards.synced,
             graph=call.graph,
         )
 
@@ -163,95 +183,41 @@ class Backwards:
         if isinstance(loss, Tensor) and isinstance(result, Tensor) and result is not loss:
             self._scaled = (weakref.ref(result), loss.detach())
 
-    def end_window(
-        self,
-        told: bool,
-        optimizer: Optimizer | None = None,
-        grad_norm: Any = None,
-        step: int | None = None,
-        in_closure: bool = False,
-        keep: Callable[[Gauges], None] | None = None,
-    ) -> None:
-        """Begin a new window; if the last one is `told`, tell its gauges or have them kept for later."""
-        watch = self._watch
-        loss = self._loss_of_window(in_closure)
-        if told and (loss is not None or grad_norm is not None or keep is not None):
-            (keep or watch.tell)(self._gauges(optimizer, loss, grad_norm, watch.clock.steps if step is None else step))
-        watch.timings = Timings()
-        if not told and optimizer is not None and step is not None:
-            self._keep_between(step, loss)
-        if told:
-            self.tell_between()
-        watch.losses.clear()
-        self._forwards.window_ended()
-        watch.turn()
-        self._inspector.window_ended()
-        if watch.batches is not None and told:
-            watch.batches.window_ended()
-        watch.after_window()
-
-    def _gauges(self, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any, step: int) -> Gauges:
-        watch, timings = self._watch, self._watch.timings
-        return Gauges(
-            step=step,
-            optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
-            loss=loss,  # type: ignore[arg-type]
-            grad_norm=grad_norm,
-            rates=rates(optimizer) if optimizer is not None else (),
-            memory=memory_used() if watch.clock.is_survey else None,
-            seconds=timings.seconds,
-            data_seconds=timings.data or None,
-            forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
-            backward_seconds=timings.backward,
-            step_seconds=timings.step or None,  # and where the beginning of a step is
-        )
-
-    def end_rest(self, step: int, optimizer: Optimizer, keep: Callable[[Gauges], None] | None) -> None:
-        """A window between sampled ones ended, with a loss to tell of it, or its gauges to `keep`."""
-        watch = self._watch
-        losses = watch.losses
-        loss = losses[0] if len(losses) == 1 else self._loss_of_window(False)
-        if keep is not None:
-            keep(self._gauges(optimizer, loss, None, step))
-        elif losses:
-            self._keep_between(step, loss)
-        losses.clear()
-        self._inspector.rested()
-        clock = watch.clock
-        if clock.sampled or clock.measured or watch.scalars.expecting:
-            watch.timings = Timings()
-            watch.turn()
-        watch.after_window()
-
-    def _keep_between(self, step: int, loss: float | Slot | None) -> None:
-        """Losses of windows that are not sampled are told together."""
-        if type(loss) is float and self._watch.clock.optimizers == 1:
-            self._between.append((step, loss))
-            if len(self._between) >= _MOST_BETWEEN:
-                self.tell_between()
-
-    def tell_between(self) -> None:
-        """Tell the losses kept so far."""
-        kept, self._between = self._between, []
-        if kept:
-            steps, values = zip(*((step, float(f"{loss:.6g}")) for step, loss in kept), strict=True)
-            self._watch.tell(LossesBetween(step=steps[-1], steps=steps, values=values))
-
-    def _loss_of_window(self, in_closure: bool) -> float | Slot | None:
-        """What the step minimises: the sum of its backwards, as micro-batches hold shares of it.
-
-        A closure is evaluated again and again for one step, and a slot cannot be added before it has arrived: there
-        the last value stands for all.
-        """
-        losses = self._watch.losses
-        numbers = [loss for loss in losses if isinstance(loss, float)]
-        if numbers and not in_closure:
-            return sum(numbers)
-        return losses[-1] if losses else None
-
     def _true_value(self, loss: Tensor) -> Tensor:
         scaled, self._scaled = self._scaled, None
         return scaled[1] if scaled is not None and scaled[0]() is loss else loss
+
+
+class RetainedGraphs:
+    """Records when the graphs of 8, 16, 32 and 64 recorded steps are in memory at once."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._graphs: deque[weakref.ref[Token]] = deque(maxlen=_MOST)
+        self._window = -1
+        self._next = FEWEST
+        self._key = f"unstuck.loss.{id(self)}"
+        """Another watch of the same program puts its own token next to ours."""
+
+    def backward(self, loss: Tensor, retained: bool) -> None:
+        """`backward()` begins, in a sampled window. Only the first of a window counts."""
+        window = self._watch.window
+        node: Any = loss.grad_fn
+        if window.number == self._window or node is None or retained or self._next > _MOST or not may_measure():
+            return
+        self._window = window.number
+        token = Token()
+        # A node outlives its Python object; what lies in its metadata does not outlive the node.
+        node.metadata[self._key] = token
+        self._graphs.append(weakref.ref(token))
+        alive = 0
+        for graph in reversed(self._graphs):
+            if graph() is None:
+                break
+            alive += 1
+        if alive // window.optimizers >= self._next:
+            self._next *= 2
+            self._watch.tell(GraphsKept(step=window.steps, place=self._watch.places.here(), alive=alive))
 
 
 def _first(target: Any) -> Tensor | None:

@@ -13,6 +13,7 @@ from unstuck.capture.preview.calls import Call
 from unstuck.capture.preview.first_batch import FirstBatch
 from unstuck.capture.preview.repeated_batches import RepeatedBatches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Ended, Observer
 from unstuck.events import BatchSeen, InputFact
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -160,8 +161,8 @@ def _fingerprint(tensor: Tensor) -> tuple[float, ...]:
     return (float(tensor.numel()), float(flat.sum()), float(flat @ weights))
 
 
-class Batches:
-    """Tells a few times in a run what each model received in training, and what reached its first layer."""
+class Batches(Observer):
+    """Records a few times in a run what each model received in training, and what reached its first layer."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -191,13 +192,13 @@ class Batches:
         self._inside.clear()
         if not module.training or not torch.is_grad_enabled() or not has_weights(module) or not may_measure():
             return
-        label = self._watch.model(module).label
+        label = self._watch.objects.model(module).label
         if label not in self._seen and len(self._seen) >= _MOST_MODELS:
             return
         count = self._seen[label] = self._seen.get(label, 0) + 1
         if count <= _FIRST_LOOKS or count in _LATER_LOOKS:
             self._root = module
-            self._call = Call(label, self._watch.clock.steps, learning=True, training=True)
+            self._call = Call(label, self._watch.window.steps, learning=True, training=True)
             if self._first_batch.wants(label):
                 self._draw(self._call, module, _arguments(module, (args,)))
             self.entered(module, args)
@@ -222,14 +223,14 @@ class Batches:
         if not tensors:
             self._inside.clear()
             return
-        watch, label = self._watch, self._watch.model(module).label
+        watch, label = self._watch, self._watch.objects.model(module).label
         if call is not None and self._first_batch.wants(label):
             self._draw(call, module, _arguments(module, ((), *arguments[1:])), more=True)
         batch = looked_at(tensors)
         if call is not None and output is not None:
             self._returned(call, batch.fingerprint, output)
         self._inside.clear()
-        step = watch.clock.steps
+        step = watch.window.steps
         earlier = self._prints.get((label, batch.fingerprint))
         if batch.fingerprint:
             self._prints.setdefault((label, batch.fingerprint), step)
@@ -254,7 +255,7 @@ class Batches:
         if may_measure() and output is not None:
             with reading():
                 fingerprint = fingerprint_of(_arguments(module, arguments))
-            call = Call(label, self._watch.clock.steps, learning=False, training=module.training)
+            call = Call(label, self._watch.window.steps, learning=False, training=module.training)
             self._returned(call, fingerprint, output)
 
     def _has_returned(self, call: Call, fingerprint: tuple[float, ...], output: Any) -> None:
@@ -294,10 +295,11 @@ class Batches:
             call.settle()
         self._repeated.settle()
 
-    def window_ended(self) -> None:
-        """A sampled window ended."""
-        self.settle()
-        self._tell_shown()
+    def window_began(self, ended: Ended) -> None:
+        """No loss of this window is about a batch of the last."""
+        if ended.recorded:
+            self.settle()
+            self._tell_shown()
 
     def finish(self) -> None:
         """The run ended."""

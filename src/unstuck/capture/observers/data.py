@@ -19,9 +19,11 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from unstuck.capture.measure.tensors import may_measure
 from unstuck.capture.observers.batches import looked_at, named_tensors
+from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.torch_hooks.internals import LoaderIterator
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import BatchSeen, LoaderSeen, Place
 
 _MOST_LOADERS = 32
@@ -53,11 +55,12 @@ class _Source:
         self.told: LoaderSeen | None = None
 
 
-class Loaders:
+class Loaders(Observer):
     """Follows every DataLoader from its construction through its passes."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, evaluations: Evaluations) -> None:
         self._watch = watch
+        self._evaluations = evaluations
         self._built: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
         self._sources: dict[tuple[Any, ...], _Source] = {}
         self._iterators: dict[int, tuple[weakref.ref[Any], _Source, weakref.ref[Any]]] = {}
@@ -76,7 +79,7 @@ class Loaders:
         source = self._drawn
         if source is None:
             return
-        self._watch.timings.data += source.waited  # what an evaluation waits for is no part of a step
+        self._watch.window.timings.data += source.waited  # what an evaluation waits for is no part of a step
         source.waited = 0.0
         if not source.trained:
             source.trained = True
@@ -109,8 +112,8 @@ class Loaders:
         source.at_start = True
         source.looks = _FIRST_LOOKS if source.passes == 1 else int(source.passes <= _MOST_PASSES)
         source.last = self._seen(source, loader)
-        if not source.trained and self._watch.evaluations is not None:
-            self._watch.evaluations.expected()
+        if not source.trained:
+            self._evaluations.expected()
         if source.passes in (1, 3):
             self._tell(source)
 
@@ -132,7 +135,7 @@ class Loaders:
         if known is None or known[0]() is not args[0]:
             return None
         self._drawn = source = known[1]
-        return (source, perf_counter()) if source.looks > 0 or self._watch.clock.sampled else None
+        return (source, perf_counter()) if source.looks > 0 or self._watch.window.sampled else None
 
     def _drew(self, drawing: tuple[_Source, float], batch: Any, error: BaseException | None) -> None:
         source, began = drawing
@@ -147,7 +150,7 @@ class Loaders:
         found = looked_at(tensors) if tensors else None
         if found is None or not found.fingerprint:
             return
-        step = self._watch.clock.steps
+        step = self._watch.window.steps
         same = source.at_start and source.passes > 1 and found.fingerprint == source.first
         if source.at_start and source.passes == 1:
             source.first, source.first_step = found.fingerprint, step
@@ -179,7 +182,7 @@ class Loaders:
         dataset = loader.dataset.dataset if isinstance(loader.dataset, Subset) else loader.dataset
         known = source.last
         return LoaderSeen(
-            step=self._watch.clock.steps,
+            step=self._watch.window.steps,
             place=source.place,
             loader=source.label,
             dataset=type(loader.dataset).__name__,

@@ -1,4 +1,4 @@
-"""Watches stretches in which a model is evaluated: how it does on data that it does not learn from.
+"""Observes stretches in which a model is evaluated: how it does on data that it does not learn from.
 
 A stretch begins when a known model is switched to evaluation or called without gradients, and ends with the next
 backward. It is looked at whatever the window, up to a few calls.
@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.detect.kept import Token
+from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
-from unstuck.capture.observers.batches import has_weights, looked_at
+from unstuck.capture.observers.batches import Batches, has_weights, looked_at
 from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import Evaluated, Place, TensorFact
 
 MOST_CALLS = 16
@@ -55,11 +57,12 @@ class _Dropped:
         self.count = 0
 
 
-class Evaluations:
-    """Collects what one stretch shows, and tells it when training goes on."""
+class Evaluations(Observer):
+    """Collects what one stretch shows, and records it when training goes on."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, batches: Batches) -> None:
         self._watch = watch
+        self._batches = batches
         self._stretch: _Stretch | None = None
         self._told = self._begun = 0
         self._last_step = -_PAUSE
@@ -67,6 +70,10 @@ class Evaluations:
         """How often gradients were asked for."""
         self._dropped: dict[Place, _Dropped] = {}
         self._waiting: set[weakref.ref[Token]] = set()
+
+    def attach(self, patches: Patches) -> None:
+        """Gradients may also be asked for without a backward."""
+        patches.around(torch.autograd, "grad", lambda args, kwargs: self.gradients_asked(), lambda *_: None)
 
     def switched(self, module: nn.Module) -> None:
         """`eval()` was called on a module."""
@@ -76,28 +83,20 @@ class Evaluations:
 
     def expected(self) -> None:
         """A loader begins a pass that nobody has trained on yet."""
-        if self._stretch is None and self._watch.clock.steps > 0 and self._is_time():
+        if self._stretch is None and self._watch.window.steps > 0 and self._is_time():
             self._begin()
 
     def _is_time(self) -> bool:
-        clock = self._watch.clock
-        return clock.sampled or self._begun < _DENSE or clock.steps - self._last_step >= _PAUSE
+        window = self._watch.window
+        return window.sampled or self._begun < _DENSE or window.steps - self._last_step >= _PAUSE
 
     def _begin(self) -> _Stretch:
         self._stretch = _Stretch()
         self._begun += 1
-        self._last_step = self._watch.clock.steps
-        if not self._watch.clock.sampled:
-            self._attend(True)
+        self._last_step = self._watch.window.steps
+        if not self._watch.window.sampled:
+            self._watch.window.attend(True)
         return self._stretch
-
-    def _attend(self, on: bool) -> None:
-        """Have the hooks around modules in a window that is not sampled, or no longer."""
-        watch = self._watch
-        if watch.attentive is not on:
-            watch.attentive = on
-            if not watch.clock.sampled:
-                watch.when_sampling_changes(on)
 
     def forward(self, module: nn.Module, label: str, place: Place | None, arguments: Any, output: Any) -> None:
         """A model was called."""
@@ -118,10 +117,10 @@ class Evaluations:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
             stretch.input = _input(arguments)
-            if self._watch.batches is not None and not (recording and module.training):
-                self._watch.batches.evaluated(module, label, arguments, output)
+            if not (recording and module.training):
+                self._batches.evaluated(module, label, arguments, output)
         if stretch.forwards >= 4 * MOST_CALLS:
-            self._attend(False)
+            self._watch.window.attend(False)
 
     def _is_training_again(self, stretch: _Stretch, module: nn.Module) -> bool:
         return stretch.forwards > 0 and (not stretch.grad_enabled or (module.training and not stretch.training))
@@ -145,11 +144,13 @@ class Evaluations:
                 stretch.right.append(hits)
                 stretch.labels += labels
         if len(stretch.values) >= MOST_CALLS:
-            self._attend(False)
+            self._watch.window.attend(False)
 
     def backward(self) -> None:
         """A backward begins."""
-        self.gradients_asked()
+        self._uses += 1
+        if self._dropped:
+            self._tell_dropped()
         if self._stretch is not None:
             self.training_goes_on()
 
@@ -163,10 +164,9 @@ class Evaluations:
         """A backward begins, or the run ends."""
         stretch, self._stretch = self._stretch, None
         if stretch is not None:
-            self._attend(False)
+            self._watch.window.attend(False)
             self._tell(stretch)
-            if self._watch.batches is not None:
-                self._watch.batches.settle()
+            self._batches.settle()
 
     def finish(self) -> None:
         """The run ended."""
@@ -184,7 +184,7 @@ class Evaluations:
             accuracy = watch.scalars.later(right) if right is not None else None
         watch.tell(
             Evaluated(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=stretch.loss_place,
                 model=stretch.model,
                 training_mode=stretch.training,
@@ -223,7 +223,7 @@ class Evaluations:
                 self._told += 1
                 self._watch.tell(
                     Evaluated(
-                        step=self._watch.clock.steps,
+                        step=self._watch.window.steps,
                         place=place,
                         model=found.model,
                         training_mode=found.training,

@@ -1,54 +1,200 @@
-"""Watches gradients being cleared and clipped."""
+"""Observes gradients between backwards and steps: cleared, clipped, reduced over ranks, or left from a step before."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
 from unstuck.capture.measure.samples import sample
-from unstuck.capture.measure.tensors import is_plain, may_measure, reading
+from unstuck.capture.measure.tensor_gauges import Used
+from unstuck.capture.measure.tensors import is_plain, may_measure, norms, reading
 from unstuck.capture.objects import parameters_of
+from unstuck.capture.observers.forwards import Forwards
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import Clip, GradientsReduced, Place, ZeroGrad
+from unstuck.gradients.manager import GradientManager
 
 _ANGLES = 12
 """So many clippings by value are measured: they do not change much."""
+_LEFT = 0.5
+"""A gradient that lost more than this share of its norm was faded on purpose."""
+_MOST_OPTIMIZERS = 64
+"""A program that builds one for every task is followed afresh after so many."""
+_WINDOWS = 12
+"""So many windows are measured: what a program does to its gradients it does in all of them."""
+_BACKWARDS = 16
 
 
-class Zeroing:
-    """Follows `zero_grad` of optimizers and modules; an override that calls its parent's counts once."""
+class StaleGradients(Observer):
+    """Measures gradients that a step has used and that are still there when the next backward adds to them.
+
+    It follows who steps after whom: a backward works for the optimizer whose turn is next.
+
+    Gradients of another may well be there: the two halves of a GAN clear their own just before their own backward.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._used: dict[int, tuple[weakref.ref[Optimizer], Used]] = {}
+        self._followers: dict[int, set[int]] = {}
+        self._last: int | None = None
+        self._fresh = False
+
+    def stepped(self, optimizer: Optimizer, gradients: Used | None) -> None:
+        """An optimizer used these gradients; None if they were not measured."""
+        key = id(optimizer)
+        if key not in self._followers and len(self._followers) >= _MOST_OPTIMIZERS:
+            self._used.clear()
+            self._followers.clear()
+            self._last = None
+        self._used.pop(key, None)
+        self._used = {other: item for other, item in self._used.items() if item[0]() is not None}
+        if gradients is not None:
+            self._used[key] = (weakref.ref(optimizer), gradients)
+        self._followers.setdefault(key, set())
+        if self._last is not None:
+            self._followers[self._last].add(key)
+        self._last = key
+        self._fresh = True
+
+    def sampling_changed(self, sampled: bool) -> None:
+        """Between sampled windows nobody follows the steps."""
+        if not sampled:
+            self._used.clear()
+            self._last, self._fresh = None, False
+
+    def cleared(self) -> None:
+        """Gradients were cleared."""
+        self._fresh = False
+
+    def measure(self, *, alone: bool) -> Any:
+        """Their norm, at the first backward after a step; None if they are gone or it is not known whose turn it is.
+
+        `alone` says that no other optimizer exists.
+        """
+        fresh, self._fresh = self._fresh, False
+        optimizer, known = self._next(alone) if fresh and may_measure() else (None, None)
+        if optimizer is None or known is None:
+            return None
+        left: list[Tensor] = []
+        places: list[int] = []
+        for parameter in parameters_of(optimizer):
+            gradient = parameter.grad
+            identity, place = known.gradients.get(id(parameter), (0, 0))
+            if gradient is not None and id(gradient) == identity and is_plain(gradient):
+                left.append(gradient)
+                places.append(place)
+        each = norms(left)
+        if each is None:
+            return None
+        with reading():
+            then = known.norms.to(each.device)[places]
+            return self._watch.scalars.later(torch.linalg.vector_norm(torch.where(each >= _LEFT * then, each, 0.0)))
+
+    def _next(self, alone: bool) -> tuple[Optimizer | None, Used | None]:
+        if self._last is None:
+            return None, None
+        turns = {self._last} if alone else self._followers[self._last]
+        reference, known = self._used.get(next(iter(turns), 0), (None, None)) if len(turns) == 1 else (None, None)
+        return (reference() if reference else None), known
+
+
+class GradientNorms:
+    """The norm of all gradients that the known optimizers hold, in a few windows of a run."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._window = -1
+        self._windows = 0
+        self._backwards = 0
+
+    def before(self) -> Any:
+        """A backward is about to begin; what an earlier one of this window left is measured."""
+        window = self._watch.window
+        if not window.is_survey:
+            return None
+        if window.number != self._window:
+            self._window, self._backwards = window.number, 0
+            self._windows += 1
+            return None
+        return self._norm() if self._measures else None
+
+    def after(self) -> Any:
+        """It ended."""
+        if not self._watch.window.is_survey:
+            return None
+        measured = self._norm() if self._measures else None
+        self._backwards += 1
+        return measured
+
+    @property
+    def _measures(self) -> bool:
+        return self._windows <= _WINDOWS and self._backwards < _BACKWARDS
+
+    def _norm(self) -> Any:
+        if not may_measure():
+            return None
+        optimizers = self._watch.objects.optimizers()
+        held = {id(parameter): parameter for optimizer, _ in optimizers for parameter in parameters_of(optimizer)}
+        gradients = [parameter.grad for parameter in held.values()]
+        each_norm = norms([gradient for gradient in gradients if gradient is not None and is_plain(gradient)])
+        if each_norm is None:
+            return None
+        with reading():
+            return self._watch.scalars.later(torch.linalg.vector_norm(each_norm))
+
+
+class Zeroing(Observer):
+    """Follows `zero_grad` of optimizers and modules; an override that calls its parent's counts once."""
+
+    def __init__(self, watch: Watch, stale: StaleGradients) -> None:
+        self._watch = watch
+        self._stale = stale
         self._inside = False
+        self._patches: Patches | None = None
+
+    def attach(self, patches: Patches) -> None:
+        """Observe both."""
+        self._patches = patches
+        patches.around(Optimizer, "zero_grad", self.before, self.after, skip=self.is_idle)
+        patches.around(nn.Module, "zero_grad", self.before, self.after, skip=self.is_idle)
+
+    def observe_class(self, kind: type[Optimizer]) -> None:
+        """Observe it also where an optimizer of this class overrides it."""
+        if self._patches is not None:
+            self._patches.around_overrides(kind, Optimizer, "zero_grad", self.before, self.after)
 
     def is_idle(self) -> bool:
         """Between sampled windows it matters only if it clears what a backward has just made."""
-        return not self._watch.losses and not self._watch.clock.sampled
+        return not self._watch.window.losses and not self._watch.window.sampled
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ZeroGrad | None:
         """It is called: count what it will clear."""
         watch = self._watch
-        watch.carried.forget()
+        self._stale.cleared()
         if self._inside or not watch.is_listening():
             return None
         owner = args[0]
-        if not watch.clock.sampled:
-            if watch.losses and any(parameter.grad is not None for parameter in _held_by(owner)):
-                watch.losses.clear()
+        if not watch.window.sampled:
+            if watch.window.losses and any(parameter.grad is not None for parameter in _held_by(owner)):
+                watch.window.losses.clear()
             return None
         set_to_none = args[1] if len(args) > 1 else kwargs.get("set_to_none", True)
         optimizer = watch.objects.optimizer(owner) if isinstance(owner, Optimizer) else None
-        model = watch.model(owner).label if isinstance(owner, nn.Module) else None
+        model = watch.objects.model(owner).label if isinstance(owner, nn.Module) else None
         cleared = sum(parameter.grad is not None for parameter in _held_by(owner))
         self._inside = True
         return ZeroGrad(
-            step=watch.clock.steps,
+            step=watch.window.steps,
             place=watch.places.here(),
             optimizer=optimizer,
             model=model,
@@ -60,12 +206,12 @@ class Zeroing:
         """It returned."""
         self._inside = False
         if event.cleared:
-            self._watch.losses.clear()  # of backwards that no step will use
+            self._watch.window.losses.clear()  # of backwards that no step will use
         if error is None:
             self._watch.emit(event)
 
 
-class Clips:
+class Clips(Observer):
     """Follows `clip_grad_norm_` and `clip_grad_value_`, and the clipping of our own GradientManager."""
 
     def __init__(self, watch: Watch) -> None:
@@ -74,10 +220,17 @@ class Clips:
         """The parameters of the call under way, where they can be noted."""
         self._angles = 0
 
+    def attach(self, patches: Patches) -> None:
+        """Observe the functions under both of their names."""
+        for owner in (nn.utils, clip_grad):
+            patches.around(owner, "clip_grad_norm_", self.before_norm, self.after, self.prepare)
+            patches.around(owner, "clip_grad_value_", self.before_value, self.after, self.prepare)
+        patches.around(GradientManager, "_clip", self.manager_before, self.manager_after)
+
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Parameters usually come as a generator, which can be read only once: note them as they pass."""
         self._seen = None
-        if not self._watch.clock.sampled or not self._watch.is_listening():
+        if not self._watch.window.sampled or not self._watch.is_listening():
             return None
         parameters = args[0] if args else kwargs.get("parameters")
         if isinstance(parameters, Iterator):
@@ -106,7 +259,7 @@ class Clips:
         measured = is_plain(result) and result.numel() == 1 and may_measure()
         watch.emit(
             Clip(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 kind=kind,
                 limit=float(limit) if isinstance(limit, int | float) else None,
@@ -121,7 +274,7 @@ class Clips:
     def manager_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """`GradientManager._clip` is called; what it is given is measured already."""
         manager, gradients, _, _, total = args[:5]
-        if not self._watch.clock.sampled or not self._watch.is_listening() or manager.clip is None:
+        if not self._watch.window.sampled or not self._watch.is_listening() or manager.clip is None:
             return None
         by_value = getattr(manager.clip, "value", None)
         limit = by_value if by_value is not None else manager.clip.limit
@@ -133,7 +286,7 @@ class Clips:
         watch = self._watch
         watch.emit(
             Clip(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 kind=kind,
                 limit=float(limit) if isinstance(limit, int | float) else None,
@@ -146,7 +299,7 @@ class Clips:
     def _before(
         self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
     ) -> tuple[str, Any, Any] | None:
-        if not self._watch.clock.sampled or not self._watch.is_listening():
+        if not self._watch.window.sampled or not self._watch.is_listening():
             return None
         limit = args[1] if len(args) > 1 else kwargs.get(name)
         return kind, limit, self._turned(limit) if kind == "value" else None
@@ -155,7 +308,7 @@ class Clips:
         """By how much the call will turn the gradient. A generator of parameters is not read for this."""
         watch = self._watch
         known = isinstance(limit, int | float) and limit > 0
-        if not known or not watch.clock.is_survey or self._angles >= _ANGLES or not may_measure():
+        if not known or not watch.window.is_survey or self._angles >= _ANGLES or not may_measure():
             return None
         self._angles += 1
         held = (parameter for optimizer, _ in watch.objects.optimizers() for parameter in parameters_of(optimizer))
@@ -198,22 +351,30 @@ def _angle(gradients: list[Tensor], limit: float) -> Tensor | None:
         return torch.rad2deg(torch.arccos(cosine.clamp(-1.0, 1.0)))
 
 
-class Reductions:
+class Reductions(Observer):
     """Notices gradients that the program reduces over the ranks by itself."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, forwards: Forwards) -> None:
         self._watch = watch
+        self._forwards = forwards
         self._window = -1
         self._gradients: set[int] = set()
-        self._told: set[Place | None] = set()
+        self._places: set[Place | None] = set()
+        """Where that was recorded."""
+
+    def attach(self, patches: Patches) -> None:
+        """Observe `all_reduce` under both of its names."""
+        if torch.distributed.is_available():
+            for module in (torch.distributed, torch.distributed.distributed_c10d):
+                patches.around(module, "all_reduce", self.before, self.after)
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
         """`all_reduce` is called; the first windows show whether it is given gradients."""
         watch, tensor = self._watch, args[0] if args else kwargs.get("tensor")
-        if watch.clock.windows > 3 or not watch.is_listening() or not isinstance(tensor, Tensor):
+        if watch.window.number > 3 or not watch.is_listening() or not isinstance(tensor, Tensor):
             return None
-        if watch.clock.windows != self._window:
-            self._window = watch.clock.windows
+        if watch.window.number != self._window:
+            self._window = watch.window.number
             held = (parameter for optimizer, _ in watch.objects.optimizers() for parameter in parameters_of(optimizer))
             self._gradients = {id(parameter.grad) for parameter in held if parameter.grad is not None}
         return True if id(tensor) in self._gradients else None
@@ -221,6 +382,7 @@ class Reductions:
     def after(self, call: bool, result: Any, error: BaseException | None) -> None:
         """It returned."""
         watch, place = self._watch, self._watch.places.here()
-        if error is None and place not in self._told:
-            self._told.add(place)
-            watch.tell(GradientsReduced(step=watch.clock.steps, place=place, wrapped=watch.synced is not None))
+        if error is None and place not in self._places:
+            self._places.add(place)
+            wrapped = self._forwards.synced is not None
+            watch.tell(GradientsReduced(step=watch.window.steps, place=place, wrapped=wrapped))

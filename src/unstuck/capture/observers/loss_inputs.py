@@ -67,7 +67,7 @@ class LossObserver:
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[InputFact, ...] | None:
         """Look at the arguments before the loss can change them."""
         watch = self._watch
-        if not watch.clock.sampled or not torch.is_grad_enabled() or not watch.is_listening() or not may_measure():
+        if not watch.window.sampled or not torch.is_grad_enabled() or not watch.is_listening() or not may_measure():
             return None
         if (self._class is not None and not isinstance(args[0], self._class)) or not self._has_room():
             return None
@@ -93,7 +93,7 @@ class LossObserver:
         readable = is_plain(result) and result.numel() == 1
         watch.emit(
             LossInputs(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 loss=self._name,
                 module=self._module,
@@ -103,8 +103,8 @@ class LossObserver:
         )
 
     def _has_room(self) -> bool:
-        if self._window != self._watch.clock.steps:
-            self._window, self._in_window = self._watch.clock.steps, 0
+        if self._window != self._watch.window.steps:
+            self._window, self._in_window = self._watch.window.steps, 0
         self._in_window += 1
         return self._in_window <= MOST_CALLS
 

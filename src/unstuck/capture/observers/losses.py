@@ -1,8 +1,9 @@
-"""Watches calls of torch's loss functions."""
+"""Observes calls of torch's loss functions, and of softmaxes without an axis."""
 
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +13,13 @@ from torch import Tensor
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
+from unstuck.capture.observers.batches import Batches
+from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
-from unstuck.events import LossCall, Place, TensorFact
+from unstuck.capture.window import Observer
+from unstuck.events import AxisGuessed, LossCall, Place, TensorFact
 
 NAMES = (
     "cross_entropy",
@@ -34,27 +39,31 @@ _FULL_READS = 5
 _THEN_EVERY = 100
 """On a device, where reading means waiting for it."""
 _OFTEN = 10
+_SOFTMAXES = ("softmax", "log_softmax", "softmin")
+_MOST_PLACES = 16
 
 
-class Losses:
-    """Records loss calls: what came in, what came out, and what a softmax in front costs in gradient."""
+class Losses(Observer):
+    """Records loss calls: what came in, what came out, and what a softmax before the loss costs in gradient."""
 
-    def __init__(self, watch: Watch, inspector: Inspector) -> None:
+    def __init__(self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches) -> None:
         self._watch = watch
         self._inspector = inspector
+        self._evaluations = evaluations
+        self._batches = batches
         self._calls: dict[Place | None, int] = {}
         self._inside = False
 
-    def observer(self, name: str) -> tuple[Any, Any]:
-        """The pair to put around one of the functions."""
-        return (lambda args, kwargs: self._before(name, args, kwargs)), self._after
+    def attach(self, patches: Patches) -> None:
+        """Observe the functions; modules call them too."""
+        for name in NAMES:
+            before = partial(self._before, name)
+            patches.around(F, name, before, self._after, skip=self._watch.window.is_resting)
 
     def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         if self._inside or not self._watch.is_listening():
             return None
         self._inspector.loss_name = name
-        if not self._watch.clock.sampled and not self._watch.attentive:
-            return None
         self._inside = True
         return name, args, kwargs
 
@@ -69,11 +78,9 @@ class Losses:
         source, target = given.get("input"), given.get("target")
         if not isinstance(source, Tensor) or not isinstance(target, Tensor) or not isinstance(result, Tensor):
             return
-        if watch.evaluations is not None:
-            watch.evaluations.loss(name, source, target, result)
-        if watch.batches is not None:
-            watch.batches.compared(name, source, target)
-        if not watch.clock.sampled:
+        self._evaluations.loss(name, source, target, result)
+        self._batches.compared(name, source, target)
+        if not watch.window.sampled:
             return
         place = watch.places.here()
         count = self._calls[place] = self._calls.get(place, 0) + 1
@@ -95,7 +102,7 @@ class Losses:
         readable = is_plain(result) and result.numel() == 1 and may_measure()
         watch.emit(
             LossCall(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=place,
                 loss=name,
                 input=predicted,
@@ -110,6 +117,35 @@ class Losses:
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
+
+
+class Softmaxes(Observer):
+    """Follows softmaxes that are called without `dim`: records once per place which axis torch chose."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._places: set[Place | None] = set()
+
+    def attach(self, patches: Patches) -> None:
+        """Observe the functions; modules call them too."""
+        for name in _SOFTMAXES:
+            before = partial(self._before, name)
+            patches.around(F, name, before, lambda *_: None, skip=self._watch.window.is_resting)
+
+    def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if (args[1] if len(args) > 1 else kwargs.get("dim")) is not None or not self._watch.window.sampled:
+            return
+        scores = args[0] if args else kwargs.get("input")
+        if not isinstance(scores, Tensor) or len(self._places) >= _MOST_PLACES or not self._watch.is_listening():
+            return
+        place = self._watch.places.here()
+        if place not in self._places:
+            self._places.add(place)
+            axis = 0 if scores.dim() in (0, 1, 3) else 1
+            shape = tuple(scores.shape)
+            self._watch.tell(
+                AxisGuessed(step=self._watch.window.steps, place=place, function=name, shape=shape, axis=axis)
+            )
 
 
 def _axis(name: str, source: Tensor) -> int | None:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from unstuck.capture.observers.steps import Steps
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import ScalerUpdate, Unscale
 
 
-class Scaling:
+class Scaling(Observer):
     """Follows `GradScaler`: the steps that go through it, those it leaves out, and its scale."""
 
     def __init__(self, watch: Watch, steps: Steps) -> None:
         self._watch = watch
         self._steps = steps
         self._told = 0
+
+    def attach(self, patches: Patches) -> None:
+        """Observe the class: every scaler of torch is one."""
+        scaler = torch.amp.GradScaler
+        patches.around(scaler, "step", self.step_before, self.step_after)
+        patches.around(scaler, "unscale_", self.unscale_before, self.unscale_after)
+        patches.around(scaler, "update", self.update_before, self.update_after)
 
     def step_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optimizer | None:
         """`scaler.step(optimizer)` is called."""
@@ -38,12 +48,12 @@ class Scaling:
         """`scaler.unscale_(optimizer)` is called: by the user, or by `scaler.step`, which does not count."""
         watch = self._watch
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
-        if self._steps.in_scaler or not watch.clock.sampled or not watch.is_listening():
+        if self._steps.in_scaler or not watch.window.sampled or not watch.is_listening():
             return None
         if not isinstance(optimizer, Optimizer):
             return None
         label = watch.objects.optimizer(optimizer)
-        return Unscale(step=watch.clock.steps, place=watch.places.here(), optimizer=label)
+        return Unscale(step=watch.window.steps, place=watch.places.here(), optimizer=label)
 
     def unscale_after(self, event: Unscale, result: Any, error: BaseException | None) -> None:
         """It returned."""
@@ -52,7 +62,7 @@ class Scaling:
 
     def update_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`scaler.update()` is called. Between sampled windows it is told when the skipped steps have doubled."""
-        told = self._watch.clock.sampled or self._steps.skips >= 2 * self._told > 0
+        told = self._watch.window.sampled or self._steps.skips >= 2 * self._told > 0
         return args[0] if told and self._watch.is_listening() else None
 
     def update_after(self, scaler: Any, result: Any, error: BaseException | None) -> None:
@@ -62,7 +72,7 @@ class Scaling:
             return
         self._told = self._steps.skips
         event = ScalerUpdate(
-            step=watch.clock.steps,
+            step=watch.window.steps,
             place=watch.places.here(),
             scale=watch.scalars.later(scale),
             skipped=self._steps.skips,

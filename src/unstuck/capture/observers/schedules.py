@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.optim import Optimizer, lr_scheduler
 
 from unstuck.capture.objects import rates
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import RateAsked, ScheduleEnded, SchedulerSeen, SchedulerStep
 
 _TOLD = 3
@@ -35,7 +37,7 @@ class _Schedule:
         """Another scheduler steps it."""
 
 
-class Schedulers:
+class Schedulers(Observer):
     """Follows learning-rate schedulers; the step a scheduler takes while it is built does not count."""
 
     def __init__(self, watch: Watch) -> None:
@@ -44,6 +46,26 @@ class Schedulers:
         self._known: dict[int, _Schedule] = {}
         self._all: list[_Schedule] = []
         self._labels: dict[str, int] = {}
+        self._patches: Patches | None = None
+
+    def attach(self, patches: Patches) -> None:
+        """Observe torch's classes that have a `step` or an `__init__` of their own; others when one is built."""
+        self._patches = patches
+        base = lr_scheduler.LRScheduler
+        patches.around(base, "step", self.before, self.after)
+        patches.around(base, "__init__", self._building, self.built)
+        for kind in (lr_scheduler.ReduceLROnPlateau, lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler):
+            patches.around_overrides(kind, base, "step", self.before, self.after)
+            patches.around(kind, "__init__", self._building, self.built)
+
+    def _building(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kind = type(args[0])
+        if self._patches is not None:
+            self._patches.around_overrides(kind, lr_scheduler.LRScheduler, "step", self.before, self.after)
+            for owner in kind.__mro__:
+                if owner.__module__ == lr_scheduler.__name__:
+                    self._patches.around(owner, "get_lr", self.rate_before, self.rate_after)
+        return args[0]
 
     def built(self, scheduler: Any, result: Any, error: BaseException | None) -> None:
         """Its `__init__` returned."""
@@ -58,14 +80,14 @@ class Schedulers:
     def _announce(self, scheduler: Any) -> None:
         watch, kind = self._watch, type(scheduler).__name__
         number = self._labels[kind] = self._labels.get(kind, 0) + 1
-        known = _Schedule(scheduler, kind if number == 1 else f"{kind}#{number}", watch.clock.steps)
+        known = _Schedule(scheduler, kind if number == 1 else f"{kind}#{number}", watch.window.steps)
         self._known[id(scheduler)] = known
         self._all.append(known)
         found = getattr(scheduler, "optimizer", None)
         optimizer = found if isinstance(found, Optimizer) else None
         watch.tell(
             SchedulerSeen(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 kind=kind,
                 scheduler=known.label,
@@ -103,11 +125,11 @@ class Schedulers:
         watch, count = self._watch, known.count if known is not None else 0
         # Powers of two keep the count in the record of a scheduler that steps between sampled windows.
         milestone = 0 < count <= _TOLD or count & (count - 1) == 0 < count
-        if not milestone and not watch.clock.sampled:
+        if not milestone and not watch.window.sampled:
             return
         optimizer = getattr(scheduler, "optimizer", None)
         event = SchedulerStep(
-            step=watch.clock.steps,
+            step=watch.window.steps,
             place=watch.places.here(),
             kind=type(scheduler).__name__,
             rates=rates(optimizer) if isinstance(optimizer, Optimizer) else (),
@@ -137,7 +159,7 @@ class Schedulers:
         watch = self._watch
         watch.tell(
             RateAsked(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=watch.places.here(),
                 kind=type(scheduler).__name__,
                 scheduler=known.label,
@@ -148,7 +170,7 @@ class Schedulers:
 
     def finish(self) -> None:
         """The run ended: tell how far each came."""
-        steps = self._watch.clock.steps
+        steps = self._watch.window.steps
         for known in self._all:
             if not known.driven:
                 event = ScheduleEnded(

@@ -10,6 +10,7 @@ import torch
 
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import Seeded
 
 _MOST_TOLD = 64
@@ -17,7 +18,7 @@ _BY_HAND = 2**48
 """Torch begins with a seed of 64 random bits, and nobody types so many."""
 
 
-class Seeds:
+class Seeds(Observer):
     """Tells who was seeded with what; at the end, that nobody seeded torch although numbers were drawn."""
 
     def __init__(self, watch: Watch) -> None:
@@ -46,7 +47,7 @@ class Seeds:
         number = int(seed) if abs(seed) < 2**63 else None
         if number is None:
             return None
-        return Seeded(step=watch.clock.steps, place=watch.places.here(), generator=generator, seed=number)
+        return Seeded(step=watch.window.steps, place=watch.places.here(), generator=generator, seed=number)
 
     def _seeded(self, event: Seeded, result: Any, error: BaseException | None) -> None:
         if error is None:
@@ -57,4 +58,4 @@ class Seeds:
         """The run ended."""
         unseeded = torch.initial_seed() == self._initial >= _BY_HAND
         if unseeded and not torch.equal(torch.get_rng_state(), self._state):
-            self._watch.tell(Seeded(step=self._watch.clock.steps, generator="torch"))
+            self._watch.tell(Seeded(step=self._watch.window.steps, generator="torch"))

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import Place, StateLoaded
 
 _MOST_TOLD = 100
@@ -22,13 +24,17 @@ class _Load(NamedTuple):
     place: Place | None
 
 
-class Loads:
+class Loads(Observer):
     """Follows `load_state_dict` of modules."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._labels: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._told = 0
+
+    def attach(self, patches: Patches) -> None:
+        """Observe modules only: an optimizer has no weights."""
+        patches.around(nn.Module, "load_state_dict", self.before, self.after)
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Load | None:
         """It is called."""
@@ -45,11 +51,11 @@ class Loads:
         missing = list(getattr(result, "missing_keys", ()))
         unexpected = list(getattr(result, "unexpected_keys", ()))
         matched = 0 if error is not None else max(load.offered - len(unexpected), 0)
-        if matched and self._watch.clock.steps == 0:
+        if matched and self._watch.window.steps == 0:
             self._watch.objects.note_loaded(_given_values(load.module, frozenset(missing)))
         self._watch.tell(
             StateLoaded(
-                step=self._watch.clock.steps,
+                step=self._watch.window.steps,
                 place=load.place,
                 model=self._label(load.module),
                 strict=load.strict,

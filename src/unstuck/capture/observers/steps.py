@@ -1,11 +1,10 @@
-"""Watches what moves the weights: optimizers and their steps."""
+"""Observes what moves the weights: optimizers and their steps."""
 
 from __future__ import annotations
 
 import math
 import sys
 import weakref
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from types import FrameType
@@ -15,15 +14,17 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from unstuck.capture.detect.carried import Used, used
 from unstuck.capture.detect.frozen import FrozenParameters
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.detect.untrained import Untrained
-from unstuck.capture.measure.tensor_gauges import Started, TensorMeter
+from unstuck.capture.measure.tensor_gauges import Started, TensorMeter, Used, used
 from unstuck.capture.measure.tensors import is_plain, may_measure, norms, reading
 from unstuck.capture.objects import parameters_of
 from unstuck.capture.observers.backwards import Backwards
+from unstuck.capture.observers.gradients import StaleGradients, Zeroing
+from unstuck.capture.torch_hooks.patches import BEFORE_STEPS, Patches, has_compiled
 from unstuck.capture.watch import Watch
+from unstuck.capture.window import Observer
 from unstuck.events import OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
@@ -69,13 +70,20 @@ class _Running:
         return False
 
 
-class Steps:
+class Steps(Observer):
     """Follows optimizers: their construction, their steps and the steps a scaler leaves out."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, backwards: Backwards) -> None:
+    def __init__(
+        self, watch: Watch, inspector: Inspector, backwards: Backwards, zeroing: Zeroing, stale: StaleGradients
+    ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._backwards = backwards
+        self._zeroing = zeroing
+        self._stale = stale
+        self._patches: Patches | None = None
+        self._building: set[int] = set()
+        """Optimizers inside their `__init__`, which calls `add_param_group`."""
         self._untrained = Untrained(watch)
         self._meter = TensorMeter(watch)
         self._measure_before = watch.guard.protect("the gauges", self._meter.before)
@@ -84,7 +92,6 @@ class Steps:
         frozen = FrozenParameters(watch)
         self._frozen_before = watch.guard.protect("frozen parameters", frozen.before)
         self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
-        watch.flush = watch.guard.protect("what was measured", self.flush)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._turns: dict[int, int] = {}
@@ -96,44 +103,51 @@ class Steps:
         """Steps whose gradients are looked at are so many apart between sampled windows, and so many were not."""
         self._surprising = False
         """Has a step been more than a plain one: with a closure, through a scaler, around another step?"""
-        self.resting = False
+        self._resting = False
         """Is `before` not called for a while?"""
-        self.wake: Callable[[], None] = lambda: None
-        """Have `before` called again."""
         self.in_scaler = False
         self.scaler_stepped = False
         self.skips = 0
         """Steps that a scaler has left out."""
 
+    def attach(self, patches: Patches) -> None:
+        """Observe steps, and how optimizers are built."""
+        self._patches = patches
+        patches.around_steps(self.before, self.after)
+        patches.around(Optimizer, "__init__", self._init_begins, self._init_ends)
+        patches.around(Optimizer, "add_param_group", self._group_begins, self.built)
+
     def flush(self) -> None:
-        """Tell what was measured and has not been told."""
-        self._backwards.activations.flush()
+        """Record what was measured and waits for more steps."""
         self._meter.flush()
 
     def finish(self) -> None:
-        """The run ended: tell what is left, and let go of the program's tensors."""
-        self._watch.flush()
+        """Record what is left, and let go of the program's tensors."""
+        self._watch.window.flush()
         self._meter.forget()
         self._running.clear()
 
-    @property
-    def may_rest(self) -> bool:
-        """Can the steps between sampled windows be followed by `after` alone?"""
-        clock = self._watch.clock
-        plain = not clock.sampled and not self._surprising and len(self._turns) == 1
-        return plain and (not clock.measured or self._meter.may_follow)
+    def sampling_changed(self, sampled: bool) -> None:
+        """Between sampled windows `after` alone follows the steps, where that is enough."""
+        window = self._watch.window
+        if not sampled:
+            allowed = GLANCE_BUDGET * window.typical_seconds
+            self._pause = max(1, round(GLANCE_SECONDS / allowed)) if allowed > 0 else 1
+            self._meter.pace()
+            if not window.measured:
+                self._meter.forget()
+        plain = not window.sampled and not self._surprising and len(self._turns) == 1
+        if not plain or (window.measured and not self._meter.may_follow) or self._patches is None or has_compiled():
+            self._wake()
+        else:
+            self._resting = True
+            self._patches.suspend(BEFORE_STEPS)
 
-    def rest(self) -> None:
-        """From now on `before` is not called."""
-        self.resting = True
-
-    def pace(self) -> None:
-        """Decide how often a gradient is looked at between sampled windows."""
-        allowed = GLANCE_BUDGET * self._watch.clock.typical_seconds
-        self._pause = max(1, round(GLANCE_SECONDS / allowed)) if allowed > 0 else 1
-        self._meter.pace()
-        if not self._watch.clock.measured:
-            self._meter.forget()
+    def _wake(self) -> None:
+        """Have `before` called again."""
+        self._resting = False
+        if self._patches is not None:
+            self._patches.resume(BEFORE_STEPS)
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step pre-hook."""
@@ -144,29 +158,29 @@ class Steps:
         if self._running:
             # torch calls no post-hook for a step that raised: only those still on the stack are running.
             self._running = [running for running in self._running if running.is_outside(own)]
-        place = watch.places.here() if watch.clock.sampled else None
+        place = watch.places.here() if watch.window.sampled else None
         running = _Running(optimizer, id(own), place, self._backwards.count)
         self._running.append(running)
         if len(self._running) > 1:
             self._surprising = True
             return
         self._meet(optimizer)
-        if watch.clock.is_survey:
+        if watch.window.is_survey:
             self._untrained.check()
         if _closure(args, kwargs) is None:
             running.facts = self._read_gradients(optimizer, place)
         else:
             self._surprising = True
-        if watch.clock.sampled:
+        if watch.window.sampled:
             self._frozen_before(optimizer)
-        if watch.clock.measured:
+        if watch.window.measured:
             running.started = self._measure_before(optimizer)
         running.began = perf_counter()
 
     def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Global step post-hook."""
         watch = self._watch
-        if self.resting and not self._running:
+        if self._resting and not self._running:
             self._rested(optimizer, args, kwargs)
             return
         if not self._running or self._running[-1].optimizer != id(optimizer):
@@ -179,7 +193,7 @@ class Steps:
         if _found_inf(optimizer):
             self.skipped(optimizer)
             return
-        watch.timings.step += perf_counter() - running.began
+        watch.window.timings.step += perf_counter() - running.began
         facts = running.facts or self._read_gradients(optimizer, place)
         kept = running.started is not None and self._measure_after(optimizer, running.started, facts.used)
         in_closure = self._backwards.count > running.backwards
@@ -194,19 +208,18 @@ class Steps:
         in_closure: bool = False,
     ) -> None:
         """A step is done, and with it its window. The meter has `kept` what it has measured, or not."""
-        watch, clock = self._watch, self._watch.clock
-        sampled, told, step = clock.sampled, clock.sampled or clock.measured, clock.steps
-        if told and not kept:
-            watch.flush()  # so that steps are told in their order
+        window = self._watch.window
+        sampled = window.sampled
+        if (sampled or window.measured) and not kept:
+            window.flush()  # so that steps are recorded in their order
             facts = self._measure_gradients(optimizer, place) if facts is _NOTHING else facts
         if sampled:
             self._tell(optimizer, facts, place, in_closure)
-            watch.carried.stepped(optimizer, facts.used)
+            self._stale.stepped(optimizer, facts.used)
             self._inspector.gradients_unseen = False
             self._inspector.stepped(list(parameters_of(optimizer)), place)
-        clock.step_taken()
-        keep = partial(self._meter.keep, now=sampled) if kept else None
-        self._backwards.end_window(told, optimizer, facts.norm, step, in_closure, keep)
+        defer = partial(self._meter.keep, now=sampled) if kept else None
+        window.step_taken(optimizer, facts.norm, in_closure, defer)
         if sampled:
             self._frozen_after(optimizer)
 
@@ -218,16 +231,14 @@ class Steps:
         if id(optimizer) not in self._turns or len(args) > 1 or kwargs:
             self._surprising = True
             self._meet(optimizer)
-            self.wake()
+            self._wake()
         self._glance_at_gradients(optimizer)
-        measured = watch.clock.measured
+        measured = watch.window.measured
         if measured and not self._measure_next(optimizer):
-            self.wake()
+            self._wake()
             self._taken(optimizer, _NOTHING, kept=False)
             return
-        step = watch.clock.steps
-        watch.clock.step_taken()
-        self._backwards.end_rest(step, optimizer, self._meter.keep if measured else None)
+        watch.window.step_rested(optimizer, self._meter.keep if measured else None)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """An optimizer steps, perhaps for the first time."""
@@ -243,22 +254,22 @@ class Steps:
         """`scaler.step()` begins."""
         self.in_scaler, self.scaler_stepped = True, False
         self._surprising = True
-        if self.resting:
-            self.wake()
+        if self._resting:
+            self._wake()
 
     def _count_turns(self, optimizer: Optimizer) -> None:
         """Optimizers take turns if they have stepped lately; one of a phase that is over does not count."""
-        clock = self._watch.clock
-        self._turns[id(optimizer)] = clock.windows
+        window = self._watch.window
+        self._turns[id(optimizer)] = window.number
         if len(self._turns) > 1:
-            self._turns = {key: window for key, window in self._turns.items() if clock.windows - window <= _LATELY}
-        clock.take_turns(len(self._turns))
+            self._turns = {key: last for key, last in self._turns.items() if window.number - last <= _LATELY}
+        window.take_turns(len(self._turns))
 
     def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
         watch = self._watch
         watch.emit(
             OptimizerStep(
-                step=watch.clock.steps,
+                step=watch.window.steps,
                 place=place,
                 optimizer=watch.objects.optimizer(optimizer),
                 parameters=facts.held,
@@ -268,6 +279,18 @@ class Steps:
                 through_scaler=self.in_scaler,
             )
         )
+
+    def _init_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optimizer | None:
+        self._building.add(id(args[0]))
+        return args[0] if isinstance(args[0], Optimizer) else None
+
+    def _init_ends(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
+        self._building.discard(id(optimizer))
+        self._zeroing.observe_class(type(optimizer))
+        self.built(optimizer, result, error)
+
+    def _group_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optimizer | None:
+        return None if id(args[0]) in self._building else args[0]
 
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
@@ -279,13 +302,11 @@ class Steps:
         self.skips += 1
         watch = self._watch
         label = watch.objects.optimizer(optimizer)
-        sampled = watch.clock.sampled
-        watch.emit(StepSkipped(step=watch.clock.steps, place=watch.places.here(), optimizer=label))
-        watch.clock.step_skipped()
-        self._backwards.end_window(sampled)
+        watch.emit(StepSkipped(step=watch.window.steps, place=watch.places.here(), optimizer=label))
+        watch.window.step_skipped()
 
     def _read_gradients(self, optimizer: Optimizer, place: Place | None) -> _Facts:
-        if self._watch.clock.sampled or getattr(optimizer, "grad_scale", None) is not None:
+        if self._watch.window.sampled or getattr(optimizer, "grad_scale", None) is not None:
             return self._measure_gradients(optimizer, place)
         self._glance_at_gradients(optimizer)
         return _NOTHING

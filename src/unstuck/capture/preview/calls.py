@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unstuck.capture.detect import graph
-from unstuck.capture.detect.kept import Token
+from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.tensors import is_plain, reading
 from unstuck.capture.preview.predicting import MOST_EXAMPLES, Compared, prediction
 

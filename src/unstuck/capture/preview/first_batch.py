@@ -140,7 +140,7 @@ class FirstBatch:
     def window_ended(self) -> None:
         """A sampled window ended."""
         self._record_batches()
-        steps = self._watch.clock.steps
+        steps = self._watch.window.steps
         for part in self._filters:
             part.look(steps)
         if self._filters and steps >= self._next:
@@ -151,7 +151,7 @@ class FirstBatch:
         """The run ended."""
         self._record_batches()
         for part in self._filters:
-            part.look(self._watch.clock.steps)
+            part.look(self._watch.window.steps)
         self._record_filters()
 
     def _record_batches(self) -> None:

@@ -7,6 +7,7 @@ careful answer: something is left out of the record, and nothing happens to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,9 +54,9 @@ without_function_modes: Callable[[], Any] = _named("_C.DisableTorchFunction", _F
 can_hide: bool = without_function_modes is not _FunctionModesStay
 set_grad_enabled: Callable[[bool], object] = _named("_C._set_grad_enabled", torch.set_grad_enabled)
 has_cuda: Callable[[], bool] = (
-    (lambda: torch.cuda._initialized) if hasattr(torch.cuda, "_initialized") else torch.cuda.is_initialized
+    partial(getattr, torch.cuda, "_initialized") if hasattr(torch.cuda, "_initialized") else torch.cuda.is_initialized
 )
-"""Is CUDA in use? Asking must not start it."""
+"""Is CUDA in use? Asking must not start it. Asked many times a step: a lambda would be one more frame each time."""
 
 
 def _norm_of_each(tensors: Sequence[Tensor], order: float, dtype: torch.dtype | None = None) -> list[Tensor]:

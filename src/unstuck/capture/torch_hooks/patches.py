@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from itertools import chain
 from types import MethodType, ModuleType
 from typing import Any, Protocol
 
 import torch
+from torch.optim import optimizer as optimizers
 
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import TRANSPARENT
@@ -26,7 +28,8 @@ Before = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any, BaseException | None], None]
 Skip = Callable[[], bool]
 Prepare = Callable[[tuple[Any, ...], dict[str, Any]], Arguments | None]
-
+BEFORE_STEPS, AFTER_STEPS = "step-pre-hook", "step-post-hook"
+"""The names of the two global hooks."""
 
 _living: list[Patches] = []
 """Those of all watches that go on: watches may be nested, and end in any order."""
@@ -127,14 +130,24 @@ class Patches:
         setattr(owner, attribute, watched)
         self._originals[(id(owner), attribute)] = (owner, attribute, original, watched)
 
+    def around_overrides(self, kind: type, base: type, attribute: str, before: Before, after: After) -> None:
+        """Observe a method of torch's class `base` also where `kind` or a class between the two overrides it."""
+        for owner in kind.__mro__:
+            if owner is base:
+                break
+            self.around(owner, attribute, before, after)
+
     def settled(self) -> None:
         """Everything is in place, but for what the program brings along later."""
         forget_texts()
 
-    def hook(
-        self, name: str, register: Callable[..., _Handle], function: Callable[..., None], **options: bool
-    ) -> _Handle:
-        """Register a global hook of torch."""
+    def around_steps(self, before: Callable[..., None], after: Callable[..., None]) -> None:
+        """Observe the steps of all optimizers by the global hooks of torch. `suspend(BEFORE_STEPS)` takes the first one
+        away for a while."""
+        self._hook(BEFORE_STEPS, optimizers.register_optimizer_step_pre_hook, before)
+        self._hook(AFTER_STEPS, optimizers.register_optimizer_step_post_hook, after)
+
+    def _hook(self, name: str, register: Callable[..., _Handle], function: Callable[..., None]) -> None:
         observe = self._observer(name, function)
         is_compiling = torch.compiler.is_compiling
 
@@ -143,9 +156,8 @@ class Patches:
                 observe(*args)
 
         internals.leave_uncompiled(hooked)
-        self._handles[name] = register(hooked, **options)
+        self._handles[name] = register(hooked)
         self._hooked[name] = hooked
-        return self._handles[name]
 
     def suspend(self, name: str) -> None:
         """Take an observer or a hook away for a while; `resume` brings it back. Without it torch is as fast as ever."""
@@ -233,6 +245,12 @@ def _wrapper(original: Any, watcher: _Watcher) -> Callable[..., Any]:
     setattr(watched, "__script_if_tracing_wrapper", True)
     setattr(watched, "__original_fn", _unwatched(original))
     return functools.update_wrapper(watched, original)
+
+
+def has_compiled() -> bool:
+    """Has torch.compile been at work in this process? Then no code may be changed: a compiler may have read it."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and any(dynamo.counters.get(kind) for kind in ("frames", "stats"))
 
 
 def living() -> int:

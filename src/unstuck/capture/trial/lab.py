@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer, optimizer as optimizers
+from torch.optim import Optimizer
+
+from unstuck.capture.torch_hooks import hooks
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ChangeCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Arguments]
@@ -48,28 +50,22 @@ class Lab:
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by what `make` makes of it, if it is there."""
-        is_inherited = owner.__dict__.get(name) is None
-        original = getattr(owner, name, None) if is_inherited else owner.__dict__[name]
+        original = owner.__dict__.get(name)
+        original = getattr(owner, name, None) if original is None else original
         if original is None:
             return
         made = make(original)
         if isinstance(made, FunctionType):
             functools.update_wrapper(made, original)  # torch tells its functions apart by their names
-        setattr(owner, name, made)
-        if is_inherited:
-            self._undo.callback(delattr, owner, name)
-        else:
-            self._undo.callback(setattr, owner, name, original)
+        self._undo.callback(hooks.replace(owner, name, made))
 
     def before_steps(self, action: Callable[[Optimizer], None]) -> None:
         """Do something before each step of an optimizer."""
-        handle = optimizers.register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: action(optimizer))
-        self._undo.callback(handle.remove)
+        self._undo.callback(hooks.before_steps(action))
 
     def after_steps(self, action: Callable[[Optimizer], None]) -> None:
         """Do something after each step of an optimizer."""
-        handle = optimizers.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: action(optimizer))
-        self._undo.callback(handle.remove)
+        self._undo.callback(hooks.after_steps(action))
 
     def change_calls(self, change: ChangeCall) -> None:
         """Change what the outermost modules with parameters are called with: the models, not their layers."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from unstuck.capture.torch_hooks.hooks import FunctionCalls, after_nodes
 from unstuck.events import Place
 from unstuck.surface.field import Field, one_line, quiet
 from unstuck.surface.model import Array, Culprit
@@ -88,7 +88,7 @@ def culprit_at(field: Field, point: Sequence[float]) -> Culprit | None:
             return Culprit(RAISES, one_line(error))
 
 
-class _Forward(TorchFunctionMode):
+class _Forward(FunctionCalls):
     """Looks at what every operation takes and gives."""
 
     def __init__(self, file: str) -> None:
@@ -96,10 +96,10 @@ class _Forward(TorchFunctionMode):
         self.found: Culprit | None = None
         self._file = file
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
         if self.found is None and not _finite(result) and all(_finite(argument) for argument in args):
-            operation = _name(func)
+            operation = _name(function)
             self.found = _culprit(operation, _call(operation, args), self._place())
         return result
 
@@ -114,21 +114,11 @@ def _in_backward(value: Tensor) -> Culprit | None:
     """The first node of the graph that is given finite gradients and passes on others."""
     found: list[str] = []
 
-    def watch(node: Any) -> Callable[[Any, Any], None]:
-        def look(passed_on: Any, given: Any) -> None:
-            if not found and all(map(_finite, given)) and not all(map(_finite, passed_on)):
-                found.append(re.sub(r"Backward\d*$", "", str(node.name())).lower())
+    def look(node: Any, passed_on: Any, given: Any) -> None:
+        if not found and all(map(_finite, given)) and not all(map(_finite, passed_on)):
+            found.append(re.sub(r"Backward\d*$", "", str(node.name())).lower())
 
-        return look
-
-    stack, seen = [value.grad_fn], set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        node.register_hook(watch(node))
-        stack += [child for child, _ in node.next_functions]
+    after_nodes(value.grad_fn, look)
     value.sum().backward()  # type: ignore[no-untyped-call]
     return _culprit(found[0], f"the gradient of {found[0]}", None) if found else None
 
@@ -163,20 +153,20 @@ def _word(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else ""
 
 
-class _Guarded(TorchFunctionMode):
+class _Guarded(FunctionCalls):
     """Puts a guard into every call of some operations."""
 
     def __init__(self, operations: Collection[str]) -> None:
         super().__init__()
         self._guards = {operation: GUARDS[operation] for operation in operations}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        guard = self._guards.get(_name(func))
+    def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        guard = self._guards.get(_name(function))
         if guard and len(args) > guard.argument:
             changed = list(args)
             changed[guard.argument] = guard.change(args[guard.argument])
             args = tuple(changed)
-        return func(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
 
 
 def _guarded(field: Field, operations: Collection[str]) -> Field:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from unstuck.capture.torch_hooks.hooks import FunctionCalls
 
 Weights = Mapping[str, Tensor]
 MOST_COMPARED = 9
@@ -113,7 +114,7 @@ class Folded:
         return any(value is own or value._base is own for own in self._inputs)
 
 
-class Fold(TorchFunctionMode):
+class Fold(FunctionCalls):
     """Active while the model runs: gives layers the weights of each point."""
 
     def __init__(self, folded: Folded, along: Tensor) -> None:
@@ -122,8 +123,7 @@ class Fold(TorchFunctionMode):
         """(points, 1 + ways): how much of the start and of each way makes the weights of a point."""
         self._rows = folded.rows
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if not self._moves(args) and not self._moves((*options.values(),)):
             return self._without_weights(func, args, options)
         if func is F.embedding and args[0].shape[0] == self._rows:
