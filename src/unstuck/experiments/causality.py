@@ -16,6 +16,10 @@ from unstuck.trials.runner import Outcome
 if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
+HELP = "does a prediction depend on positions that come after it?"
+DESCRIPTION = (
+    """Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it."""
+)
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, with the later half of the second dimension of "
     "its inputs exchanged, and the predictions before it compared"
@@ -27,13 +31,7 @@ def _applies(done: Experiment) -> bool:
     return done.verdict is not ExperimentVerdict.UNDECIDED or done.probe is None
 
 
-@experiment(
-    "does a prediction see what comes after it?",
-    "Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it.",
-    order=6,
-    takes_several_runs=False,
-    applies=_applies,
-)
+@experiment(HELP, DESCRIPTION, order=6, takes_several_runs=False, applies=_applies)
 def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange the later half of the sequences and look at the predictions before it, if targets are the inputs.
 

@@ -18,19 +18,16 @@ from unstuck.trials.runner import Outcome, Variant
 if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
+HELP = "does the output for one example depend on the others in its batch?"
+DESCRIPTION = """Look, inside the script's own loop, whether the output for one example depends on
+the other examples of its batch."""
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, so that BatchNorm does not count, with the second "
     "half of its examples exchanged"
 )
 
 
-@experiment(
-    "does one example's output depend on the others?",
-    """Look, inside the script's own loop, whether the output for one example depends on
-the other examples of its batch.""",
-    order=5,
-    takes_several_runs=False,
-)
+@experiment(HELP, DESCRIPTION, order=5, takes_several_runs=False)
 def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange half of the first batch and look at the outputs for the other half.
 
@@ -78,7 +75,7 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, st
     if leak is not None:
         begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
         return ExperimentVerdict.MIXING, (
-            f"With other examples beside them, the outputs for {leak.size // 2} of {leak.size} examples change by up "
+            f"With other examples in the batch, the outputs for {leak.size // 2} of {leak.size} examples change by up "
             f"to {leak.change:.2g} times their spread; it begins in {begins}."
         )
     if "examples" not in seen.done:

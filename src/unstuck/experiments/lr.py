@@ -24,6 +24,9 @@ from unstuck.trials.context import Context, NoTime
 from unstuck.trials.runner import Outcome, Variant
 from unstuck.trials.trial import StopReason
 
+HELP = "which learning rates work?"
+DESCRIPTION = """Raise the learning rate of the script's own loop from step to step until the loss
+diverges, and say which band of rates learns fastest and where the script's own rate lies."""
 LOWEST, HIGHEST = 1e-6, 100.0
 """The rates of a sweep, widened where the script's own lies outside."""
 SWEEP_STEPS = 160
@@ -75,14 +78,7 @@ def remedy(done: Experiment) -> SetRate | None:
     return SetRate(float(suggested) / float(own)) if is_wrong and own and suggested else None
 
 
-@experiment(
-    "which learning rates does it learn with?",
-    """Raise the learning rate of the script's own loop from step to step until the loss
-diverges, and say which band of rates learns fastest and where the script's own rate lies.""",
-    order=3,
-    if_going_well=False,
-    remedy=remedy,
-)
+@experiment(HELP, DESCRIPTION, order=3, if_going_well=False, remedy=remedy)
 def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Sweep the rate, train at constant rates, and say where the script's own lies.
 
@@ -120,9 +116,7 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     if not seen.rates or not outcome.curve.losses:
         raise Unfit(f"No optimizer step was seen whose loss is known: the run {_ended(outcome)}.")
     if len(seen.kinds) > 1:
-        raise Unfit(
-            f"{len(seen.kinds)} optimizers take turns ({', '.join(sorted(seen.kinds))}): no single rate to test."
-        )
+        raise Unfit(f"{len(seen.kinds)} optimizers step ({', '.join(sorted(seen.kinds))}): no single rate to test.")
     name, kind = next(iter(seen.kinds.items()))
     if kind in WITHOUT_RATE:
         raise Unfit(f"{kind} searches for the length of its steps itself: a range test says nothing about it.")

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from unstuck.record.trend import Trend
     from unstuck.trials.context import Context
 
+HELP = "can the loop overfit a single batch?"
+DESCRIPTION = """Feed the script's own loop one and the same batch, with dropout and weight decay
+off. A loop that can learn drives that loss to its floor; if it does not, something between the data
+and the weights is broken."""
 STEPS = 250
 STILL = 30
 """Steps without learning that show whether the data stay the same."""
@@ -76,15 +80,7 @@ class Course(StrEnum):
     """Too few losses."""
 
 
-@experiment(
-    "can the script's loop learn one batch by heart?",
-    """Feed the script's own loop one and the same batch, with dropout and weight decay
-off. A loop that can learn drives that loss to its floor; if it does not, something between the data
-and the weights is broken.""",
-    order=1,
-    runs_if_longer=1,
-    shows_symptoms=True,
-)
+@experiment(HELP, DESCRIPTION, order=1, runs_if_longer=1, shows_symptoms=True)
 def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
     """Feed the loop one batch, with dropout and weight decay off, and see whether its loss reaches the floor.
 
@@ -385,7 +381,7 @@ class Levels(msgspec.Struct, frozen=True):
 def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:
     """From the loss calls of the frozen batch, if the loss of the loop is their sum or in proportion to it."""
     calls = notes.get("goals") or {}
-    goals: Sequence[dict[str, Any]] = calls.get("kept") or ()
+    goals: Sequence[dict[str, Any]] = calls.get("first") or ()
     if not goals:
         return Levels()
     targets = max(int(goal["targets"]) for goal in goals)
@@ -415,9 +411,9 @@ def expected_start(record: Record) -> tuple[float, str] | None:
 def _scale(calls: dict[str, Any], curve: Curve) -> float | None:
     """The loss of the loop as a multiple of the mean of its loss calls, where it is one all the time."""
     whole = dict(zip(curve.steps, curve.losses, strict=True))
-    first, last = [goal["value"] for goal in calls["kept"]], calls["last"]
+    first, last = [goal["value"] for goal in calls["first"]], calls["last"]
     before, after = _mean(first), _mean(last) if len(last) == len(first) else None
-    early, late = _ratio(whole.get(calls["kept_step"]), before), _ratio(whole.get(calls["last_step"]), after)
+    early, late = _ratio(whole.get(calls["first_step"]), before), _ratio(whole.get(calls["last_step"]), after)
     if early is None or before is None:
         return None
     for plain in (1.0, float(len(first))):
@@ -523,6 +519,6 @@ def _course_without_floor(start: float, end: float, whole: Trend, falls: bool) -
 
 
 def _creeps(values: Sequence[float]) -> bool:
-    """Does it fall almost every time, be it ever so little? On one batch there is no noise to hide it."""
+    """Does it fall at almost every step, however little? On one batch no noise hides it."""
     downs = sum(after < before for before, after in itertools.pairwise(values))
     return downs >= 0.8 * (len(values) - 1) and values[-1] < values[0]

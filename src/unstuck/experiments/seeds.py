@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.trials.context import Context
 
+HELP = "is the run reproducible, and how much does it vary with the seed?"
+DESCRIPTION = """Run the script with the same seed twice and with others: is it reproducible, and
+how much of a difference in the loss is mere chance?"""
 STEPS = 100
 FEWEST = 2
 SEEDS = 3
@@ -27,13 +29,7 @@ EVERY = 1
 """Only sampled steps are recorded to the last bit."""
 
 
-@experiment(
-    "is it reproducible, and how much is chance?",
-    """Run the script with the same seed twice and with others: is it reproducible, and
-how much of a difference in the loss is mere chance?""",
-    order=4,
-    in_diagnosis=False,
-)
+@experiment(HELP, DESCRIPTION, order=4, in_diagnosis=False)
 def seeds(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Run it twice as it is, twice with every generator seeded alike, and with other seeds.
 
@@ -139,6 +135,8 @@ def noise_of(ends: Sequence[float]) -> float | None:
     """The deviation of what runs with different seeds end with, as a share of it."""
     if len(ends) < 2:
         return None
+    import statistics  # takes longer to import than all experiments
+
     mean = math.fsum(ends) / len(ends)
     return statistics.stdev(ends) / abs(mean) if mean else None
 

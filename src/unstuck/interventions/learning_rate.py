@@ -46,7 +46,7 @@ class NoSchedule(Intervention, frozen=True):
 
     @property
     def words(self) -> str:
-        return "the learning rate held where it begins"
+        return "the learning rate constant at its first value"
 
     def apply(self, lab: Lab) -> None:
         from unstuck.capture.trial.learning_rates import InitialRates, change_rates
