@@ -13,9 +13,7 @@ from unstuck.experiments import all_experiments, find_experiment
 NEW = """
 from unstuck.experiments import experiment
 
-HELP = "does anything happen?"
-
-@experiment(HELP, "Wait and see.", order=0)
+@experiment("does anything happen?", "Wait and see.", order=0)
 def waiting(context, changes=()):
     ...
 """
@@ -30,11 +28,11 @@ print(first.name, first.question, len(others), "torch" in sys.modules)
 """
 
 
-def test_every_file_with_a_line_of_help_is_an_experiment() -> None:
+def test_every_file_with_the_decorator_is_an_experiment() -> None:
     folder = Path(experiments.__file__).parent
-    stated = {file.stem for file in folder.glob("*.py") if "\nHELP = " in file.read_text(encoding="utf-8")}
-    assert stated == {kind.name for kind in all_experiments()}
-    assert all(find_experiment(name) for name in stated)
+    decorated = {file.stem for file in folder.glob("*.py") if "\n@experiment(" in file.read_text(encoding="utf-8")}
+    assert decorated == {kind.name for kind in all_experiments()}
+    assert all(find_experiment(name) for name in decorated)
     assert find_experiment("notebook") is None
 
 

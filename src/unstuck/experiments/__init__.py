@@ -1,7 +1,7 @@
 """Experiments on a training loop: trials under interventions that answer one question each.
 
 One experiment is one file here: a function that `@experiment` decorates. The command of its name, its line in the
-help and its part in `diagnose` follow from that. `HELP` is a plain one-line string, like that of any command.
+help and its part in `diagnose` follow from that.
 """
 
 from __future__ import annotations

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from unstuck.findings.curve import Curve
     from unstuck.trials.context import Context
 
-HELP = "does the model learn anything from its inputs?"
-DESCRIPTION = """Train on the real inputs, on zeros and on inputs exchanged between the examples,
-with the same seeds and steps. If the loss falls just as far without the real inputs, nothing is
-learned from them."""
 STEPS = 300
 ENOUGH = 150
 """Steps after which a loss that is no better than without its inputs is reported."""
@@ -76,7 +72,14 @@ class Comparison(msgspec.Struct, frozen=True):
         return self.advantage + 2 * self.error < NONE
 
 
-@experiment(HELP, DESCRIPTION, order=2, runs_if_longer=3 * len(SEEDS))
+@experiment(
+    "does the model learn anything from its inputs?",
+    """Train on the real inputs, on zeros and on inputs exchanged between the examples,
+with the same seeds and steps. If the loss falls just as far without the real inputs, nothing is
+learned from them.""",
+    order=2,
+    runs_if_longer=3 * len(SEEDS),
+)
 def baseline(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
     """Train with real, zeroed and exchanged inputs, each with the same seeds for the same steps. Raises `NoTime`."""
     began = time.monotonic()

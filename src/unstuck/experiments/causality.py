@@ -31,7 +31,13 @@ def _applies(done: Experiment) -> bool:
     return done.verdict is not ExperimentVerdict.UNDECIDED or done.probe is None
 
 
-@experiment(HELP, DESCRIPTION, order=6, takes_several_runs=False, applies=_applies)
+@experiment(
+    "does a prediction depend on positions that come after it?",
+    "Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it.",
+    order=6,
+    takes_several_runs=False,
+    applies=_applies,
+)
 def causality(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange the later half of the sequences and look at the predictions before it, if targets are the inputs.
 

@@ -18,16 +18,19 @@ from unstuck.trials.runner import Outcome, Variant
 if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
-HELP = "does the output for one example depend on the others in its batch?"
-DESCRIPTION = """Look, inside the script's own loop, whether the output for one example depends on
-the other examples of its batch."""
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, so that BatchNorm does not count, with the second "
     "half of its examples exchanged"
 )
 
 
-@experiment(HELP, DESCRIPTION, order=5, takes_several_runs=False)
+@experiment(
+    "does the output for one example depend on the others in its batch?",
+    """Look, inside the script's own loop, whether the output for one example depends on
+the other examples of its batch.""",
+    order=5,
+    takes_several_runs=False,
+)
 def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange half of the first batch and look at the outputs for the other half.
 

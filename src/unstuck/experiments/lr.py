@@ -24,9 +24,6 @@ from unstuck.trials.context import Context, NoTime
 from unstuck.trials.runner import Outcome, Variant
 from unstuck.trials.trial import StopReason
 
-HELP = "which learning rates work?"
-DESCRIPTION = """Raise the learning rate of the script's own loop from step to step until the loss
-diverges, and say which band of rates learns fastest and where the script's own rate lies."""
 LOWEST, HIGHEST = 1e-6, 100.0
 """The rates of a sweep, widened where the script's own lies outside."""
 SWEEP_STEPS = 160
@@ -78,7 +75,14 @@ def remedy(done: Experiment) -> SetRate | None:
     return SetRate(float(suggested) / float(own)) if is_wrong and own and suggested else None
 
 
-@experiment(HELP, DESCRIPTION, order=3, if_going_well=False, remedy=remedy)
+@experiment(
+    "which learning rates work?",
+    """Raise the learning rate of the script's own loop from step to step until the loss
+diverges, and say which band of rates learns fastest and where the script's own rate lies.""",
+    order=3,
+    if_going_well=False,
+    remedy=remedy,
+)
 def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Sweep the rate, train at constant rates, and say where the script's own lies.
 

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from unstuck.record.trend import Trend
     from unstuck.trials.context import Context
 
-HELP = "can the loop overfit a single batch?"
-DESCRIPTION = """Feed the script's own loop one and the same batch, with dropout and weight decay
-off. A loop that can learn drives that loss to its floor; if it does not, something between the data
-and the weights is broken."""
 STEPS = 250
 STILL = 30
 """Steps without learning that show whether the data stay the same."""
@@ -80,7 +76,15 @@ class Course(StrEnum):
     """Too few losses."""
 
 
-@experiment(HELP, DESCRIPTION, order=1, runs_if_longer=1, shows_symptoms=True)
+@experiment(
+    "can the loop overfit a single batch?",
+    """Feed the script's own loop one and the same batch, with dropout and weight decay
+off. A loop that can learn drives that loss to its floor; if it does not, something between the data
+and the weights is broken.""",
+    order=1,
+    runs_if_longer=1,
+    shows_symptoms=True,
+)
 def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int = STEPS) -> Experiment:
     """Feed the loop one batch, with dropout and weight decay off, and see whether its loss reaches the floor.
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.trials.context import Context
 
-HELP = "is the run reproducible, and how much does it vary with the seed?"
-DESCRIPTION = """Run the script with the same seed twice and with others: is it reproducible, and
-how much of a difference in the loss is mere chance?"""
 STEPS = 100
 FEWEST = 2
 SEEDS = 3
@@ -29,7 +26,13 @@ EVERY = 1
 """Only sampled steps are recorded to the last bit."""
 
 
-@experiment(HELP, DESCRIPTION, order=4, in_diagnosis=False)
+@experiment(
+    "is the run reproducible, and how much does it vary with the seed?",
+    """Run the script with the same seed twice and with others: is it reproducible, and
+how much of a difference in the loss is mere chance?""",
+    order=4,
+    in_diagnosis=False,
+)
 def seeds(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Run it twice as it is, twice with every generator seeded alike, and with other seeds.
 
