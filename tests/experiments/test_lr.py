@@ -122,7 +122,7 @@ def test_several_optimizers_lbfgs_and_zero_are_undecided() -> None:
     batches = [(torch.randn(8, 4), torch.randn(8, 1))]
     pair = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
     odd = {
-        "take turns": pair,
+        "optimizers step": pair,
         "LBFGS": torch.optim.LBFGS(model.parameters()),
         "is 0": torch.optim.SGD(model.parameters(), lr=0.0),
     }

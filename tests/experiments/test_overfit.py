@@ -182,7 +182,7 @@ def test_what_a_curve_says(values: list[float | None], levels: Levels, course: s
 
 def test_levels_of_a_loss_that_is_only_a_part_are_not_known() -> None:
     goal = {"loss": "mse_loss", "value": 0.5, "targets": 32, "floor": 0.1, "constant": 0.4}
-    told = {"goals": {"kept_step": 1, "kept": [goal], "last_step": 3, "last": [0.2]}}
+    told = {"goals": {"first_step": 1, "first": [goal], "last_step": 3, "last": [0.2]}}
     assert levels_of(told, curve([1.0, 0.5, 0.3, 0.2])) == Levels(0.1, 0.4, 32)
     assert levels_of(told, curve([1.0, 0.125, 0.1, 0.05])) == Levels(0.025, 0.1, 32)
     assert levels_of(told, curve([1.0, 0.7, 0.5, 0.4])) == Levels(None, None, 32)

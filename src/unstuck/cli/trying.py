@@ -136,7 +136,7 @@ def experiment(kind: ExperimentKind, arguments: Sequence[str]) -> int:
 def _made(kind: ExperimentKind, split: Split, options: argparse.Namespace) -> Experiment:
     from unstuck.diagnose.script import NoRun, has_trained, prepare
     from unstuck.trials.context import Context
-    from unstuck.trials.interrupts import hold
+    from unstuck.trials.interrupts import only_note_interrupts
     from unstuck.trials.runner import Interrupted, Runner
 
     with (
@@ -149,7 +149,7 @@ def _made(kind: ExperimentKind, split: Split, options: argparse.Namespace) -> Ex
             if kind.takes_several_runs and has_trained(first := context.learn_pace()):
                 prepare(context, runner, first)
             done = kind.answer(context) if all(has_trained(run) for run in context.outcomes) else None
-            hold()
+            only_note_interrupts()
         except KeyboardInterrupt as end:
             cut_short = end.outcomes if isinstance(end, Interrupted) else ()
             raise Interrupted([*context.outcomes, *cut_short]) from None

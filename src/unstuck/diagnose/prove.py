@@ -17,7 +17,7 @@ import msgspec
 
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.curve import Curve
-from unstuck.findings.results import Pair, Proof, ProofVerdict, Status, matters
+from unstuck.findings.results import EDIT, Pair, Proof, ProofVerdict, Status, matters
 from unstuck.interventions import Intervention, in_words
 from unstuck.interventions.edit_source import EditSource
 from unstuck.interventions.give_loss import GiveLoss
@@ -140,7 +140,7 @@ def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:
         about=matters(remedied.diagnosis),
         verdict=verdict,
         sentence="",
-        remedy="edit" if edited else remedied.words,
+        remedy=EDIT if edited else remedied.words,
         steps=steps,
         pairs=tuple(pairs),
         difference=math.expm1(math.fsum(gains) / len(gains)) if are_shares else None,

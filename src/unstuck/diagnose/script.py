@@ -31,9 +31,9 @@ PROTECTED = {
     Isolation.COPIES: "Every run wrote to a copy of the working directory, which is deleted. This system cannot stop C "
     "libraries and other programs from writing elsewhere.",
 }
-"""What can be promised of each."""
+"""What each of them guarantees."""
 LONG_START = 3.0
-"""Seconds to the first step from which it is worth a word that something is done about it."""
+"""Seconds to the first step from which the progress line says that imports are shared."""
 
 
 class NoRun(Exception):
@@ -54,7 +54,7 @@ class NoRun(Exception):
 
 
 def has_trained(outcome: Outcome) -> bool:
-    """Did it come as far as a backward?"""
+    """Did it reach a backward?"""
     return bool(outcome.curve.losses or outcome.notes.get("losses") or outcome.notes.get("probe"))
 
 
@@ -99,8 +99,8 @@ class _OfScript(Triage):
         return self._runner.isolation
 
     def protected(self, outcome: Outcome) -> str:
-        held = self._runner.isolation or Isolation.COPIES
-        return " ".join(filter(None, (_refusal(outcome), PROTECTED[held], self._compared())))
+        isolation = self._runner.isolation or Isolation.COPIES
+        return " ".join(filter(None, (_refusal(outcome), PROTECTED[isolation], self._compared())))
 
     def _compared(self) -> str:
         """What a comparison of the working directory shows, where the kernel promises nothing."""

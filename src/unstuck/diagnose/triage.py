@@ -24,13 +24,13 @@ from unstuck.interventions.stop_after import StopAfter
 from unstuck.record import RecordError
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
-from unstuck.trials.interrupts import has_arrived, held, hold
+from unstuck.trials.interrupts import deferring_interrupts, has_arrived, only_note_interrupts
 from unstuck.trials.runner import Interrupted, Outcome, Variant
 from unstuck.watch.outcome import result_of
 
 WATCHED, ENOUGH, WATCHED_SECONDS = 2000, 200, 12.0
-"""Steps that are watched first: so many, or this many once so many seconds have passed. A run that is seen to its end
-tells more."""
+"""Steps that are watched first: so many, or this many once so many seconds have passed. A run that
+is watched to its end shows more."""
 SLOWLY = ((20, 0.3), (2, 0.5))
 """Of a slow script so many steps are enough, once this share of the budget has passed."""
 PROVEN = 300
@@ -86,7 +86,7 @@ class Triage:
             if not self.answers_when_interrupted or not end.outcomes:
                 raise
             outcome, interrupted = end.outcomes[0], True
-        with held():
+        with deferring_interrupts():
             result = self._judged(outcome, interrupted)
         interrupted = interrupted or has_arrived()
         if interrupted and not (result.run and result.run.steps):
@@ -94,7 +94,7 @@ class Triage:
         if not interrupted:
             self.accept(outcome, result.verdict)
             interrupted = not self._investigate_to_the_end(outcome, result.verdict)
-        hold()
+        only_note_interrupts()
         return self._investigation(outcome, result, interrupted)
 
     def _judged(self, outcome: Outcome, interrupted: bool) -> Result:
@@ -186,11 +186,11 @@ class Triage:
 
     @property
     def isolation(self) -> Isolation | None:
-        """What kept trials apart from what is the user's, where they were processes of their own."""
+        """What prevented trials from writing to the user's files, where they were processes of their own."""
         return None
 
     def protected(self, outcome: Outcome) -> str:
-        """What was done so that nothing of the user's is changed."""
+        """What was done so that the user's files and objects did not change."""
         raise NotImplementedError
 
     def next_command(self, verdict: Verdict) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STEPS = 300
 ENOUGH = 150
-"""Steps after which a loss that is no better than without its inputs is worth a word."""
+"""Steps after which a loss that is no better than without its inputs is reported."""
 FEWEST = 40
 SHARE = 0.7
 """Of the time that is left, what the runs may take."""
@@ -94,7 +94,7 @@ def baseline(context: Context, changes: Sequence[Intervention] = (), wanted: int
     if problem or not compared:
         return _undecided(problem or _nothing_compared(outcomes), runs[0])
     if not all(c.is_clear for c in compared):
-        # Examples that were seen before may be known by heart, which has nothing to do with what they are.
+        # Examples seen before may be memorized, which needs no information from the input.
         unseen = [c for seed, trio in zip(seeds, runs, strict=True) for c in _compare(seed, trio, _first_pass(trio[0]))]
         compared = unseen if len(unseen) == len(compared) else compared
     verdict, sentence, measures = _judge(context, changes, compared)
@@ -203,7 +203,7 @@ def _judge(
     if measures["overfits"] != ExperimentVerdict.PASSED and not measures["identical"]:
         return (
             ExperimentVerdict.UNDECIDED,
-            f"{seen}; but it has not been seen to learn even one batch by heart.",
+            f"{seen}; but the loop was not shown to overfit a single batch.",
             measures,
         )
     return ExperimentVerdict.IGNORES, f"{seen}: nothing is learned from the input.", measures
@@ -226,7 +226,7 @@ def _problem(outcomes: Sequence[Outcome]) -> str:
     if real.status is Status.CRASHED:
         return f"The script failed after {len(real.curve.losses)} steps."
     if real.curve.is_broken:
-        return "The loss is no number any more, whatever the inputs."
+        return "The loss is NaN or infinite for every input."
     if len(real.curve.finite) < FEWEST:
         return f"The script took {len(real.curve.losses)} steps, too few to tell."
     if any(value < 0 for outcome in outcomes for value in outcome.curve.finite):

@@ -16,6 +16,10 @@ from unstuck.trials.runner import Outcome
 if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
+HELP = "does a prediction depend on positions that come after it?"
+DESCRIPTION = (
+    """Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it."""
+)
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, with the later half of the second dimension of "
     "its inputs exchanged, and the predictions before it compared"

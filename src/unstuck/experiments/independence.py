@@ -78,7 +78,7 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, st
     if leak is not None:
         begins = f"{leak.module} ({leak.kind})" if leak.module else f"the forward() of {leak.kind}"
         return ExperimentVerdict.MIXING, (
-            f"With other examples beside them, the outputs for {leak.size // 2} of {leak.size} examples change by up "
+            f"With other examples in the batch, the outputs for {leak.size // 2} of {leak.size} examples change by up "
             f"to {leak.change:.2g} times their spread; it begins in {begins}."
         )
     if "examples" not in seen.done:

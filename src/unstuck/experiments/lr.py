@@ -93,18 +93,14 @@ def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """
     began = time.monotonic()
     try:
-        found = _measure(context, tuple(changes))
+        own = _own(context, tuple(changes))
+        sweeps, base = _sweeps(context, tuple(changes), own)
+        diverged = middle([sweep.diverged_at for sweep in sweeps])
+        results = _trainings(context, tuple(changes), base, diverged or sweeps[0].rates[-1])
+        found = _judged(own, sweeps, diverged, results)
     except Unfit as reason:
         found = _undecided(str(reason))
     return msgspec.structs.replace(found, seconds=time.monotonic() - began)
-
-
-def _measure(context: Context, changes: tuple[Intervention, ...]) -> Experiment:
-    own = _own(context, changes)
-    sweeps, base = _sweeps(context, changes, own)
-    diverged = middle([sweep.diverged_at for sweep in sweeps])
-    results = _trainings(context, changes, base, diverged or sweeps[0].rates[-1])
-    return _judged(own, sweeps, diverged, results)
 
 
 def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
@@ -120,9 +116,7 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     if not seen.rates or not outcome.curve.losses:
         raise Unfit(f"No optimizer step was seen whose loss is known: the run {_ended(outcome)}.")
     if len(seen.kinds) > 1:
-        raise Unfit(
-            f"{len(seen.kinds)} optimizers take turns ({', '.join(sorted(seen.kinds))}): no single rate to test."
-        )
+        raise Unfit(f"{len(seen.kinds)} optimizers step ({', '.join(sorted(seen.kinds))}): no single rate to test.")
     name, kind = next(iter(seen.kinds.items()))
     if kind in WITHOUT_RATE:
         raise Unfit(f"{kind} searches for the length of its steps itself: a range test says nothing about it.")

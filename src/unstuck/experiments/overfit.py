@@ -385,7 +385,7 @@ class Levels(msgspec.Struct, frozen=True):
 def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:
     """From the loss calls of the frozen batch, if the loss of the loop is their sum or in proportion to it."""
     calls = notes.get("goals") or {}
-    goals: Sequence[dict[str, Any]] = calls.get("kept") or ()
+    goals: Sequence[dict[str, Any]] = calls.get("first") or ()
     if not goals:
         return Levels()
     targets = max(int(goal["targets"]) for goal in goals)
@@ -415,9 +415,9 @@ def expected_start(record: Record) -> tuple[float, str] | None:
 def _scale(calls: dict[str, Any], curve: Curve) -> float | None:
     """The loss of the loop as a multiple of the mean of its loss calls, where it is one all the time."""
     whole = dict(zip(curve.steps, curve.losses, strict=True))
-    first, last = [goal["value"] for goal in calls["kept"]], calls["last"]
+    first, last = [goal["value"] for goal in calls["first"]], calls["last"]
     before, after = _mean(first), _mean(last) if len(last) == len(first) else None
-    early, late = _ratio(whole.get(calls["kept_step"]), before), _ratio(whole.get(calls["last_step"]), after)
+    early, late = _ratio(whole.get(calls["first_step"]), before), _ratio(whole.get(calls["last_step"]), after)
     if early is None or before is None:
         return None
     for plain in (1.0, float(len(first))):
@@ -523,6 +523,6 @@ def _course_without_floor(start: float, end: float, whole: Trend, falls: bool) -
 
 
 def _creeps(values: Sequence[float]) -> bool:
-    """Does it fall almost every time, be it ever so little? On one batch there is no noise to hide it."""
+    """Does it fall at almost every step, however little? On one batch no noise hides it."""
     downs = sum(after < before for before, after in itertools.pairwise(values))
     return downs >= 0.8 * (len(values) - 1) and values[-1] < values[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -104,10 +103,11 @@ class _Answer:
             return f"Two runs{seeded} give the same loss to the last bit in all {steps} steps."
         first = self._first if self._first is not None else self._first_seeded
         pair = self._pair if self._first is not None else self._same
-        values = [_loss_at(outcome, first or 0) for outcome in pair]
+        values = [dict(zip(run.curve.steps, run.curve.losses, strict=True)).get(first or 0) for run in pair]
         losses = f" ({values[0]:.6g} and {values[1]:.6g})" if None not in values else ""
         sources = self._sources()
-        what = f"; what differs first: {_listed(sources)}" if sources else ""
+        listed = " and ".join(filter(None, (", ".join(sources[:-1]), *sources[-1:])))
+        what = f"; what differs first: {listed}" if sources else ""
         then = (
             "once every generator is seeded, they are equal"
             if self._first_seeded is None
@@ -139,6 +139,8 @@ def noise_of(ends: Sequence[float]) -> float | None:
     """The deviation of what runs with different seeds end with, as a share of it."""
     if len(ends) < 2:
         return None
+    import statistics  # takes longer to import than all experiments
+
     mean = math.fsum(ends) / len(ends)
     return statistics.stdev(ends) / abs(mean) if mean else None
 
@@ -156,26 +158,18 @@ def _differing(one: Record, other: Record, from_the_start: bool) -> Iterator[str
     weights = [next((gauges.weight_norm for gauges in record.of(TensorGauges)), ()) for record in (one, other)]
     if weights[0] != weights[1]:
         yield "the initial weights"
-    data = [[_facts(event) for event in record.of(BatchSeen, LossCall) if event.step == 0] for record in (one, other)]
+    data: list[list[object]] = [
+        [
+            event.target if isinstance(event, LossCall) else event
+            for event in record.of(BatchSeen, LossCall)
+            if event.step == 0
+        ]
+        for record in (one, other)
+    ]
     if data[0] != data[1]:
         yield "the data of the first step"
     if from_the_start and weights[0] == weights[1] and data[0] == data[1]:
         yield "what the model draws itself (dropout, noise)"
-
-
-def _facts(event: object) -> object:
-    """What an event tells of data alone."""
-    from unstuck.events import LossCall
-
-    return event.target if isinstance(event, LossCall) else event
-
-
-def _loss_at(outcome: Outcome, step: int) -> float | None:
-    return dict(zip(outcome.curve.steps, outcome.curve.losses, strict=True)).get(step)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _noise_in_words(ends: Sequence[float]) -> str:

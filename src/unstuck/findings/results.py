@@ -138,6 +138,10 @@ class Pair(msgspec.Struct, frozen=True):
     remedied_status: Status
 
 
+EDIT = "edit"
+"""The remedy of a proof that edited the script."""
+
+
 class Matter(msgspec.Struct, frozen=True):
     """What a finding is about, and where."""
 
@@ -160,7 +164,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     verdict: ProofVerdict
     sentence: str
     remedy: str
-    """What was changed: an edit of the script, or an intervention."""
+    """What was changed: `edit` for an edit of the script, or an intervention in words."""
     steps: int
     pairs: tuple[Pair, ...] = ()
     difference: float | None = None
@@ -171,6 +175,11 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     def is_about(self, diagnosis: Diagnosis) -> bool:
         """Was it the remedy of this one that was tried?"""
         return diagnosis.lead.code == self.code and not set(self.about).isdisjoint(matters(diagnosis))
+
+    @property
+    def is_edit(self) -> bool:
+        """Was the script edited?"""
+        return self.remedy == EDIT
 
     @property
     def place(self) -> Place | None:

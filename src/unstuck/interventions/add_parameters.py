@@ -18,9 +18,7 @@ class AddParameters(Intervention, frozen=True):
     """At its first step, give an optimizer what the loss depends on and no optimizer has; also parameters that no
     module registered."""
 
-    @property
-    def words(self) -> str:
-        return "the missing parameters given to the optimizer"
+    WORDS = "the missing parameters given to the optimizer"
 
     def apply(self, lab: Lab) -> None:
         from torch import Tensor

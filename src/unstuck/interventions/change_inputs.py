@@ -27,9 +27,7 @@ class ChangeInputs(Intervention, frozen=True):
 
     how: Inputs
 
-    @property
-    def words(self) -> str:
-        return f"inputs {self.how}"
+    WORDS = "inputs {0.how}"
 
     def apply(self, lab: Lab) -> None:
         from unstuck.capture.trial.changed_inputs import ChangedInputs

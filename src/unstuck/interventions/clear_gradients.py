@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class ClearGradients(Intervention, frozen=True):
     """Clear all gradients after each step."""
 
-    @property
-    def words(self) -> str:
-        return "gradients cleared after every step"
+    WORDS = "gradients cleared after every step"
 
     def apply(self, lab: Lab) -> None:
         def clear(optimizer: Optimizer) -> None:
@@ -32,9 +30,7 @@ class ClearGradients(Intervention, frozen=True):
 class KeepGradients(Intervention, frozen=True):
     """Skip every clearing between a backward and the step that should use it."""
 
-    @property
-    def words(self) -> str:
-        return "no clearing between backward() and step()"
+    WORDS = "no clearing between backward() and step()"
 
     def apply(self, lab: Lab) -> None:
         import torch

@@ -21,9 +21,7 @@ class ClipGradients(Intervention, frozen=True):
 
     norm: float
 
-    @property
-    def words(self) -> str:
-        return f"gradients clipped to a norm of {self.norm:.3g}"
+    WORDS = "gradients clipped to a norm of {0.norm:.3g}"
 
     def apply(self, lab: Lab) -> None:
         def clip(optimizer: Optimizer) -> None:
@@ -39,9 +37,7 @@ class ClipGradients(Intervention, frozen=True):
 class NoClipping(Intervention, frozen=True):
     """Give the script's own clipping a limit that nothing reaches."""
 
-    @property
-    def words(self) -> str:
-        return "the script's own clipping switched off"
+    WORDS = "the script's own clipping switched off"
 
     def apply(self, lab: Lab) -> None:
         def unlimited(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,9 +53,7 @@ class NoClipping(Intervention, frozen=True):
 class UnscaleBeforeClip(Intervention, frozen=True):
     """Let the GradScaler unscale the gradients before they are clipped."""
 
-    @property
-    def words(self) -> str:
-        return "gradients unscaled before they are clipped"
+    WORDS = "gradients unscaled before they are clipped"
 
     def apply(self, lab: Lab) -> None:
         import torch

@@ -18,9 +18,7 @@ class DivideLoss(Intervention, frozen=True):
 
     by: float
 
-    @property
-    def words(self) -> str:
-        return f"the loss divided by {self.by:.4g}"
+    WORDS = "the loss divided by {0.by:.4g}"
 
     def apply(self, lab: Lab) -> None:
         import torch

@@ -11,6 +11,4 @@ class EditSource(Intervention, frozen=True):
 
     edits: tuple[Edit, ...]
 
-    @property
-    def words(self) -> str:
-        return "the edit below"
+    WORDS = "the edit below"

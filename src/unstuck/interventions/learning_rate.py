@@ -15,9 +15,7 @@ class SetRate(Intervention, frozen=True):
 
     factor: float
 
-    @property
-    def words(self) -> str:
-        return f"the learning rate times {self.factor:.3g}"
+    WORDS = "the learning rate times {0.factor:.3g}"
 
     def apply(self, lab: Lab) -> None:
         from unstuck.capture.trial.learning_rates import change_rates
@@ -44,9 +42,7 @@ class SweepRate(Intervention, frozen=True):
 class NoSchedule(Intervention, frozen=True):
     """Leave every learning rate at the value the optimizer was built with."""
 
-    @property
-    def words(self) -> str:
-        return "the learning rate held where it begins"
+    WORDS = "the learning rate constant at its first value"
 
     def apply(self, lab: Lab) -> None:
         from unstuck.capture.trial.learning_rates import InitialRates, change_rates

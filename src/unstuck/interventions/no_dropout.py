@@ -20,9 +20,7 @@ RATES = ("drop_prob", "dropout", "attention_dropout", "attn_dropout")
 class NoDropout(Intervention, frozen=True):
     """Turn dropout off, in functions and in modules that store a rate of their own."""
 
-    @property
-    def words(self) -> str:
-        return "nothing dropped"
+    WORDS = "nothing dropped"
 
     def apply(self, lab: Lab) -> None:
         import torch.nn.functional as F

@@ -18,9 +18,7 @@ class SetOption(Intervention, frozen=True):
     name: str
     value: float
 
-    @property
-    def words(self) -> str:
-        return f"{self.name} set to {self.value:.3g}"
+    WORDS = "{0.name} set to {0.value:.3g}"
 
     def apply(self, lab: Lab) -> None:
         def put(optimizer: Optimizer) -> None:
@@ -34,9 +32,7 @@ class SetOption(Intervention, frozen=True):
 class NoWeightDecay(Intervention, frozen=True):
     """Turn weight decay off."""
 
-    @property
-    def words(self) -> str:
-        return "no weight decay"
+    WORDS = "no weight decay"
 
     def apply(self, lab: Lab) -> None:
         SetOption("weight_decay", 0.0).apply(lab)

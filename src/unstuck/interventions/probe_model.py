@@ -1,4 +1,4 @@
-"""Questions to the model, asked beside its training."""
+"""Tests of the model next to its training."""
 
 from __future__ import annotations
 

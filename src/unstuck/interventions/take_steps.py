@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 class TakeSteps(Intervention, frozen=True):
     """Step every optimizer after each backward, and clear its gradients; for scripts that never do."""
 
-    @property
-    def words(self) -> str:
-        return "a step after every backward()"
+    WORDS = "a step after every backward()"
 
     def apply(self, lab: Lab) -> None:
         import torch

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 class TrainingMode(Intervention, frozen=True):
     """Put the model into training mode whenever it is called with gradients, unless it is frozen as a whole."""
 
-    @property
-    def words(self) -> str:
-        return "the model in training mode whenever it is called with gradients"
+    WORDS = "the model in training mode whenever it is called with gradients"
 
     def apply(self, lab: Lab) -> None:
         import torch

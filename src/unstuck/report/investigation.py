@@ -91,7 +91,7 @@ def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
 
 def proof_sentence(proof: Proof) -> str:
     """`confirmed: with the edit, after 300 steps the loss is 0.2 instead of 2.3, over 3 seeds.`"""
-    way = "with the edit that `fix` makes" if proof.remedy == "edit" else f"with {proof.remedy}"
+    way = "with the edit that `fix` makes" if proof.is_edit else f"with {proof.remedy}"
     if proof.verdict == "confirmed":
         return f"confirmed {way}: {proof.sentence}"
     return f"{NOT_PROVEN[proof.verdict]} ({way}): {proof.sentence}"
@@ -110,7 +110,7 @@ def _curves(proof: Proof, width: int) -> list[Line]:
 
 def _difference(diagnosis: Diagnosis, proof: Proof) -> list[Line]:
     """The exact change, where it is an edit."""
-    if proof.remedy != "edit":
+    if not proof.is_edit:
         return []
     edits = next((finding.fix.edits for finding in (diagnosis.lead, *diagnosis.findings) if finding.fix.edits), ())
     rows = unified_diff(edits).splitlines()

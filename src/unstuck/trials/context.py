@@ -46,7 +46,7 @@ class NoTime(Exception):
 
 
 class Runs(Protocol):
-    """Carries out trials: `Runner` those of a program, `experiments.objects` those of live objects."""
+    """Carries out trials: `Runner` those of a program, `trials.objects` those of live objects."""
 
     jobs: int
 
@@ -71,7 +71,7 @@ class Context:
         """Called every moment with a trial that runs."""
         self.step_seconds: float | None = None
         self.start_seconds = 0.0
-        """From the beginning of a trial to its first step, as far as the last trials show."""
+        """From the beginning of a trial to its first step, by the latest trials."""
         self.available_steps: int | None = None
         """How many steps the program takes by itself, if it has been seen to end."""
         self._clock = clock
@@ -97,7 +97,7 @@ class Context:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Of all runs that were made."""
+        """Of all runs so far."""
         return list(self._known.values())
 
     @contextlib.contextmanager
@@ -160,7 +160,7 @@ class Context:
     def run(self, variants: Sequence[Variant], steps: int, seed: int | None = None) -> list[Outcome]:
         """Run them for so many steps, each with its own seed among its changes or else this one.
 
-        A run that was made before is not made again.
+        The same run is not repeated.
         """
         full = [self._complete(variant, steps, seed) for variant in variants]
         missing = {self._key(variant): variant for variant in full if self._key(variant) not in self._known}

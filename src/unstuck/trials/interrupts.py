@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a script is tried: the first ends the work with a report, the second ends the process."""
+"""Ctrl-C and SIGTERM during trials: the first ends the work with a report, the second ends the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Interrupts:
         self.arrived: int | None = None
         """The signal that asked us to end."""
         self.depth = 0
-        """How many `held` blocks we are in."""
+        """How many blocks of `deferring_interrupts` we are in."""
         self._before: dict[int, Any] = {}
 
     @property
@@ -42,7 +42,7 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         global _current
         _current = None
-        if self.arrived is None:  # whoever is impatient still is until the process has ended
+        if self.arrived is None:  # a second Ctrl-C counts until the process has ended
             for number, before in self._before.items():
                 signal.signal(number, before)
 
@@ -60,8 +60,8 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
-    """What is inside is short, and is not cut off by the first Ctrl-C; whether it came, `has_arrived` tells."""
+def deferring_interrupts() -> Iterator[None]:
+    """The block is short, and the first Ctrl-C does not cut it off; `has_arrived` says whether it came."""
     interrupts = _current
     if interrupts is not None:
         interrupts.depth += 1
@@ -72,8 +72,8 @@ def held() -> Iterator[None]:
             interrupts.depth -= 1
 
 
-def hold() -> None:
-    """From now on the first Ctrl-C is only noted: everything is known, and what is left is to report it."""
+def only_note_interrupts() -> None:
+    """From now on the first Ctrl-C is only noted: everything is known, and all that is left is to report it."""
     if _current is not None:
         _current.depth += 1
 

@@ -80,7 +80,7 @@ class ObjectContext(Context):
 
 
 class Objects:
-    """What a training loop is made of."""
+    """The parts of a training loop."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class Objects:
             )
         self.model, self.loss_fn, self.loader = model, loss_fn, _can_be_repeated(loader)
         self.optimizers = as_list(optimizer)
-        strangers = [each for each in self.optimizers if not isinstance(each, Optimizer)]
-        if strangers or not self.optimizers:
-            given = described(strangers[0] if strangers else optimizer)
+        others = [each for each in self.optimizers if not isinstance(each, Optimizer)]
+        if others or not self.optimizers:
+            given = described(others[0] if others else optimizer)
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, and this is {given}.")
         self._wants_closure = [_wants_closure(each) for each in self.optimizers]
         self.models = [model, loss_fn] if isinstance(loss_fn, nn.Module) else [model]
@@ -107,12 +107,12 @@ class Objects:
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Whatever is trained inside, it is as if it never was."""
-        held = {id(p): p for each in self.optimizers for group in each.param_groups for p in group["params"]}
-        tensors = [*held.values(), *(p for model in self.models for p in model.parameters())]
+        """Undo everything that training inside the block does."""
+        optimized = {id(p): p for each in self.optimizers for group in each.param_groups for p in group["params"]}
+        tensors = [*optimized.values(), *(p for model in self.models for p in model.parameters())]
         gradients = [(tensor, tensor.grad) for tensor in tensors]
         with untouched(*self.models, optimizers=self.optimizers), self.sources.untouched():
-            values = Values(held.values())
+            values = Values(optimized.values())
             for tensor in tensors:
                 tensor.grad = None
             try:
@@ -190,7 +190,7 @@ def _loss_in(output: Any) -> Tensor:
 
 
 class ObjectOutcome(Outcome, frozen=True, kw_only=True):
-    """What a trial on objects showed; its record is kept in memory."""
+    """What a trial on objects showed; its record stays in memory."""
 
     events: tuple[Event, ...] = ()
 
@@ -280,7 +280,7 @@ class ObjectRunner:
 
 @contextlib.contextmanager
 def _intervention(changes: Sequence[Intervention], sources: Sources) -> Iterator[Lab]:
-    """The changes, as far as objects allow them."""
+    """Carries out the changes; some of them need a script."""
     for change in changes:
         if isinstance(change, EditSource | TakeSteps):
             raise ValueError(f"{type(change).__name__} changes a script, and these are objects")

@@ -94,7 +94,7 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
 
     def note() -> None:
         found = {"modules": _libraries(before), "losses": losses.values(), "refused": _refused(run.error)}
-        _write_notes(Path(folder), {**lab.notes, **found})
+        (Path(folder) / NOTES).write_bytes(msgspec.json.encode({**lab.notes, **found}))
 
     def stop(reason: str) -> None:
         # Nothing of the program is of use any more, neither its `finally` blocks nor the threads it left.
@@ -160,10 +160,6 @@ def _libraries(before: set[str]) -> list[str]:
         for name, module in list(sys.modules.items())
         if name not in before and "site-packages" in str(getattr(module, "__file__", None) or "")
     ]
-
-
-def _write_notes(folder: Path, notes: dict[str, object]) -> None:
-    (folder / NOTES).write_bytes(msgspec.json.encode(notes))
 
 
 class _Losses:

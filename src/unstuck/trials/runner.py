@@ -26,7 +26,7 @@ from unstuck.record import Record, RecordError, read
 from unstuck.record.in_use import hold
 from unstuck.regular import read_regular
 from unstuck.trials.comparison import Files
-from unstuck.trials.interrupts import end_at_once, forget_to_end, held
+from unstuck.trials.interrupts import deferring_interrupts, end_at_once, forget_to_end
 from unstuck.trials.layers import remove_layer, sweep
 from unstuck.trials.trial import StopReason, Trial
 
@@ -42,7 +42,7 @@ STARTUP = 60.0
 POLL = 0.2
 LARGEST_NOTES = 256 * 2**20
 NO_TRIAL = 70
-"""Exit code of a trial that we failed to make."""
+"""Exit code of a trial that could not be set up."""
 GRACE = 1.5
 """Seconds between asking a trial to end and ending it."""
 HURRY = 0.5
@@ -135,7 +135,7 @@ class _Running(msgspec.Struct):
         return min(self.began + self.seconds + (0.0 if self.pid else STARTUP), self.until)
 
     def enforce_deadline(self) -> None:
-        """Ask it to end when its time is over, and make it end a little later."""
+        """Ask it to end when its time is over, and kill it a little later."""
         late = time.monotonic() - self.deadline
         if self.pid and late > 0:
             self.ask_to_end()
@@ -228,7 +228,7 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with held():  # what was found out is not lost to a Ctrl-C that comes now
+        with deferring_interrupts():  # a Ctrl-C that comes now does not lose what was found out
             self._end()
             remove_layer(self.folder)
         forget_to_end(self._end_in_a_hurry)
@@ -379,7 +379,7 @@ class Runner:
 
 
 def _never_begun(variant: Variant, folder: Path) -> Outcome:
-    """The time was over before it was its turn."""
+    """The time was over before it could begin."""
     return Outcome(
         variant=variant,
         folder=folder / "never-begun",

@@ -1,7 +1,7 @@
 """A process that has imported torch and forks itself for every trial, so that a trial starts in an instant.
 
-It is told with its first argument what it will try, and moves to where nothing of the user's can be written before it
-imports anything. Then it reads one line of JSON per trial on stdin and answers on stdout: once which way of isolation
+Its first argument says what it will try. It moves to where it cannot write to the user's files before it imports
+anything. Then it reads one line of JSON per trial on stdin and answers on stdout: once which way of isolation
 holds, `{"id": 1, "pid": 42}` when a trial has begun, `{"id": 1, "exit": 0}` when it has ended, `{"prepared": 2.5}` when
 modules are imported, with the seconds it took.
 """

@@ -106,8 +106,8 @@ class ChangedInputs:
         key = (id(module), name)
         if key not in self._scales:
             # Images: by channel. Tables: by column. Anything else with a last axis of features: by feature.
-            kept = 1 if tensor.dim() in (2, 4, 5) else tensor.dim() - 1
-            others = [axis for axis in range(tensor.dim()) if axis != kept] or [0]
+            features = 1 if tensor.dim() in (2, 4, 5) else tensor.dim() - 1
+            others = [axis for axis in range(tensor.dim()) if axis != features] or [0]
             mean, spread = tensor.mean(others, keepdim=True), tensor.std(others, keepdim=True)
             self._scales[key] = (mean, torch.where(spread > 0, spread, torch.ones_like(spread)))
         mean, spread = self._scales[key]

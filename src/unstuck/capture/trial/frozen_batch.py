@@ -1,4 +1,4 @@
-"""Freezes the batch under a loop: whatever the loop draws, it gets what it drew in its first steps.
+"""Freezes the batch of a loop: whatever the loop draws, it gets what it drew in its second step.
 
 Three ways at once, since loops differ: a DataLoader hands out its first batch, random generators are set back after
 every step, and data that the script makes into tensors or slices itself are those of the same line one step ago.
@@ -27,8 +27,8 @@ from unstuck.capture.trial.loss_floors import Goal, equal_rows, goal, value_of
 
 UNKNOWN_LENGTH = 50
 """Batches in a pass over a loader that does not know its length."""
-MODEL_STEP = 1
-"""After so many steps begins the one whose data are kept: the first may hold what happens only once."""
+SAVED_STEP = 1
+"""The step whose data are used, counted from 0: the first may contain what happens only once."""
 SOURCES = ("tensor", "as_tensor", "from_numpy", "stack", "index_select")
 
 
@@ -39,8 +39,8 @@ class FrozenBatch:
         self._lab = lab
         self._places = Places()
         self._firsts: dict[tuple[int, Any], tuple[Any, Any]] = {}
-        self._kept: dict[tuple[Any, ...], Any] = {}
-        self._turns: Counter[Any] = Counter()
+        self._saved: dict[tuple[Any, ...], Any] = {}
+        self._visits: Counter[Any] = Counter()
         self._state: tuple[Any, ...] | None = None
         self._calls = self._replaced = 0
         self._rows: Tensor | None = None
@@ -63,7 +63,10 @@ class FrozenBatch:
             key = (id(loader.dataset), loader.batch_size)
             if key not in self._firsts:
                 for batch in original(loader):
-                    self._firsts[key] = (loader.dataset, copied(batch))  # the data set is held, so its id stays its own
+                    self._firsts[key] = (
+                        loader.dataset,
+                        copied(batch),
+                    )  # the data set, so that its id stays unique
                     break
                 else:
                     return
@@ -82,58 +85,58 @@ class FrozenBatch:
             frame = sys._getframe(1)
             if not is_data(result) or not torch.is_grad_enabled() or not self._places.is_users(frame.f_code):
                 return result
-            return self._of_first_step((frame.f_code, frame.f_lasti), result, lambda kept: kept.clone())
+            return self._of_saved_step((frame.f_code, frame.f_lasti), result, lambda saved: saved.clone())
 
         return again
 
-    def _of_first_step(self, site: tuple[Any, ...], value: Any, copy: Callable[[Any], Any]) -> Any:
-        """What the same site, as often reached in its step, held in the step that is kept."""
-        if self._lab.steps < MODEL_STEP:
+    def _of_saved_step(self, site: tuple[Any, ...], value: Any, copy: Callable[[Any], Any]) -> Any:
+        """What the same site, reached as often in its step, had in the saved step."""
+        if self._lab.steps < SAVED_STEP:
             return value
-        key = (*site, self._turns[site])
-        self._turns[site] += 1
-        if self._lab.steps == MODEL_STEP:
-            self._kept[key] = copy(value)
+        key = (*site, self._visits[site])
+        self._visits[site] += 1
+        if self._lab.steps == SAVED_STEP:
+            self._saved[key] = copy(value)
             return value
-        kept = self._kept.get(key)
-        return copy(kept) if kept is not None and _alike(kept, value) else value
+        saved = self._saved.get(key)
+        return copy(saved) if saved is not None and _alike(saved, value) else value
 
     def _same_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if not torch.is_grad_enabled():
             return args, kwargs
-        first_args, first_kwargs = self._held(("call", id(module)), (args, kwargs))
-        if self._lab.steps == MODEL_STEP:
+        first_args, first_kwargs = self._saved_arguments(("call", id(module)), (args, kwargs))
+        if self._lab.steps == SAVED_STEP:
             data: list[Tensor] = []
             map_tensors((first_args, first_kwargs), lambda tensor: data.append(tensor) if is_data(tensor) else None)
             self._rows = equal_rows(data)
         return tuple(first_args), dict(first_kwargs)
 
     def _same_loss_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """A loss of the script's own is often a module; it is given what a model computed."""
+        """A loss of the script's own is often a module, called with what a model computed."""
         learned: list[Tensor] = []
         map_tensors((args, kwargs), lambda tensor: None if is_data(tensor) else learned.append(tensor))
         if not learned or not torch.is_grad_enabled():
             return args, kwargs
-        first_args, first_kwargs = self._held(("loss", type(module)), (args, kwargs))
+        first_args, first_kwargs = self._saved_arguments(("loss", type(module)), (args, kwargs))
         return tuple(first_args), dict(first_kwargs)
 
     def _same_loss(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def loss(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
                 return original(*args, **kwargs)
-            args, kwargs = self._held(("loss", name, *self._site()), (args, kwargs))
+            args, kwargs = self._saved_arguments(("loss", name, *self._site()), (args, kwargs))
             result = original(*args, **kwargs)
-            self._tell(name, args, kwargs, result)
+            self._note_loss(name, args, kwargs, result)
             return result
 
         return loss
 
-    def _tell(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """What the losses of this step are, and in the step that is kept also what they can be."""
-        if self._lab.steps == MODEL_STEP:
-            told = goal(name, args, kwargs, result, self._rows)
-            if told is not None:
-                self._goals.append(told)
+    def _note_loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """The losses of this step; in the saved step also how low they can go."""
+        if self._lab.steps == SAVED_STEP:
+            found = goal(name, args, kwargs, result, self._rows)
+            if found is not None:
+                self._goals.append(found)
         if isinstance(result, Tensor) and result.requires_grad:
             self._values.append(value_of(result))
 
@@ -144,17 +147,17 @@ class FrozenBatch:
             frame = frame.f_back
         return () if frame is None else (frame.f_code, frame.f_lasti)
 
-    def _held(self, site: tuple[Any, ...], given: Any) -> Any:
-        """The arguments, with the data among them replaced by those of the kept step."""
+    def _saved_arguments(self, site: tuple[Any, ...], given: Any) -> Any:
+        """The arguments, with the data among them replaced by those of the saved step."""
         data: list[Tensor] = []
         map_tensors(given, lambda tensor: data.append(tensor) if is_data(tensor) else None)
-        kept = self._of_first_step(site, data, lambda tensors: [tensor.detach().clone() for tensor in tensors])
-        if kept is data or self._lab.steps <= MODEL_STEP:
+        saved = self._of_saved_step(site, data, lambda tensors: [tensor.detach().clone() for tensor in tensors])
+        if saved is data or self._lab.steps <= SAVED_STEP:
             return given
         self._calls += 1
-        same = len(kept) == len(data) and all(_equal(one, other) for one, other in zip(kept, data, strict=True))
+        same = len(saved) == len(data) and all(_equal(one, other) for one, other in zip(saved, data, strict=True))
         self._replaced += not same
-        rest = iter(kept)
+        rest = iter(saved)
         self._note()
         return map_tensors(given, lambda tensor: next(rest) if is_data(tensor) else tensor)
 
@@ -162,15 +165,15 @@ class FrozenBatch:
         self._lab.notes["frozen"] = {"calls": self._calls, "replaced": self._replaced}
 
     def _step_ended(self) -> None:
-        self._turns.clear()
+        self._visits.clear()
         self._lab.notes["goals"] = {
-            "kept_step": MODEL_STEP,
-            "kept": self._goals,
+            "first_step": SAVED_STEP,
+            "first": self._goals,
             "last_step": self._lab.steps - 1,
             "last": self._values,
         }
         self._values = []
-        if self._lab.steps == MODEL_STEP:
+        if self._lab.steps == SAVED_STEP:
             self._state = _random_state()
         elif self._state is not None:
             _set_random_state(self._state)

@@ -36,13 +36,13 @@ def goal(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, 
         return None
     if not result.requires_grad:
         return None
-    told: Goal = {"loss": name, "value": value_of(result), "targets": target.numel(), "floor": None, "constant": None}
+    found: Goal = {"loss": name, "value": value_of(result), "targets": target.numel(), "floor": None, "constant": None}
     if 0 < target.numel() <= LARGEST:
         times = _times(given, scores, target)
         known = None if times is None else _levels(name, given, scores.detach(), target.detach(), rows)
         if known is not None and times is not None:
-            told["floor"], told["constant"] = (None if level is None else level * times for level in known)
-    return told
+            found["floor"], found["constant"] = (None if level is None else level * times for level in known)
+    return found
 
 
 def value_of(result: Tensor) -> float | None:
@@ -125,11 +125,11 @@ def _of_classes(
         table = (1 - smoothing) * table + smoothing / classes
         return float(_entropies(table).mean()), float(_entropies(table.mean(0, keepdim=True)).mean())
     labels = target.reshape(-1).cpu()
-    kept = labels != int(given.get("ignore_index", -100))
-    if not bool(kept.any()) or bool((labels[kept] < 0).any()) or bool((labels[kept] >= classes).any()):
+    counts = labels != int(given.get("ignore_index", -100))
+    if not bool(counts.any()) or bool((labels[counts] < 0).any()) or bool((labels[counts] >= classes).any()):
         return None
-    groups = _groups(rows, len(labels)) if target.dim() == 1 and bool(kept.all()) else None
-    labels = labels[kept]
+    groups = _groups(rows, len(labels)) if target.dim() == 1 and bool(counts.all()) else None
+    labels = labels[counts]
     alone = _label_cost(labels[:1], classes, smoothing)
     floor = alone
     if groups is not None:

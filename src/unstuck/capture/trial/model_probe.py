@@ -1,4 +1,4 @@
-"""Asks a model, on the side, whether its outputs depend on what they must not: other examples, later elements.
+"""Tests whether the outputs of a model depend on what they must not: other examples, later elements.
 
 The script's own first batch is used. What lies between the output of the model and the prediction that its loss is
 given, such as a view or a slice, is found out from the graph and repeated.
@@ -59,7 +59,7 @@ class Called:
 
 
 class Probe:
-    """Waits for the first backward, then asks."""
+    """Waits for the first backward, then tests."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -113,20 +113,20 @@ class Probe:
                 places = _places(prediction, output)
                 if places is not None:
                     ignored = {"ignore_index": kwargs["ignore_index"]} if "ignore_index" in kwargs else {}
-                    kept = target.detach().clone()
-                    called.losses.append(Taken(function, index, places, prediction.shape, kept, ignored))
+                    its_target = target.detach().clone()
+                    called.losses.append(Taken(function, index, places, prediction.shape, its_target, ignored))
                     return
 
     def _before_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self._is_over and self._called:
                 self._is_over = True
-                self._ask()
+                self._test()
             return original(*args, **kwargs)
 
         return backward
 
-    def _ask(self) -> None:
+    def _test(self) -> None:
         import msgspec
 
         answers = [_answer(called, Places(self._lab.stage)) for called in self._called.values()]
@@ -176,7 +176,7 @@ def _as_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
-    """Where the elements of a prediction stand in an output, if it is made of these and of nothing else.
+    """Where the elements of a prediction are in an output, if it consists of these alone.
 
     A gradient of 1, 2, 3, ... at the prediction arrives at the elements of the output that it was taken from.
     """

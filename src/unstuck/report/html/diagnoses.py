@@ -93,7 +93,7 @@ def _coloured(difference: str) -> Html:
 def proof_parts(proof: Proof) -> list[Html]:
     """What became of it when its remedy was tried, with the curves of each seed side by side."""
     good = proof.verdict == "confirmed"
-    way = "With the change above" if proof.remedy == "edit" else f"With {proof.remedy}"
+    way = "With the change above" if proof.is_edit else f"With {proof.remedy}"
     words = f"{way}: {proof.sentence}"
     parts = [
         tag("h4", "Proof"),

@@ -1,4 +1,4 @@
-"""The devices that training scripts use. All others are kept away, disks and the machine's switches among them."""
+"""The devices that training scripts use. All others are hidden, among them disks and the switches of the machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """System calls that a trial is refused, by the number they have on this processor.
 
 The kernel's own ways of isolation leave these out: permissions and times under Landlock, keyrings, limits of other
-processes. What is answered with 0 is not done, and nobody is told.
+processes. What is answered with 0 is not done, without an error.
 """
 
 from __future__ import annotations

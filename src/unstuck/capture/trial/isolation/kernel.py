@@ -98,9 +98,9 @@ class _CapabilityData(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")]
 
 
-def keep_capabilities(kept: Iterable[int]) -> None:
+def keep_capabilities(numbers: Iterable[int]) -> None:
     """Give up every capability but these, for us and for all that we start."""
-    wanted = set(kept)
+    wanted = set(numbers)
     with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
         last = int(file.read())
     for number in range(last + 1):

@@ -1,6 +1,6 @@
 """Keeps what a trial writes on its stage: also what it names by absolute paths, or reaches through links.
 
-The functions of Python that write are told another path. What gets past them (functions that somebody kept a
+The functions of Python that write get another path. What gets past them (functions that somebody kept a
 reference to, databases) is seen by an audit hook: on the stage, links are made into copies before they are written;
 anywhere else, writing is an error of the program, and never a change to what is the user's.
 """
@@ -22,7 +22,7 @@ from unstuck.capture.trial.isolation.inputs import Inputs, Ours, put
 from unstuck.capture.trial.isolation.stage import Stage
 
 FREE = ("/dev/", "/proc/", "/sys/")
-"""Nothing is kept there."""
+"""Nothing written there stays."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 ONE, TWO = ("path",), ("src", "dst")
 ENTRIES = {"mkdir": ONE, "rmdir": ONE, "remove": ONE, "unlink": ONE, "mkfifo": ONE, "rename": TWO, "replace": TWO}

@@ -226,8 +226,8 @@ def _places(home: str, needed: Sequence[str]) -> tuple[str, ...]:
             found[folder] = None
     for path in real:
         around = next((place for place in found if is_below(path, place)), None)
-        if around is not None and (stranger := _last_unknown(around, path, owners)):
-            found[stranger] = None
+        if around is not None and (unknown := _last_unknown(around, path, owners)):
+            found[unknown] = None
     if not any(is_below(os.path.realpath(home), place) for place in (*found, SHARED_MEMORY)):
         if any(mount != home and is_below(mount, home) for mount in mounts):
             raise NotPossible(f"other file systems are mounted below {home}")
