@@ -18,11 +18,11 @@ from unstuck.source.trace import (
     Happened,
     Hidden,
     Inlined,
+    IterationEnd,
     Located,
     Loop,
     Node,
     Path,
-    Turn,
     events_in,
     located,
     loops_in,
@@ -146,7 +146,7 @@ def _opinion(path: Path, model: Instance, seen: dict[Place, tuple[Place | None, 
     opinion = order.Opinion()
     pending: _Pending | None = None
     for item in path:
-        if isinstance(item, Turn):
+        if isinstance(item, IterationEnd):
             if pending is not None and pending.forward is not None and not pending.backward:
                 pending.evaluated = True  # The turn ended and nobody wanted gradients of what came out.
             continue
@@ -164,7 +164,7 @@ def _opinion(path: Path, model: Instance, seen: dict[Place, tuple[Place | None, 
     return opinion
 
 
-def _ends(item: Happened | Hidden | Turn, model: Instance) -> bool:
+def _ends(item: Happened | Hidden | IterationEnd, model: Instance) -> bool:
     """The model is switched back, or may have been, or is a new one."""
     if not isinstance(item, Happened):
         return True

@@ -80,7 +80,7 @@ def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
 
 def _early(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
     """Stepped before the optimizer's first step of the turn, on every path on which both are stepped."""
-    found = order.always(paths(loop, turns=1, ordered=SEEN), _before_optimizer)
+    found = order.always(paths(loop, iterations=1, ordered=SEEN), _before_optimizer)
     own = {item.item.event.place for item in located(loop.body) if not item.loops and not _not_at_first(item)}
     for place, step in found.items():
         call = calls.get(place)

@@ -43,7 +43,7 @@ def import_statement(reader: Reader, node: ast.Import | ast.ImportFrom) -> None:
 
 @statement(ast.Global, ast.Nonlocal)
 def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
-    """`global model`: assignments are not seen outside, but reading finds the outer value."""
+    """`global model`: reading finds the outer value, but an assignment does not change it."""
     scope = reader.frame.scope
     for name in node.names:
         scope.names.setdefault(name, scope.get(name))

@@ -1,4 +1,4 @@
-"""Calls of classes of the user's, and of objects: layers, losses, Sequentials and whatever has a `__call__`."""
+"""Calls of classes of the user's, and of objects: layers, losses, Sequentials and objects with a `__call__`."""
 
 from __future__ import annotations
 
