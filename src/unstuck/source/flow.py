@@ -88,14 +88,14 @@ def first_cut(cut: Tensor) -> Tensor:
 
 def reaches_training(values: Iterable[Value]) -> bool:
     """Were the values computed, cuts or not, from the output of a module with weights or from a loss?"""
-    return any(_trained(value) for value in _walk(values, lambda tensor: tensor.inputs))
-
-
-def _trained(value: Value) -> bool:
-    if isinstance(value, Tensor):
-        layer = value.module is not None and knowledge.has_weights(value.module)
-        return layer or value.op in knowledge.LOSS_FUNCTIONS
-    return isinstance(value, Param | Parameters)
+    for value in _walk(values, lambda tensor: tensor.inputs):
+        if isinstance(value, Param | Parameters):
+            return True
+        if isinstance(value, Tensor) and value.op in knowledge.LOSS_FUNCTIONS:
+            return True
+        if isinstance(value, Tensor) and value.module is not None and knowledge.has_weights(value.module):
+            return True
+    return False
 
 
 def _walk(values: Iterable[Value], inputs: Callable[[Tensor], Iterable[Value]]) -> Iterator[Value]:

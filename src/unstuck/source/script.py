@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -43,7 +42,9 @@ class Script:
         found: dict[object, Loop] = {}
         for loop in loops_in(self.facts.trace):
             if any(isinstance(item.event, Backward) for item in events_in(loop.body, nested_loops=False)):
-                found.setdefault((loop.node, tuple(map(str, _events_of(loop)))), loop)
+                # A function that is called twice has its loop twice in the trace, with the same events.
+                events = tuple(f"{type(item.event).__name__} {item.event.place}" for item in events_in(loop.body))
+                found.setdefault((loop.node, events), loop)
         return tuple(found.values())
 
     def ignored(self, line: int, code: str, name: str) -> bool:
@@ -57,10 +58,6 @@ class Script:
         words = {word.strip().lower().replace("_", "-") for word in (listed or "").split(",")}
         # A comment for all rules does not silence the rule about unused comments.
         return (listed is None and name != "unused-ignore") or code.lower() in words or name in words
-
-
-def _events_of(loop: Loop) -> Iterator[object]:
-    return ((type(item.event).__name__, item.event.place) for item in events_in(loop.body))
 
 
 def read_script(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from itertools import product
 
 import msgspec
@@ -56,10 +57,19 @@ class Hidden(msgspec.Struct, eq=False):
     called: str
 
 
-class Leave(msgspec.Struct, eq=False):
-    """Control leaves: `return`, `continue`, `break` or `raise`."""
+class Exit(StrEnum):
+    """How control leaves a block."""
 
-    kind: str
+    RETURN = "return"
+    CONTINUE = "continue"
+    BREAK = "break"
+    RAISE = "raise"
+
+
+class Leave(msgspec.Struct, eq=False):
+    """Control leaves."""
+
+    kind: Exit
 
 
 class Branch(msgspec.Struct, eq=False):
@@ -204,7 +214,7 @@ def _iterations(loop: Loop, steady: dict[str, bool], varying: Sequence[str]) -> 
     for values in product((True, False), repeat=len(varying)):
         collected: list[PathItem] = []
         left = _walk(loop.body, {**steady, **dict(zip(varying, values, strict=True))}, collected)
-        continues = left in ("", "continue")
+        continues = left in (None, Exit.CONTINUE)
         found.setdefault((*map(id, collected), continues), ((*collected, ITERATION_END), continues))
     return list(found.values())
 
@@ -225,17 +235,13 @@ def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tupl
     while waiting:
         node = waiting.pop()
         if isinstance(node, Branch):
-            if any(_decides(item, ordered) for item in _consequences([*node.then, *node.other])):
+            decided = _consequences([*node.then, *node.other])
+            if any(not isinstance(item, Happened) or isinstance(item.event, ordered) for item in decided):
                 (varying if node.varies else steady).add(node.condition)
             waiting += [*node.then, *node.other]
         elif isinstance(node, Loop | Inlined):
             waiting += node.body
     return steady - varying, varying
-
-
-def _decides(node: Node, ordered: tuple[type[Event], ...]) -> bool:
-    """Does it matter to the order of events whether this happens?"""
-    return not isinstance(node, Happened) or isinstance(node.event, ordered)
 
 
 def says_something(block: Sequence[Node]) -> bool:
@@ -254,10 +260,12 @@ def _consequences(block: Sequence[Node]) -> Iterator[Node]:
             yield from _consequences(node.body)
 
 
-def _walk(block: Sequence[Node], chosen: dict[str, bool], out: list[PathItem], repeated: int = REPEATED_LOOPS) -> str:
-    """Append what happens on the chosen branches; the word it returns says how control left, if it did."""
+def _walk(
+    block: Sequence[Node], chosen: dict[str, bool], out: list[PathItem], repeated: int = REPEATED_LOOPS
+) -> Exit | None:
+    """Append what happens on the chosen branches, and return how control left the block, if it did."""
     for node in block:
-        left = ""
+        left: Exit | None = None
         if isinstance(node, Happened | Hidden):
             out.append(node)
         elif isinstance(node, Leave):
@@ -266,19 +274,13 @@ def _walk(block: Sequence[Node], chosen: dict[str, bool], out: list[PathItem], r
             left = _walk(node.then if chosen.get(node.condition, True) else node.other, chosen, out, repeated)
         elif isinstance(node, Inlined):
             left = _walk(node.body, chosen, out, repeated)
-            left = "" if left == "return" else left
+            left = None if left is Exit.RETURN else left
         else:
-            left = _walk_nested_loop(node, chosen, out, repeated)
+            for _ in range(2 if repeated else 1):
+                left = _walk(node.body, chosen, out, max(repeated - 1, 0))
+                if left in (Exit.BREAK, Exit.RETURN, Exit.RAISE):
+                    break
+            left = left if left in (Exit.RETURN, Exit.RAISE) else None
         if left:
             return left
-    return ""
-
-
-def _walk_nested_loop(loop: Loop, chosen: dict[str, bool], out: list[PathItem], repeated: int) -> str:
-    for _ in range(2 if repeated else 1):
-        left = _walk(loop.body, chosen, out, max(repeated - 1, 0))
-        if left in ("return", "raise"):
-            return left
-        if left == "break":
-            break
-    return ""
+    return None

@@ -40,7 +40,10 @@ def find_files(
             troubles: list[SourceError] = []
             inside = sorted(_files_below(path, skips, troubles))
             if not inside and not troubles:
-                raise SourceError(f"{name} contains no Python files{_all_skipped(path, skips)}.")
+                any_skipped = any(_files_below(path, lambda name, is_folder: False, []))
+                skipped = " except those that .gitignore or exclude skips"
+                why = skipped if any_skipped else "; name a script or a folder that does"
+                raise SourceError(f"{name} contains no Python files{why}.")
             for file in inside:
                 found.setdefault(os.path.abspath(file), file)
             if problems is not None:
@@ -50,11 +53,6 @@ def find_files(
         else:
             raise SourceError(f"{name} does not exist; check the path, which is relative to {Path.cwd()}.")
     return list(found.values())
-
-
-def _all_skipped(path: Path, skips: Callable[[str, bool], bool]) -> str:
-    skipped = any(_files_below(path, lambda name, is_folder: False, []))
-    return " except those that .gitignore or exclude skips" if skipped else "; name a script or a folder that does"
 
 
 def _files_below(folder: Path, skips: Callable[[str, bool], bool], problems: list[SourceError]) -> Iterator[Path]:

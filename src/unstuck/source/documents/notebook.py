@@ -178,11 +178,11 @@ def _code_cells(text: str, name: str) -> Iterator[Cell]:
         raise SourceError(f"{name} is a notebook in {language}, not in Python; it was skipped.")
     if not isinstance(whole.get("cells"), list):
         raise SourceError(f"{name} is not a notebook: it has no list of cells; open it in Jupyter and save it again.")
-    for number, (value, members) in enumerate(_items_of(text, _members(text, 0)["cells"][0]), 1):
-        if isinstance(value, dict) and value.get("cell_type") == "code" and "source" in members:
+    for number, (value, start, _) in enumerate(_elements(text, _members(text, 0)["cells"][0]), 1):
+        if isinstance(value, dict) and value.get("cell_type") == "code" and "source" in value:
             source = value["source"]
             joined = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            yield Cell(number, joined, *members["source"])
+            yield Cell(number, joined, *_members(text, start)["source"])
 
 
 def _language(metadata: Any) -> str:
@@ -222,11 +222,6 @@ def _elements(text: str, at: int) -> Iterator[tuple[Any, int, int]]:
         yield value, at, end
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
-
-
-def _items_of(text: str, at: int) -> Iterator[tuple[Any, dict[str, tuple[int, int]]]]:
-    for value, start, _ in _elements(text, at):
-        yield value, _members(text, start) if isinstance(value, dict) else {}
 
 
 def _source_value(old: str, new: str, ascii_only: bool) -> str:

@@ -255,7 +255,10 @@ class Editor:
         return syntax.span(self._file.place(node))[1]
 
     def _between(self, start: syntax.Position, end: syntax.Position) -> str:
-        return syntax.text_between(self.lines, start, end)
+        rows = self.lines[start[0] - 1 : end[0]]
+        rows[-1] = rows[-1][: end[1] - 1]
+        rows[0] = rows[0][start[1] - 1 :]
+        return "\n".join(rows)
 
     def _after(self, start: syntax.Position, characters: int) -> syntax.Position:
         """The position this many characters later."""
@@ -303,7 +306,7 @@ class Editor:
             return None
         statement, alias = found
         present = any((other.asname or other.name) == new for other in statement.names)
-        if not present and syntax.is_bound(self.tree, new):
+        if not present and syntax.bindings(self.tree, new):
             return None
         last_use = alias.asname is None and syntax.uses(self.tree, old) == 1
         if not present:

@@ -31,14 +31,6 @@ def span(place: Place) -> tuple[Position, Position]:
     return (place.line, place.column), (place.end_line, place.end_column)
 
 
-def text_between(lines: Sequence[str], start: Position, end: Position) -> str:
-    """The text from one position to another."""
-    rows = list(lines[start[0] - 1 : end[0]])
-    rows[-1] = rows[-1][: end[1] - 1]
-    rows[0] = rows[0][start[1] - 1 :]
-    return "\n".join(rows)
-
-
 def statements_around(body: list[ast.stmt], place: Place, file: SourceFile) -> list[Inside]:
     """The statements around a place, outermost first."""
     chain: list[Inside] = []
@@ -216,11 +208,6 @@ def imported_names(tree: ast.Module) -> set[str]:
 def bindings(tree: ast.Module, name: str) -> int:
     """How often the file binds `name`."""
     return sum(name in _bound_by(node) for node in ast.walk(tree))
-
-
-def is_bound(tree: ast.Module, name: str) -> bool:
-    """Is `name` bound in this file already?"""
-    return bindings(tree, name) > 0
 
 
 def _bound_by(node: ast.AST) -> list[str]:

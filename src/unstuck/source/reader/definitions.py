@@ -7,7 +7,7 @@ import ast
 from unstuck.source.reader.project import user_class
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.reader.scope import bind_import
-from unstuck.source.trace import Leave
+from unstuck.source.trace import Exit, Leave
 from unstuck.source.values import UNKNOWN, Const, UserFunction, Value
 
 
@@ -53,7 +53,7 @@ def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
 def return_statement(reader: Reader, node: ast.Return) -> bool:
     """`return loss`."""
     reader.frame.returned.append(reader.evaluate(node.value) if node.value else Const(None))
-    reader.block.append(Leave("return"))
+    reader.block.append(Leave(Exit.RETURN))
     return False
 
 

@@ -83,6 +83,8 @@ HARMLESS_CALLS = frozenset(
 LARGEST_LIMIT = 1e6
 """Clipping above this only measures the norm."""
 
+MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel"})
+
 FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
 """Objects that take over backward and clipping but leave the loop to the user."""
 
@@ -122,12 +124,10 @@ def is_scaler(value: Value) -> bool:
 
 def is_module_class(cls: UserClass) -> bool:
     """Does the class certainly derive from nn.Module?"""
-    return any(isinstance(base, Symbol) and _module_name(base.name) for base in lineage(cls))
-
-
-def _module_name(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return name.startswith("torch.nn.") or last in ("LightningModule", "PreTrainedModel") or last == "Module"
+    return any(
+        isinstance(base, Symbol) and (base.name.startswith("torch.nn.") or base.last in MODULE_BASES)
+        for base in lineage(cls)
+    )
 
 
 def is_lightning(value: Value | None) -> bool:

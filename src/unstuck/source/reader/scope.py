@@ -56,15 +56,6 @@ class Scope(msgspec.Struct, eq=False):
             scope = scope.outer
         return Symbol(f"builtins.{name}") if name in BUILTINS else UNKNOWN
 
-    def holder(self, name: str) -> Scope:
-        """The scope that a `nonlocal` or `global` assignment to `name` writes to."""
-        scope: Scope | None = self.outer
-        while scope is not None:
-            if name in scope.names:
-                return scope
-            scope = scope.outer
-        return self
-
     @property
     def source(self) -> SourceFile:
         """The file this scope was written in."""

@@ -11,17 +11,7 @@ from unstuck.source.reader.calls.optimizers import note_optimizer
 from unstuck.source.reader.calls.torch_functions import call_loss
 from unstuck.source.reader.calls.unknown import hide_if_training
 from unstuck.source.reader.reader import Call, Reader, callee
-from unstuck.source.values import (
-    UNKNOWN,
-    Instance,
-    Symbol,
-    Tensor,
-    UserClass,
-    Value,
-    alternatives,
-    bound_method,
-    join,
-)
+from unstuck.source.values import UNKNOWN, Instance, Symbol, Tensor, UserClass, Value, alternatives, bound_method, join
 
 MODULE_OPERATIONS = {
     "Softmax": "softmax",
