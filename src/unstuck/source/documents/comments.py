@@ -10,7 +10,7 @@ from unstuck.lazy import pattern
 
 START = r"#\s*unstuck:\s*ignore(?![\w-])"
 LISTABLE = r"(?:[A-Za-z]\d+\b|[A-Za-z]+(?:[-_][A-Za-z]+)+\b|[A-Z](?=\s*(?:[,)}#]|$)))"
-"""A code, a name or a family. Other words after `ignore` are a remark."""
+"""A code, a name or a family. Other words behind `ignore` are a remark."""
 WITHOUT_BRACKETS = rf"[({{]?\s*((?:{LISTABLE}|[a-z]+(?=\s*(?:[)}}#]|$)))(?:[\s,]+{LISTABLE})*)(?:\s*[)}}])?"
 ODD_BRACKETS = r"\[\s*([^\]#]*[^\]#\s])?(?:\s*\])?"
 MISTYPED_LIST = rf"\s*[:=]?\s*(?:{WITHOUT_BRACKETS}|{ODD_BRACKETS})"
