@@ -116,7 +116,7 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_without_python(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     assert cli.main(["lint", "empty"]) == 2
-    assert capsys.readouterr().err.startswith("unstuck: empty holds no Python files")
+    assert capsys.readouterr().err.startswith("unstuck: empty contains no Python files")
 
 
 def test_without_a_path_the_current_folder_is_linted(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_without_a_path_the_current_folder_is_linted(broken: Path, capsys: pytes
     assert " --> train.py:11:" in capsys.readouterr().out
     broken.unlink()
     assert cli.main(["lint"]) == 2
-    assert capsys.readouterr().err.startswith("unstuck: . holds no Python files")
+    assert capsys.readouterr().err.startswith("unstuck: . contains no Python files")
 
 
 def test_what_an_import_leads_to_is_verified_where_it_was_found(capsys: pytest.CaptureFixture[str]) -> None:

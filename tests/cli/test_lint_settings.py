@@ -84,7 +84,7 @@ def test_what_is_excluded_is_linted_only_when_named(broken: Path, fixed: Path, c
     fixed.unlink()
     capsys.readouterr()
     assert cli.main(["lint", "."]) == 2
-    assert "holds no Python files but those that .gitignore or exclude leave out." in capsys.readouterr().err
+    assert "contains no Python files except those that .gitignore or exclude skips." in capsys.readouterr().err
 
 
 def test_the_nearest_file_above_the_linted_path_counts(broken: Path, capsys: Capture) -> None:

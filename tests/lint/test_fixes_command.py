@@ -213,7 +213,7 @@ def test_a_file_that_may_not_be_written_is_left_alone(capsys: pytest.CaptureFixt
     Path("train.py").write_text(HEAD + WIPED, encoding="utf-8")
     Path("train.py").chmod(0o444)
     assert lint("--fix", "train.py") == 1
-    assert "train.py cannot be written (permission denied); it was left alone." in capsys.readouterr().err
+    assert "train.py cannot be written (permission denied); it was not modified." in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_left_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_changes_meanwhile_is_left_alone() -> None:
     path.write_text(HEAD + WIPED, encoding="utf-8")
     [fixed], _ = fix_all(engine.lint(["train.py"], Settings()), Settings(), ALL)
     path.write_text("# mine\n", encoding="utf-8")
-    with pytest.raises(SourceError, match="changed while it was looked at"):
+    with pytest.raises(SourceError, match="changed in the meantime"):
         write(fixed)
     assert path.read_text(encoding="utf-8") == "# mine\n"
 

@@ -222,7 +222,7 @@ def test_any_notebook_keeps_everything_but_the_fixed_lines(
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (b"{", "bad.ipynb is not a notebook: its JSON breaks at line 1; open and save it again."),
+        (b"{", "bad.ipynb is not a notebook: its JSON is invalid at line 1; open and save it again."),
         (b"[1]", "bad.ipynb is not a notebook: it has no nbformat; open it in Jupyter and save it again."),
         (
             b'{"nbformat": 4}',
@@ -234,11 +234,11 @@ def test_any_notebook_keeps_everything_but_the_fixed_lines(
         ),
         (
             b'{"nbformat": 4, "cells": [], "metadata": {"kernelspec": {"language": "R"}}}',
-            "bad.ipynb is a notebook of R, not of Python; it was skipped.",
+            "bad.ipynb is a notebook in R, not in Python; it was skipped.",
         ),
         (b"\xff\xfe{}", "bad.ipynb is not UTF-8 text, as notebooks are; save it again from Jupyter."),
-        (b"", "bad.ipynb is not a notebook: its JSON breaks at line 1; open and save it again."),
-        (b"[" * 100_000, "bad.ipynb is not a notebook: its JSON breaks at line 1; open and save it again."),
+        (b"", "bad.ipynb is not a notebook: its JSON is invalid at line 1; open and save it again."),
+        (b"[" * 100_000, "bad.ipynb is not a notebook: its JSON is invalid at line 1; open and save it again."),
     ],
 )
 def test_what_is_no_python_notebook_gets_one_sentence(

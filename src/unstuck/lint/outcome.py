@@ -67,7 +67,9 @@ def _verdict_of_raw(path: Path, raw: bytes, text: str | None, rules: Sequence[Ru
 
     notebook = Notebook(raw, str(path))
     try:
-        return notebook.verdict_of(verdict_of(path, notebook.text, rules, project))
+        verdict = verdict_of(path, notebook.text, rules, project)
+        diagnoses, ignored = (tuple(map(notebook.diagnosis_of, part)) for part in (verdict.diagnoses, verdict.ignored))
+        return msgspec.structs.replace(verdict, diagnoses=diagnoses, ignored=ignored)
     except SourceError as error:
         raise notebook.error_of(error) from None
 

@@ -32,29 +32,29 @@ class SchedulerMade(msgspec.Struct, eq=False):
 
 
 class Called(msgspec.Struct, eq=False):
-    """One call that was read, whatever was called."""
+    """One call that was read."""
 
     name: str
     """The full path of a library function or class (`torch.nn.functional.softmax`), `.name` for a method of an object
     that is not the user's, or the dotted name as written for anything else."""
     node: ast.Call
     source: SourceFile | None
-    """The file it stands in."""
+    """The file it is in."""
     args: tuple[Value, ...]
     kwargs: dict[str, Value]
     result: Value
     receiver: Value | None
-    """The object that was called, or whose method was."""
+    """The object that was called, or whose method was called."""
     loops: tuple[Loop, ...]
-    """The loops around it, outermost first, also those around the functions that led here."""
+    """The loops around it, outermost first, including those around the calls that led here."""
     discarded: bool
-    """It stands as a statement of its own: nobody looks at the result."""
+    """It is a statement of its own: the result is not used."""
     recording: bool
-    """Gradients are recorded here, as far as is known."""
+    """Gradients are recorded here, as far as we know."""
     function: str
-    """The function it stands in."""
+    """The function it is in."""
     owner: Instance | None
-    """The object whose method it stands in."""
+    """The object whose method it is in."""
     time: int
 
     @property
@@ -64,7 +64,7 @@ class Called(msgspec.Struct, eq=False):
 
     @property
     def place(self) -> Place:
-        """Where it stands. Computed when asked for: most calls never are."""
+        """Where it is. Computed on demand: most calls never need it."""
         assert self.source is not None
         return self.source.place(self.node, self.function)
 
@@ -80,7 +80,7 @@ class AttributeSet(msgspec.Struct, eq=False):
     time: int
 
 
-class Kept(msgspec.Struct, eq=False):
+class RunningSum(msgspec.Struct, eq=False):
     """`name += value` or `name = name + value` in a loop, where the value is a tensor; `result` is the new sum."""
 
     name: str
@@ -113,18 +113,18 @@ class Frozen(msgspec.Struct, eq=False):
 
 
 class Facts(msgspec.Struct, eq=False):
-    """Everything one reading of a script found out, in the order it came up."""
+    """Everything that reading a script found, in order."""
 
     trace: Block = msgspec.field(default_factory=list)
     reached: int = 0
-    """How much of the trace running the file leads to; the rest are functions that it only defines."""
+    """How many nodes of the trace run when the file runs; the rest come from functions that nothing calls."""
     losses: list[Happened] = msgspec.field(default_factory=list)
     backwards: list[Happened] = msgspec.field(default_factory=list)
     calls: list[Called] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerMade] = msgspec.field(default_factory=list)
     schedulers: list[SchedulerMade] = msgspec.field(default_factory=list)
     attributes: list[AttributeSet] = msgspec.field(default_factory=list)
-    kept: list[Kept] = msgspec.field(default_factory=list)
+    running_sums: list[RunningSum] = msgspec.field(default_factory=list)
     groups_added: list[tuple[Instance, int]] = msgspec.field(default_factory=list)
     replaced: list[ChildReplaced] = msgspec.field(default_factory=list)
     frozen: list[Frozen] = msgspec.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Questions about where a value came from. Histories can be long, so they are walked, never recursed into."""
+"""Questions about where a value came from. Histories can be long, so no function here recurses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unstuck.source.values import Choice, Const, Group, Param, Parameters, Tenso
 
 
 def producers(value: Value) -> Iterator[Value]:
-    """What made the value, seen through reshapes, casts and branches: one for each way it may have come about."""
+    """What made the value, ignoring reshapes and casts: one producer for each branch that leads to it."""
     for option in _walk([value], lambda tensor: tensor.inputs[:1] if _keeps_values(tensor) else ()):
         if not isinstance(option, Tensor) or not _keeps_values(option):
             yield option
@@ -21,9 +21,9 @@ def _keeps_values(tensor: Tensor) -> bool:
 
 
 def argument(tensor: Tensor, name: str, position: int) -> Value | None:
-    """What an operation was told besides its tensor: `dim` of `softmax(x, 1)`, `x.softmax(dim=1)` or `nn.Softmax(1)`.
+    """An argument of an operation besides its tensor: `dim` of `softmax(x, 1)`, `x.softmax(dim=1)` or `nn.Softmax(1)`.
 
-    `position` counts from 0 without the tensor. None when it was not given.
+    `position` counts from 0 without the tensor. None when it is missing.
     """
     given, named = tensor.args, tensor.options
     if tensor.module is not None and tensor.module.cls is None and tensor.op not in knowledge.LOSS_FUNCTIONS:
@@ -34,12 +34,12 @@ def argument(tensor: Tensor, name: str, position: int) -> Value | None:
 
 
 def behind(value: Value, *, through_cuts: bool = False) -> Iterator[Value]:
-    """Everything the value was computed from, itself first, each once; not past a cut unless asked to."""
+    """Everything the value was computed from, itself first, each once; past a cut only with `through_cuts`."""
     return _walk([value], lambda tensor: () if tensor.cut and not through_cuts else tensor.inputs)
 
 
 class History:
-    """Everything behind a value: what cut it off the graph, and whether a gradient can still flow.
+    """The computation of a value: what detached it from the graph, and whether a gradient can still flow.
 
     `trained` are the ids of tensors that an optimizer was given.
     """
@@ -47,18 +47,18 @@ class History:
     def __init__(self, value: Value, trained: Collection[int] = ()) -> None:
         self._trained = trained
         self.cuts: list[Tensor] = []
-        """Operations nearest to the value behind which no gradient flows, though something trained lies there."""
+        """The last operations that stop the gradient on its way to something trained."""
         self.alive = False
-        """Some way back reaches a parameter, or something unknown, without being cut."""
+        """A gradient can reach a parameter, or something unknown."""
         for option in _walk([value], lambda tensor: () if tensor.cut else tensor.inputs):
-            self._take_in(option)
+            self._add(option)
 
     @property
     def detached(self) -> bool:
-        """Certainly cut off: every way back is cut, and at least one would have led to something trained."""
+        """Certainly detached: no gradient gets through, and without the cuts one would reach something trained."""
         return bool(self.cuts) and not self.alive
 
-    def _take_in(self, value: Value) -> None:
+    def _add(self, value: Value) -> None:
         if not isinstance(value, Tensor):
             self.alive = self.alive or not isinstance(value, Const)
         elif value.leaf or id(value) in self._trained:
@@ -73,12 +73,12 @@ class History:
 
 
 def papers_over(value: Value) -> bool:
-    """Does `requires_grad_()` on this value hide that it was cut off a model's output or a loss?"""
+    """Does `requires_grad_()` on this value hide that it was detached from a model's output or a loss?"""
     return History(value).detached
 
 
 def first_cut(cut: Tensor) -> Tensor:
-    """The cut nearest to what is trained: behind `float(loss.item())` that is `.item()`."""
+    """The cut nearest to what is trained: of `float(loss.item())` that is `.item()`."""
     while True:
         deeper = History(Group(list(cut.inputs))).cuts
         if not deeper:
@@ -87,19 +87,19 @@ def first_cut(cut: Tensor) -> Tensor:
 
 
 def reaches_training(values: Iterable[Value]) -> bool:
-    """Does anything behind the values, cuts or not, come out of a module with weights or a loss?"""
-    return any(_trained(value) for value in _walk(values, lambda tensor: tensor.inputs))
+    """Were the values computed, cuts or not, from the output of a module with weights or from a loss?"""
+    for value in _walk(values, lambda tensor: tensor.inputs):
+        if isinstance(value, Param | Parameters):
+            return True
+        if isinstance(value, Tensor) and value.op in knowledge.LOSS_FUNCTIONS:
+            return True
+        if isinstance(value, Tensor) and value.module is not None and knowledge.has_weights(value.module):
+            return True
+    return False
 
 
-def _trained(value: Value) -> bool:
-    if isinstance(value, Tensor):
-        layer = value.module is not None and knowledge.has_weights(value.module)
-        return layer or value.op in knowledge.LOSS_FUNCTIONS
-    return isinstance(value, Param | Parameters)
-
-
-def _walk(values: Iterable[Value], behind: Callable[[Tensor], Iterable[Value]]) -> Iterator[Value]:
-    """Each value once, nearest first, through branches, lists and whatever `behind` says lies behind a tensor."""
+def _walk(values: Iterable[Value], inputs: Callable[[Tensor], Iterable[Value]]) -> Iterator[Value]:
+    """Each value once, nearest first, through branches, lists and the inputs of tensors that `inputs` names."""
     waiting = deque(values)
     seen: set[int] = set()
     while waiting:
@@ -114,4 +114,4 @@ def _walk(values: Iterable[Value], behind: Callable[[Tensor], Iterable[Value]]) 
         else:
             yield value
             if isinstance(value, Tensor):
-                waiting.extend(behind(value))
+                waiting.extend(inputs(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -32,18 +31,20 @@ class Script:
 
     @cached_property
     def facts(self) -> Facts:
-        """What following the script's statements, functions and classes found out."""
+        """What following the script's statements, functions and classes found."""
         if not TORCH_TEXT.search(self.text):
             return Facts()
         return read_facts(self.tree, self.text, SourceFile(self.path, self.lines), self._project)
 
     @cached_property
     def training_loops(self) -> tuple[Loop, ...]:
-        """Loops whose own turn runs a backward pass, each once."""
+        """Loops that run a backward pass in each iteration, outside of inner loops; each once."""
         found: dict[object, Loop] = {}
         for loop in loops_in(self.facts.trace):
             if any(isinstance(item.event, Backward) for item in events_in(loop.body, nested_loops=False)):
-                found.setdefault((loop.node, tuple(map(str, _events_of(loop)))), loop)
+                # A function that is called twice has its loop twice in the trace, with the same events.
+                events = tuple(f"{type(item.event).__name__} {item.event.place}" for item in events_in(loop.body))
+                found.setdefault((loop.node, events), loop)
         return tuple(found.values())
 
     def ignored(self, line: int, code: str, name: str) -> bool:
@@ -55,12 +56,8 @@ class Script:
             return False
         listed = comment.group(1)
         words = {word.strip().lower().replace("_", "-") for word in (listed or "").split(",")}
-        # A comment for all rules does not silence the one that looks for comments nobody needs.
+        # A comment for all rules does not silence the rule about unused comments.
         return (listed is None and name != "unused-ignore") or code.lower() in words or name in words
-
-
-def _events_of(loop: Loop) -> Iterator[object]:
-    return ((type(item.event).__name__, item.event.place) for item in events_in(loop.body))
 
 
 def read_script(
@@ -68,7 +65,7 @@ def read_script(
 ) -> Script:
     """Read one file, or raise a SourceError that says what is wrong with it.
 
-    `text` stands for what lies on disk, and `tree` is that text parsed, where somebody has done it already.
+    `text` replaces the content of the file, and `tree` is that text parsed, if the caller has it.
     """
     text = read_text(path) if text is None else text
     script = Script(str(path), text, tree or parse(text, str(path)), project or Project())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from itertools import product
 
 import msgspec
@@ -25,7 +26,7 @@ from unstuck.source.values import Value
 MOST_CONDITIONS = 8
 MOST_PATHS = 4096
 REPEATED_LOOPS = 4
-"""Loops inside a loop that are gone through twice; with each further one the path would be twice as long."""
+"""Nested loops that a path goes through twice; every further one would double its length."""
 ORDERED: tuple[type[Event], ...] = (
     Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, ScalerUpdate, SchedulerStep
 )  # fmt: skip
@@ -50,20 +51,29 @@ class Happened(msgspec.Struct, eq=False):
 
 
 class Hidden(msgspec.Struct, eq=False):
-    """A call into code we cannot read that was given something able to train: anything may have happened."""
+    """A call into code that cannot be read, given something able to train: anything may have happened."""
 
     place: Place | None
     called: str
 
 
-class Leave(msgspec.Struct, eq=False):
-    """Control leaves: `return`, `continue`, `break` or `raise`."""
+class Exit(StrEnum):
+    """How control leaves a block."""
 
-    kind: str
+    RETURN = "return"
+    CONTINUE = "continue"
+    BREAK = "break"
+    RAISE = "raise"
+
+
+class Leave(msgspec.Struct, eq=False):
+    """Control leaves."""
+
+    kind: Exit
 
 
 class Branch(msgspec.Struct, eq=False):
-    """Two ways on. Branches with the same `condition` go the same way on one path, unless it `varies`."""
+    """Two ways to continue. Branches with the same `condition` go the same way on one path, unless it `varies`."""
 
     condition: str
     varies: bool
@@ -72,7 +82,7 @@ class Branch(msgspec.Struct, eq=False):
 
 
 class Loop(msgspec.Struct, eq=False):
-    """A loop of the script and what one turn does."""
+    """A loop of the script and what one iteration does."""
 
     node: ast.AST
     """A `for` or `while`, or the `training_step` that a framework calls for every batch."""
@@ -86,15 +96,16 @@ class Inlined(msgspec.Struct, eq=False):
     body: Block = msgspec.field(default_factory=list)
 
 
-class Turn(msgspec.Struct, eq=False):
-    """Marks the end of a turn in a path through a loop."""
+class IterationEnd(msgspec.Struct, eq=False):
+    """Marks the end of an iteration in a path through a loop."""
 
 
-TURN = Turn()
+ITERATION_END = IterationEnd()
 
 Node = Happened | Hidden | Leave | Branch | Loop | Inlined
 Block = list[Node]
-Path = tuple[Happened | Hidden | Turn, ...]
+PathItem = Happened | Hidden | IterationEnd
+Path = tuple[PathItem, ...]
 
 
 def condition_key(test: ast.expr) -> tuple[str, bool]:
@@ -127,8 +138,8 @@ def loops_in(block: Sequence[Node]) -> Iterator[Loop]:
 
 
 class Located(msgspec.Struct, eq=False):
-    """An event with the loops around it (outermost first, through function calls) and the branches taken to reach it
-    since the innermost loop, each with whether its condition held. `if c: continue` makes what follows depend on c."""
+    """An event with the loops around it (outermost first, through function calls) and the branches that lead to it
+    since the innermost loop, each with the outcome of its condition. What follows `if c: continue` depends on c."""
 
     item: Happened
     loops: tuple[Loop, ...]
@@ -138,7 +149,7 @@ class Located(msgspec.Struct, eq=False):
 def located(
     block: Sequence[Node], loops: tuple[Loop, ...] = (), branches: tuple[tuple[Branch, bool], ...] = ()
 ) -> Iterator[Located]:
-    """Every event in the tree with what lies around it."""
+    """Every event in the tree with its loops and branches."""
     for node in block:
         if isinstance(node, Happened):
             yield Located(node, loops, branches)
@@ -147,15 +158,15 @@ def located(
         elif isinstance(node, Branch):
             yield from located(node.then, loops, (*branches, (node, True)))
             yield from located(node.other, loops, (*branches, (node, False)))
-            for side, held in ((node.then, False), (node.other, True)):
+            for side, outcome in ((node.then, False), (node.other, True)):
                 if side and isinstance(side[-1], Leave):
-                    branches = (*branches, (node, held))
+                    branches = (*branches, (node, outcome))
         elif isinstance(node, Loop):
             yield from located(node.body, (*loops, node), ())
 
 
 def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[Happened]:
-    """Every event in the tree, whatever the branch."""
+    """Every event in the tree, on any branch."""
     for node in block:
         if isinstance(node, Happened):
             yield node
@@ -178,10 +189,10 @@ def hidden_in(block: Sequence[Node]) -> list[Hidden]:
     return [node for node in _consequences(block) if isinstance(node, Hidden)]
 
 
-def paths(loop: Loop, turns: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:
-    """What `turns` turns of the loop can do, one path per combination of the conditions that decide about `ordered`.
+def paths(loop: Loop, iterations: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:
+    """What so many iterations of the loop can do, one path per combination of the conditions that decide on `ordered`.
 
-    Empty when there are too many to look at them all: then nothing can be said of every path.
+    Empty when there are too many paths to look at: then nothing is known to hold on all of them.
     """
     steady, varying = _conditions(loop.body, ordered)
     if len(steady) > MOST_CONDITIONS or len(varying) > MOST_CONDITIONS:
@@ -189,42 +200,43 @@ def paths(loop: Loop, turns: int = 2, ordered: tuple[type[Event], ...] = ORDERED
     found: dict[tuple[int, ...], Path] = {}
     for same in product((True, False), repeat=len(steady)):
         chosen = dict(zip(sorted(steady), same, strict=True))
-        options = _turns(loop, chosen, sorted(varying))
-        if len(options) ** turns > MOST_PATHS:
+        options = _iterations(loop, chosen, sorted(varying))
+        if len(options) ** iterations > MOST_PATHS:
             return []
-        for path in _sequences(options, turns):
+        for path in _sequences(options, iterations):
             found.setdefault(tuple(map(id, path)), path)
     return list(found.values())
 
 
-def _turns(loop: Loop, steady: dict[str, bool], varying: Sequence[str]) -> list[tuple[Path, bool]]:
-    """The different turns the loop can take, and whether each goes on to another."""
+def _iterations(loop: Loop, steady: dict[str, bool], varying: Sequence[str]) -> list[tuple[Path, bool]]:
+    """The different iterations the loop can have, and whether another may follow each."""
     found: dict[tuple[object, ...], tuple[Path, bool]] = {}
     for values in product((True, False), repeat=len(varying)):
-        collected: list[Happened | Hidden | Turn] = []
+        collected: list[PathItem] = []
         left = _walk(loop.body, {**steady, **dict(zip(varying, values, strict=True))}, collected)
-        turn = ((*collected, TURN), left in ("", "continue"))
-        found.setdefault((*map(id, collected), turn[1]), turn)
+        continues = left in (None, Exit.CONTINUE)
+        found.setdefault((*map(id, collected), continues), ((*collected, ITERATION_END), continues))
     return list(found.values())
 
 
-def _sequences(options: Sequence[tuple[Path, bool]], turns: int) -> Iterator[Path]:
-    for turn, goes_on in options:
-        if goes_on and turns > 1:
-            yield from (turn + rest for rest in _sequences(options, turns - 1))
+def _sequences(options: Sequence[tuple[Path, bool]], iterations: int) -> Iterator[Path]:
+    for iteration, continues in options:
+        if continues and iterations > 1:
+            yield from (iteration + rest for rest in _sequences(options, iterations - 1))
         else:
-            yield turn
+            yield iteration
 
 
 def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tuple[set[str], set[str]]:
-    """Conditions that decide what happens: those that hold for the whole loop, and those that change per turn."""
+    """Conditions that decide what happens: those fixed for the whole loop, and those that may change per iteration."""
     steady: set[str] = set()
     varying: set[str] = set()
     waiting = list(block)
     while waiting:
         node = waiting.pop()
         if isinstance(node, Branch):
-            if any(_decides(item, ordered) for item in _consequences([*node.then, *node.other])):
+            decided = _consequences([*node.then, *node.other])
+            if any(not isinstance(item, Happened) or isinstance(item.event, ordered) for item in decided):
                 (varying if node.varies else steady).add(node.condition)
             waiting += [*node.then, *node.other]
         elif isinstance(node, Loop | Inlined):
@@ -232,13 +244,8 @@ def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tupl
     return steady - varying, varying
 
 
-def _decides(node: Node, ordered: tuple[type[Event], ...]) -> bool:
-    """Does it matter to the order of things whether this happens?"""
-    return not isinstance(node, Happened) or isinstance(node.event, ordered)
-
-
 def says_something(block: Sequence[Node]) -> bool:
-    """Does anything happen in the block, whatever the branch?"""
+    """Does anything happen in the block, on any branch?"""
     return any(not isinstance(node, Leave) for node in _consequences(block))
 
 
@@ -254,11 +261,11 @@ def _consequences(block: Sequence[Node]) -> Iterator[Node]:
 
 
 def _walk(
-    block: Sequence[Node], chosen: dict[str, bool], out: list[Happened | Hidden | Turn], repeated: int = REPEATED_LOOPS
-) -> str:
-    """Append what happens on the chosen way; the word it returns says how control left, if it did."""
+    block: Sequence[Node], chosen: dict[str, bool], out: list[PathItem], repeated: int = REPEATED_LOOPS
+) -> Exit | None:
+    """Append what happens on the chosen branches, and return how control left the block, if it did."""
     for node in block:
-        left = ""
+        left: Exit | None = None
         if isinstance(node, Happened | Hidden):
             out.append(node)
         elif isinstance(node, Leave):
@@ -267,19 +274,13 @@ def _walk(
             left = _walk(node.then if chosen.get(node.condition, True) else node.other, chosen, out, repeated)
         elif isinstance(node, Inlined):
             left = _walk(node.body, chosen, out, repeated)
-            left = "" if left == "return" else left
+            left = None if left is Exit.RETURN else left
         else:
-            left = _walk_nested_loop(node, chosen, out, repeated)
+            for _ in range(2 if repeated else 1):
+                left = _walk(node.body, chosen, out, max(repeated - 1, 0))
+                if left in (Exit.BREAK, Exit.RETURN, Exit.RAISE):
+                    break
+            left = left if left in (Exit.RETURN, Exit.RAISE) else None
         if left:
             return left
-    return ""
-
-
-def _walk_nested_loop(loop: Loop, chosen: dict[str, bool], out: list[Happened | Hidden | Turn], repeated: int) -> str:
-    for _ in range(2 if repeated else 1):
-        left = _walk(loop.body, chosen, out, max(repeated - 1, 0))
-        if left in ("return", "raise"):
-            return left
-        if left == "break":
-            break
-    return ""
+    return None

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MANY_OPTIONS = 6
 MOST_ITEMS = 10_000
-"""Of a list: `a += a` doubles one, and forty of these lines would fill any memory."""
+"""Of a list: forty lines of `a += a` would fill any memory."""
 
 
 class Value:
-    """Base of everything a name can stand for."""
+    """Base of everything a name can be bound to."""
 
     __slots__ = ()
 
@@ -66,20 +66,20 @@ class Tensor(Value, msgspec.Struct, eq=False):
     module: Instance | None = None
     """The module that was called, when the operation is a module."""
     leaf: bool = False
-    """Made with `requires_grad=True`: something to train, whatever it was made from."""
+    """Made with `requires_grad=True`: something to train."""
     node: ast.AST | None = None
     """The expression that made it, in the file of `place`."""
     args: tuple[Value, ...] = ()
-    """What was given by position besides the tensor itself."""
+    """Arguments by position, without the tensor itself."""
     options: dict[str, Value] = msgspec.field(default_factory=dict)
-    """What was given by keyword."""
+    """Arguments by keyword."""
 
 
 class Instance(Value, msgspec.Struct, eq=False):
     """An object made by calling a class: a layer, an optimizer, a user's own class."""
 
     kind: str
-    """Dotted name of the class; a user's own class has no dots in front."""
+    """Dotted name of the class; the plain name of a user's own class."""
     place: Place | None = None
     cls: UserClass | None = None
     args: tuple[Value, ...] = ()
@@ -157,7 +157,7 @@ class Group(Value, msgspec.Struct, eq=False):
             self.items, self.keys, self.complete = self.items[:MOST_ITEMS], None, False
 
     def extend(self, items: Iterable[Value]) -> None:
-        """Add members, as many as there is room for; they may be its own."""
+        """Add members, as many as MOST_ITEMS allows; they may be its own."""
         added = list(items)
         room = max(MOST_ITEMS - len(self.items), 0)
         self.items.extend(added[:room])
@@ -171,7 +171,7 @@ class Choice(Value, msgspec.Struct, frozen=True):
 
 
 def lineage(cls: UserClass) -> Iterator[Value]:
-    """The class and everything it derives from, as far as that is known, each once and the nearest first."""
+    """The class and its known bases, each once and the nearest first."""
     waiting: list[Value] = [cls]
     seen: set[int] = set()
     while waiting:
@@ -220,7 +220,7 @@ def root(module: Instance) -> Instance:
 
 
 def join(one: Value, other: Value) -> Value:
-    """What is known when either value may be the one."""
+    """A value that may be either."""
     if one is other or one == other:
         return one
     options = tuple(dict.fromkeys((*alternatives(one), *alternatives(other))))

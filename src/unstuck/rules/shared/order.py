@@ -14,7 +14,7 @@ import msgspec
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.lazy import pattern
 from unstuck.source.reader.knowledge import is_module, is_optimizer
-from unstuck.source.trace import Happened, Hidden, Inlined, Loop, Path, Turn, events_in, paths
+from unstuck.source.trace import Happened, Hidden, Inlined, IterationEnd, Loop, Path, events_in, paths
 from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def readable_loops(script: Script) -> Iterator[list[Path]]:
             yield ways
 
 
-def _spoils(item: Happened | Hidden | Turn) -> bool:
+def _spoils(item: Happened | Hidden | IterationEnd) -> bool:
     return isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, OptimizerSeen))
 
 
@@ -74,7 +74,7 @@ def turn_numbers(path: Path) -> list[int]:
     numbers: list[int] = []
     turn = 0
     for item in path:
-        if isinstance(item, Turn):
+        if isinstance(item, IterationEnd):
             turn += 1
         elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
             numbers.append(turn)

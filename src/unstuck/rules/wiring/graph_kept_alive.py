@@ -90,7 +90,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _keepers(script: Script) -> Iterator[_Keeper]:
-    for kept in script.facts.kept:
+    for kept in script.facts.running_sums:
         given = kept.node.value
         if isinstance(kept.node, ast.Assign) and isinstance(given, ast.BinOp):
             given = given.left if dotted(given.right) == kept.name else given.right

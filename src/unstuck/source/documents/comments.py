@@ -1,4 +1,4 @@
-"""Comments of a Python text, told apart from strings that look like one."""
+"""Ignore comments of a Python text, as opposed to strings that look like one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ODD_BRACKETS = r"\[\s*([^\]#]*[^\]#\s])?(?:\s*\])?"
 MISTYPED_LIST = rf"\s*[:=]?\s*(?:{WITHOUT_BRACKETS}|{ODD_BRACKETS})"
 
 IGNORE = pattern(rf"{START}(?:\[([^\]]*)\]|(?!{MISTYPED_LIST}))")
-"""A comment that is obeyed; its group is what stands in the brackets."""
+"""A valid comment; its group is the text in the brackets."""
 MISTYPED = pattern(START + MISTYPED_LIST)
-"""A comment that names rules without the brackets, and so silences nothing; if it did, it would silence all."""
+"""A comment that names rules without the brackets, and so silences nothing; otherwise it would silence all."""
 
 
 class IgnoreComment(msgspec.Struct, frozen=True):
@@ -28,13 +28,13 @@ class IgnoreComment(msgspec.Struct, frozen=True):
     column: int
     end_column: int
     words: tuple[str, ...] | None
-    """What stands in the brackets; None without brackets, which silences every rule."""
+    """The text in the brackets; None without brackets, which silences every rule."""
     mistyped: bool = False
     """The words lack their brackets, and silence nothing."""
 
 
 class LineEnds(msgspec.Struct, frozen=True):
-    """What the ends of lines hold, and where no comment can be put."""
+    """The ignore comments at the ends of lines, and the lines that cannot get one."""
 
     ignores: dict[int, IgnoreComment]
     blocked: frozenset[int]
@@ -42,12 +42,12 @@ class LineEnds(msgspec.Struct, frozen=True):
 
 
 def ignore_comments(text: str) -> tuple[IgnoreComment, ...]:
-    """Every ignore comment, top down."""
+    """Every ignore comment, from top to bottom."""
     return tuple(line_ends(text).ignores.values()) if re.search(START, text) else ()
 
 
 def line_ends(text: str) -> LineEnds:
-    """Look at the end of every line. A text that cannot be told apart into tokens has no line to write on."""
+    """Look at the end of every line. A text that cannot be split into tokens has no line for a comment."""
     import io
     import tokenize
 
@@ -76,11 +76,11 @@ def line_ends(text: str) -> LineEnds:
 
 
 def _ignore_in(comment: str, line: int, column: int) -> IgnoreComment | None:
-    obeyed = IGNORE.search(comment)
-    match = obeyed or MISTYPED.search(comment)
+    valid = IGNORE.search(comment)
+    match = valid or MISTYPED.search(comment)
     if match is None:
         return None
-    listed = next((group for group in match.groups() if group is not None), None if obeyed else "")
-    separator = "," if obeyed else r"[\s,]+"
+    listed = next((group for group in match.groups() if group is not None), None if valid else "")
+    separator = "," if valid else r"[\s,]+"
     words = None if listed is None else tuple(word.strip() for word in re.split(separator, listed) if word.strip())
-    return IgnoreComment(line, column + match.start() + 1, column + match.end() + 1, words, obeyed is None)
+    return IgnoreComment(line, column + match.start() + 1, column + match.end() + 1, words, valid is None)

@@ -1,4 +1,4 @@
-"""A source file as it lies on disk: edited by position, written back with everything else byte for byte the same."""
+"""A source file on disk: edited by position, written back with every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def rows_of(text: str, cell: int = 0) -> list[Row]:
 
 
 class Document:
-    """A Python file. `text` is what rules read, with `\\n` as line end; `raw` is what lies on disk."""
+    """A Python file. `text` is what rules read, with `\\n` as line end; `raw` is the file on disk."""
 
     def __init__(self, raw: bytes, name: str) -> None:
-        decode(raw, name)  # raises the sentence for the user if it is no Python text
+        decode(raw, name)  # raises the sentence for the user if it is not Python text
         self.name = name
         self._encoding = encoding_of(raw)
         self._mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
@@ -64,7 +64,7 @@ class Document:
 
     @property
     def raw(self) -> bytes:
-        """What lies on disk; raises UnicodeEncodeError where the file's encoding lacks a character."""
+        """The bytes of the file; raises UnicodeEncodeError where the file's encoding lacks a character."""
         whole = "".join(row.text + row.end for row in self.rows)
         return self._mark + whole.encode(self._encoding.removesuffix("-sig"))
 
@@ -87,8 +87,8 @@ class Document:
 
 
 def shown_lines(rows: Sequence[Row]) -> list[str]:
-    """Lines for a diff, without the empty one that a final newline leaves."""
-    # A lone carriage return would make one line of two in a diff.
+    """Lines for a diff, without the empty one after a final newline."""
+    # A lone carriage return would join two lines of a diff.
     lines = [row.text + ("\n" if row.end == "\r" else row.end) for row in rows]
     return lines if lines and lines[-1] else lines[:-1]
 
@@ -103,14 +103,14 @@ def open_document(path: Path) -> Document:
 
 
 def write_back(path: Path, before: bytes, after: bytes) -> None:
-    """Put `after` where `before` lay: whole or not at all, with the file's permissions, or raise a SourceError."""
+    """Replace `before` by `after` atomically, with the file's permissions, or raise a SourceError."""
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.read_bytes() != before:
-            raise SourceError(f"{path} changed while it was looked at; it was left alone, run the command again.")
+            raise SourceError(f"{path} changed in the meantime and was not modified; run the command again.")
         if not os.access(target, os.W_OK):
-            raise SourceError(f"{path} cannot be written (permission denied); it was left alone.")
+            raise SourceError(f"{path} cannot be written (permission denied); it was not modified.")
         try:
             draft.write_bytes(after)
             _copy_rights(target, draft)
@@ -118,7 +118,7 @@ def write_back(path: Path, before: bytes, after: bytes) -> None:
         finally:
             draft.unlink(missing_ok=True)
     except OSError as problem:
-        raise SourceError(f"{path} cannot be written ({problem.strerror or problem}); it was left alone.") from None
+        raise SourceError(f"{path} cannot be written ({problem.strerror or problem}); it was not modified.") from None
 
 
 def _copy_rights(source: Path, target: Path) -> None:

@@ -29,7 +29,7 @@ def find_files(
     skips: Callable[[str, bool], bool] = lambda path, is_folder: False,
     problems: list[SourceError] | None = None,
 ) -> list[Path]:
-    """The files to read: those named as they are, those in named folders unless `skips(path, is_folder)`, each once.
+    """The files to read, each once: every named file, and those in named folders unless `skips(path, is_folder)`.
 
     Folders that cannot be searched are added to `problems`.
     """
@@ -40,7 +40,10 @@ def find_files(
             troubles: list[SourceError] = []
             inside = sorted(_files_below(path, skips, troubles))
             if not inside and not troubles:
-                raise SourceError(f"{name} holds no Python files{_all_skipped(path, skips)}.")
+                any_skipped = any(_files_below(path, lambda name, is_folder: False, []))
+                skipped = " except those that .gitignore or exclude skips"
+                why = skipped if any_skipped else "; name a script or a folder that does"
+                raise SourceError(f"{name} contains no Python files{why}.")
             for file in inside:
                 found.setdefault(os.path.abspath(file), file)
             if problems is not None:
@@ -48,13 +51,8 @@ def find_files(
         elif path.exists():
             found[os.path.abspath(path)] = path
         else:
-            raise SourceError(f"{name} does not exist; check the path, it is read from {Path.cwd()}.")
+            raise SourceError(f"{name} does not exist; check the path, which is relative to {Path.cwd()}.")
     return list(found.values())
-
-
-def _all_skipped(path: Path, skips: Callable[[str, bool], bool]) -> str:
-    skipped = any(_files_below(path, lambda name, is_folder: False, []))
-    return " but those that .gitignore or exclude leave out" if skipped else "; name a script or a folder that does"
 
 
 def _files_below(folder: Path, skips: Callable[[str, bool], bool], problems: list[SourceError]) -> Iterator[Path]:
@@ -79,7 +77,7 @@ def read_text(path: Path) -> str:
 
 
 def read_raw(path: Path) -> bytes:
-    """What a file holds, or a SourceError that says why it cannot be read."""
+    """The content of a file, or a SourceError that says why it cannot be read."""
     try:
         if not path.is_file():
             raise SourceError(f"{path} is not a regular file; name a Python source file.")
@@ -93,7 +91,7 @@ def read_raw(path: Path) -> bytes:
 def decode(raw: bytes, name: str) -> str:
     """The text of a Python file, line ends as `\\n`, or a SourceError."""
     if b"\0" in raw:
-        raise SourceError(f"{name} is not text (it holds null bytes); name a Python source file.")
+        raise SourceError(f"{name} is not text (it contains null bytes); name a Python source file.")
     try:
         text = raw.decode(encoding_of(raw))
     except (SyntaxError, UnicodeError, LookupError):
@@ -102,16 +100,16 @@ def decode(raw: bytes, name: str) -> str:
 
 
 def digest_of(raw: bytes) -> bytes:
-    """A short name for what a file holds."""
+    """A short key for the content of a file."""
     try:
-        from _blake2 import blake2b  # hashlib would load OpenSSL, which takes as long as a small file
+        from _blake2 import blake2b  # hashlib would load OpenSSL, which takes as long as linting a small file
     except ImportError:
         from hashlib import blake2b
     return blake2b(raw, digest_size=16).digest()
 
 
 def digest_at(path: Path) -> bytes:
-    """The digest of a file, or a word of its own where there is none or where it cannot be read."""
+    """The digest of a file; ABSENT or UNREADABLE if it has none."""
     if not os.path.isfile(path):
         return ABSENT
     try:
@@ -121,12 +119,12 @@ def digest_at(path: Path) -> bytes:
 
 
 def encoding_of(raw: bytes) -> str:
-    """The declared encoding; the standard library's own reader of declarations is loaded only if there is one."""
+    """The declared encoding; tokenize, which is slow to import, is loaded only if a line declares one."""
     if not any(b"coding" in line for line in raw.split(b"\n", 2)[:2]):
         return "utf-8-sig"
     import io
     import tokenize
 
-    # Files of old Macs end their lines in a carriage return alone.
+    # Old Mac files end their lines in a single carriage return.
     first_lines = raw if b"\n" in raw else raw.replace(b"\r", b"\n")
     return tokenize.detect_encoding(io.BytesIO(first_lines).readline)[0]

@@ -1,4 +1,4 @@
-"""What a notebook cell holds besides Python: magics, shell commands and questions, replaced line by line."""
+"""What a notebook cell contains besides Python: magics, shell commands and `?` queries, replaced line by line."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ MAGIC = pattern(r"\s*([%!?]|(pip3?|conda|mamba|ls|cd|pwd|cat|cp|mv|rm|mkdir|unzi
 ASSIGNED = pattern(r"(\s*[\w.,\s*\[\]'\"]+=\s*)[%!]")
 MOST_LOOKS = 50
 OUTCOME = "get_ipython()"
-"""What an assignment of a magic's result is given instead: a value that nothing is known of."""
+"""Replaces a magic whose result is assigned: a call whose value is unknown."""
 
 
 def python_lines(lines: Sequence[str]) -> list[str]:
-    """The lines of a cell, as many as there are, with those that are no Python made harmless."""
+    """The lines of a cell, the same number, with those that are not Python replaced."""
     first = next((index for index, line in enumerate(lines) if line.strip()), 0)
-    kept = list(lines)
+    new = list(lines)
     if lines and lines[first].startswith("%%"):
         if not STILL_PYTHON.match(lines[first]):
             return [""] * len(lines)
-        kept[first] = ""
-    # One at a time, since a line inside a string may look like a magic and be none.
+        new[first] = ""
+    # One at a time, since a line inside a string may look like a magic.
     for _ in range(MOST_LOOKS):
-        wrong = _wrong_line(kept)
+        wrong = _wrong_line(new)
         if wrong is None:
-            return kept
-        if not _tame(kept, wrong):
+            return new
+        if not _replace_magic(new, wrong):
             break
-    for index in range(len(kept)):
-        _tame(kept, index)
-    return kept
+    for index in range(len(new)):
+        _replace_magic(new, index)
+    return new
 
 
 def _wrong_line(lines: Sequence[str]) -> int | None:
@@ -51,8 +51,8 @@ def _wrong_line(lines: Sequence[str]) -> int | None:
     return None
 
 
-def _tame(lines: list[str], wrong: int) -> bool:
-    """Make the magic on this line harmless. False: there is none."""
+def _replace_magic(lines: list[str], wrong: int) -> bool:
+    """Replace the magic on this line; False if there is none."""
     assigned = ASSIGNED.match(lines[wrong])
     if not assigned and not MAGIC.match(lines[wrong]):
         return False
@@ -61,7 +61,7 @@ def _tame(lines: list[str], wrong: int) -> bool:
 
 
 def _replace(lines: list[str], index: int, text: str) -> None:
-    """A command that goes on after a backslash goes on being replaced."""
+    """Replace a line, and the lines after it that a backslash continues."""
     while lines[index].rstrip().endswith("\\") and index + 1 < len(lines):
         lines[index], index = text, index + 1
         text = ""

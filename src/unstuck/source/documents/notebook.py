@@ -1,6 +1,6 @@
-"""Jupyter notebooks as scripts: the code cells in order, one below the other, with what is no Python taken out.
+"""Jupyter notebooks as scripts: the code cells in order, without what is not Python.
 
-Whether cells were run in this order cannot be known from the file: it is read as if they were.
+The file does not say in which order cells were run: it is read as if they were run from top to bottom.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,16 +19,13 @@ from unstuck.source.documents.document import Document, Row, rows_of, shown_line
 from unstuck.source.documents.files import SourceError
 from unstuck.source.documents.magics import python_lines
 
-if TYPE_CHECKING:
-    from unstuck.findings.verdict import Verdict
-
 OLDEST_FORMAT = 4
 DECODER = json.JSONDecoder(strict=False)
 BLANK = pattern(r"[ \t\r\n]*")
 
 
 class Cell(NamedTuple):
-    """A code cell: its number among all cells from 1, its source, and where that stands in the file's text."""
+    """A code cell: its number among all cells from 1, its source, and where that is in the file's text."""
 
     number: int
     source: str
@@ -37,7 +34,7 @@ class Cell(NamedTuple):
 
 
 class Notebook(Document):
-    """A notebook whose `text` is the script of its code cells; after each cell comes one line that belongs to none."""
+    """A notebook whose `text` is the script of its code cells; after each cell comes a line that belongs to no cell."""
 
     def __init__(self, raw: bytes, name: str) -> None:
         self.name = name
@@ -73,15 +70,15 @@ class Notebook(Document):
         return {f"{self.name}:cell {cell.number}": shown_lines(self._lines_of(cell.number)) for cell in self._cells}
 
     def edited(self, edits: Sequence[Edit]) -> Document:
-        """The same notebook with the edits made; none may reach into another cell or change a magic."""
+        """The same notebook with the edits made; no edit may reach into another cell or change a magic."""
         lines = self.text.split("\n")
         for edit in edits:
             first, last = self.rows[edit.line - 1], self.rows[edit.end_line - 1]
             if not first.cell or (last.cell != first.cell and (last.cell or edit.end_column > 1)):
-                raise SourceError(f"{self.name}: a fix would reach from one cell into another; change it by hand.")
+                raise SourceError(f"{self.name}: a fix would span two cells; change it by hand.")
             touched = range(edit.line - 1, edit.end_line - (edit.end_column == 1))
             if any(self.rows[index].text != lines[index] for index in touched):
-                raise SourceError(f"{self.name}: a fix would change a line that is no Python; change it by hand.")
+                raise SourceError(f"{self.name}: a fix would change a line that is not Python; change it by hand.")
         return super().edited(edits)
 
     def place_of(self, place: Place) -> Place:
@@ -92,15 +89,8 @@ class Notebook(Document):
         end = max(place.end_line - above, 0)
         return msgspec.structs.replace(place, line=place.line - above, end_line=end, cell=cell)
 
-    def verdict_of(self, verdict: Verdict) -> Verdict:
-        """The same verdict, with everything counted within the cells."""
-        return msgspec.structs.replace(
-            verdict,
-            diagnoses=tuple(map(self._diagnosis_of, verdict.diagnoses)),
-            ignored=tuple(map(self._diagnosis_of, verdict.ignored)),
-        )
-
-    def _diagnosis_of(self, diagnosis: Diagnosis) -> Diagnosis:
+    def diagnosis_of(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The same diagnosis, with every place counted within its cell."""
         findings = tuple(map(self.finding_of, diagnosis.findings))
         return msgspec.structs.replace(diagnosis, lead=self.finding_of(diagnosis.lead), findings=findings)
 
@@ -110,28 +100,28 @@ class Notebook(Document):
         edits = tuple(self._edit_of(edit) for edit in finding.fix.edits)
         return msgspec.structs.replace(
             finding,
-            message=self._respelled(finding.message),
-            cause=self._respelled(finding.cause),
-            subject=Subject(finding.subject.kind, self._respelled(finding.subject.name)),
+            message=self._renumbered(finding.message),
+            cause=self._renumbered(finding.cause),
+            subject=Subject(finding.subject.kind, self._renumbered(finding.subject.name)),
             place=finding.place and self.place_of(finding.place),
             related=related,
             evidence=tuple(self._evidence_of(item) for item in finding.evidence),
-            fix=Fix(self._respelled(finding.fix.text), edits, finding.fix.safety),
+            fix=Fix(self._renumbered(finding.fix.text), edits, finding.fix.safety),
         )
 
     def error_of(self, error: SourceError) -> SourceError:
-        """The same complaint, with its place counted within the cell."""
-        return SourceError(self._respelled(str(error)), error.place and self.place_of(error.place))
+        """The same error, with its place counted within the cell."""
+        return SourceError(self._renumbered(str(error)), error.place and self.place_of(error.place))
 
     def _evidence_of(self, item: Evidence) -> Evidence:
-        value = self._respelled(item.value) if isinstance(item.value, str) else item.value
+        value = self._renumbered(item.value) if isinstance(item.value, str) else item.value
         return msgspec.structs.replace(item, value=value, place=item.place and self.place_of(item.place))
 
     def _edit_of(self, edit: Edit) -> Edit:
         cell, above = self._position(edit.line)
         return msgspec.structs.replace(edit, line=edit.line - above, end_line=edit.end_line - above, cell=cell)
 
-    def _respelled(self, sentence: str) -> str:
+    def _renumbered(self, sentence: str) -> str:
         """`nb.ipynb:41` within a sentence becomes `nb.ipynb:cell 3:2`."""
         if self.name not in sentence:
             return sentence
@@ -139,7 +129,7 @@ class Notebook(Document):
         return spelled.sub(lambda match: str(self.place_of(Place(self.name, int(match[1])))), sentence)
 
     def _position(self, line: int) -> tuple[int, int]:
-        """The cell of a line of the script, and how many lines stand above that cell."""
+        """The cell of a line of the script, and how many lines are above that cell."""
         start = line - 1
         while start > 0 and self.rows[start - 1].cell:
             start -= 1
@@ -156,7 +146,7 @@ class Notebook(Document):
         return known[1]
 
     def _source_of(self, cell: Cell) -> str:
-        """What the cell holds now; its last line ends as it did before."""
+        """The content of the cell now; its last line ends as before."""
         rows = self._lines_of(cell.number)
         return "".join(row.text + row.end for row in rows[:-1]) + (rows[-1].text if rows else "")
 
@@ -169,13 +159,13 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _code_cells(text: str, name: str) -> Iterator[Cell]:
-    """The code cells of a notebook of Python, or a sentence that says why there are none."""
+    """The code cells of a Python notebook, or a SourceError that says why there are none."""
     try:
         whole = DECODER.decode(text)
     except (ValueError, RecursionError) as problem:
         line = getattr(problem, "lineno", 1)
         raise SourceError(
-            f"{name} is not a notebook: its JSON breaks at line {line}; open and save it again."
+            f"{name} is not a notebook: its JSON is invalid at line {line}; open and save it again."
         ) from None
     if not isinstance(whole, dict) or not isinstance(whole.get("nbformat"), int):
         raise SourceError(f"{name} is not a notebook: it has no nbformat; open it in Jupyter and save it again.")
@@ -185,18 +175,18 @@ def _code_cells(text: str, name: str) -> Iterator[Cell]:
         )
     language = _language(whole.get("metadata"))
     if re.sub(r"\d.*", "", language.lower()).strip() not in ("", "python", "ipython"):
-        raise SourceError(f"{name} is a notebook of {language}, not of Python; it was skipped.")
+        raise SourceError(f"{name} is a notebook in {language}, not in Python; it was skipped.")
     if not isinstance(whole.get("cells"), list):
         raise SourceError(f"{name} is not a notebook: it has no list of cells; open it in Jupyter and save it again.")
-    for number, (value, members) in enumerate(_items_of(text, _members(text, 0)["cells"][0]), 1):
-        if isinstance(value, dict) and value.get("cell_type") == "code" and "source" in members:
+    for number, (value, start, _) in enumerate(_elements(text, _members(text, 0)["cells"][0]), 1):
+        if isinstance(value, dict) and value.get("cell_type") == "code" and "source" in value:
             source = value["source"]
             joined = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            yield Cell(number, joined, *members["source"])
+            yield Cell(number, joined, *_members(text, start)["source"])
 
 
 def _language(metadata: Any) -> str:
-    """What the kernel speaks; empty where the notebook does not say."""
+    """The language of the kernel; empty if the notebook does not say."""
     for section, key in (("kernelspec", "language"), ("language_info", "name")):
         part = metadata.get(section) if isinstance(metadata, dict) else None
         word = part.get(key) if isinstance(part, dict) else None
@@ -211,7 +201,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
-    """Where the value of each key of an object stands, the object beginning at `at` or after blanks."""
+    """Where the value of each key of an object is; the object begins at `at` or after blanks."""
     found: dict[str, tuple[int, int]] = {}
     at = _skip(text, _skip(text, at) + 1)
     while text[at] != "}":
@@ -225,7 +215,7 @@ def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
 
 
 def _elements(text: str, at: int) -> Iterator[tuple[Any, int, int]]:
-    """The values of an array, each with where it stands."""
+    """The values of an array, each with its start and end."""
     at = _skip(text, at + 1)
     while text[at] != "]":
         value, end = DECODER.raw_decode(text, at)
@@ -234,13 +224,8 @@ def _elements(text: str, at: int) -> Iterator[tuple[Any, int, int]]:
         at = _skip(text, at + 1) if text[at] == "," else at
 
 
-def _items_of(text: str, at: int) -> Iterator[tuple[Any, dict[str, tuple[int, int]]]]:
-    for value, start, _ in _elements(text, at):
-        yield value, _members(text, start) if isinstance(value, dict) else {}
-
-
 def _source_value(old: str, new: str, ascii_only: bool) -> str:
-    """The JSON of a changed source, in the style of the old one; unchanged lines keep their spelling."""
+    """The JSON of a changed source, in the style of the old one; unchanged lines stay as they are."""
     if not old.startswith("["):
         return json.dumps(new, ensure_ascii=ascii_only)
     tokens = list(_elements(old, 0))

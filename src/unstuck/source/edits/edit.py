@@ -5,28 +5,28 @@ A rule's source witness that knows the remedy asks an `Editor` for edits and put
     def in_source(script: Script) -> Iterator[Finding]:
         ...
         edits = Editor(script).move_before(zero_place, backward_place)
-        yield rule.finding(..., fix=fix_with("Move zero_grad() in front of backward().", edits, "safe"))
+        yield rule.finding(..., fix=fix_with("Move zero_grad() before backward().", edits, "safe"))
 
 Every function takes spots: a `Place` (as events and values carry them) or a node of `script.tree`. Every function
 returns a tuple of edits, or **None when the change cannot be made by editing text alone**: a statement that shares
 its line with another (`if x: step()`, `a(); b()`), a block that would become empty, a name that means something else,
 and any place in **another file** than the script. `fix_with` turns None into a fix without edits, so a rule need not
-look. Edits of several calls may be added up when they touch different text: `both(first, second)`.
+check. Edits of several calls may be combined when they touch different text: `both(first, second)`.
 
 Positions are those of `script.lines`: lines from 1, columns in characters from 1, end exclusive. New text uses `\\n`;
-whoever applies the edits gives it the line ends of the file. A fix is applied only if the file still parses and the
-finding is gone, so an edit need not be perfect, but what is `safe` must do nothing except remove the mistake.
+applying the edits gives it the line ends of the file. A fix is applied only if the file still parses and the
+finding is gone, so an edit need not be perfect, but a `safe` edit must do nothing except remove the mistake.
 
 | wanted | call |
 |---|---|
 | other text for an expression | `replace(spot, "x")`, `wrap(spot, "{} / accum")` (adds the parentheses needed) |
 | only a part of an expression | `unwrap(spot, part)`: `softmax(x, dim=1)` becomes `x` |
 | a new statement | `insert_before(spot, "optimizer.zero_grad()")`, `insert_after(spot, "...")` |
-| a statement less, or elsewhere | `delete(spot)`, `move_before(spot, target)`, `move_after(spot, target)` |
+| a statement removed or moved | `delete(spot)`, `move_before(spot, target)`, `move_after(spot, target)` |
 | another callee | `rename_callee(spot, "AdamW")`, with its import |
 | keywords | `set_keyword(spot, "dim", "1")`, `remove_keyword(spot, "verbose")` |
-| an argument or list element less | `remove_element(spot)`, such as the last layer of a Sequential |
-| the node or text behind a place | `node_at(place)`, `call_at(place)`, `statement_at(place)`, `text_of(spot)` |
+| an argument or list element removed | `remove_element(spot)`, such as the last layer of a Sequential |
+| the node or text at a place | `node_at(place)`, `call_at(place)`, `statement_at(place)`, `text_of(spot)` |
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Editor:
         self._file = SourceFile(script.path, script.lines)
 
     def node_at(self, spot: Spot) -> ast.expr | None:
-        """The expression that stands exactly at a place."""
+        """The expression exactly at a place."""
         if isinstance(spot, ast.expr):
             return spot if self._is_written(spot) else None
         place, statement = self._place(spot), self.statement_at(spot)
@@ -87,7 +87,7 @@ class Editor:
         return found if found is not None and self._is_written(found) else None
 
     def call_at(self, spot: Spot) -> ast.Call | None:
-        """The call that stands exactly at a place."""
+        """The call exactly at a place."""
         node = self.node_at(spot)
         return node if isinstance(node, ast.Call) else None
 
@@ -102,7 +102,7 @@ class Editor:
         return self._between(*syntax.span(place)) if place else None
 
     def replace(self, spot: Spot, text: str) -> Edits | None:
-        """Put other text where an expression stands."""
+        """Replace an expression by other text."""
         place = self._place(spot)
         if place is None or (isinstance(spot, ast.expr) and not self._is_written(spot)):
             return None
@@ -125,7 +125,7 @@ class Editor:
         return self.replace(node, text)
 
     def unwrap(self, spot: Spot, part: Spot) -> Edits | None:
-        """Leave of an expression only a part of it, with parentheses where they are needed."""
+        """Replace an expression by a part of it, with parentheses where they are needed."""
         node, inner = self.node_at(spot), self.node_at(part)
         statement = self.statement_at(node) if node else None
         if node is None or inner is None or statement is None:
@@ -135,7 +135,7 @@ class Editor:
         if "#" in around:
             return None
         loose = not isinstance(inner, syntax.ATOMS) and syntax.binds_tighter(syntax.parent_of(node, statement), node)
-        return self.replace(node, f"({text})" if loose or not syntax.stands_alone(text) else text)
+        return self.replace(node, f"({text})" if loose or not syntax.is_expression(text) else text)
 
     def insert_before(self, spot: Spot, text: str) -> Edits | None:
         """A new statement on the line before the statement around a spot."""
@@ -154,22 +154,22 @@ class Editor:
         return (self._edit(end, end, "\n" + _indented(text, found[2])),)
 
     def delete(self, spot: Spot) -> Edits | None:
-        """Take the statement around a spot away, with the comment on its line."""
+        """Remove the statement around a spot, with the comment on its line."""
         chain, found = self._chain(spot), self._own_lines(spot)
         if found is None or len(chain[-1].block) == 1:
             return None
         return (self._without_lines(found[0], found[1]),)
 
     def move_before(self, spot: Spot, target: Spot) -> Edits | None:
-        """Move a statement in front of another one of the same block, if nothing in between depends on it.
+        """Move a statement before another one of the same block, if nothing in between depends on it.
 
-        An `if` or `with` that holds nothing else moves as a whole. The comment on the line moves too, and so do comment
-        lines above that speak of this statement alone.
+        An `if` or `with` that contains nothing else moves as a whole. The comment on the line moves too, and so do
+        comment lines above that belong to this statement alone.
         """
         return self._move(spot, target, before=True)
 
     def move_after(self, spot: Spot, target: Spot) -> Edits | None:
-        """Move a statement behind another one of the same block: see `move_before`."""
+        """Move a statement after another one of the same block: see `move_before`."""
         return self._move(spot, target, before=False)
 
     def rename_callee(self, spot: Spot, name: str) -> Edits | None:
@@ -186,26 +186,26 @@ class Editor:
         return renamed if isinstance(call.func, ast.Attribute) else both(renamed, self._import_as(old, name))
 
     def set_keyword(self, spot: Spot, name: str, value: str) -> Edits | None:
-        """Give a call the keyword argument, new or with another value. It must not be given by position."""
+        """Add a keyword argument to a call, or change its value. The call must not pass it by position."""
         call = self.call_at(spot)
         if call is None or (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp)):
             return None
-        given = next((keyword for keyword in call.keywords if keyword.arg == name), None)
-        if given is not None:
-            return self.replace(given, f"{name}={value}")
+        present = next((keyword for keyword in call.keywords if keyword.arg == name), None)
+        if present is not None:
+            return self.replace(present, f"{name}={value}")
         if any(keyword.arg is None for keyword in call.keywords):
             return None
         return self._add_argument(call, f"{name}={value}")
 
     def remove_keyword(self, spot: Spot, name: str) -> Edits | None:
-        """Take a keyword argument away from a call, with its comma."""
+        """Remove a keyword argument from a call, with its comma."""
         call = self.call_at(spot)
         arguments = syntax.arguments(call) if call else []
         index = next((i for i, item in enumerate(arguments) if isinstance(item, ast.keyword) and item.arg == name), -1)
         return self._without(arguments, index) if index >= 0 else None
 
     def remove_element(self, spot: Spot) -> Edits | None:
-        """Take an argument of a call or an element of a list away, with its comma; a `(name, value)` pair whole."""
+        """Remove an argument of a call or an element of a list, with its comma; a `(name, value)` pair as a whole."""
         node = self.node_at(spot)
         statement = self.statement_at(node) if node else None
         if node is None or statement is None:
@@ -235,11 +235,11 @@ class Editor:
         return (self._edit(start, end, ""),)
 
     def _is_written(self, node: ast.expr) -> bool:
-        """Does the text say what the node says? Positions inside f-strings were not always right."""
+        """Does the text mean what the node means? Older Pythons get positions inside f-strings wrong."""
         return syntax.same_expression(self.text_of(node) or "", node)
 
     def _place(self, spot: Spot) -> Place | None:
-        """Where a spot is, or None if that is in another file."""
+        """Where a spot is, or None if it is in another file."""
         place = spot if isinstance(spot, Place) else self._file.place(spot)
         known = place.column and place.end_column and place.end_line <= len(self.lines)
         return place if place.path == self.path and known else None
@@ -255,10 +255,13 @@ class Editor:
         return syntax.span(self._file.place(node))[1]
 
     def _between(self, start: syntax.Position, end: syntax.Position) -> str:
-        return syntax.text_between(self.lines, start, end)
+        rows = self.lines[start[0] - 1 : end[0]]
+        rows[-1] = rows[-1][: end[1] - 1]
+        rows[0] = rows[0][start[1] - 1 :]
+        return "\n".join(rows)
 
     def _after(self, start: syntax.Position, characters: int) -> syntax.Position:
-        """The position so many characters further on."""
+        """The position this many characters later."""
         line, column = start
         while characters > len(self.lines[line - 1]) + 1 - column:
             characters -= len(self.lines[line - 1]) + 2 - column
@@ -272,7 +275,7 @@ class Editor:
         return (line, len(self.lines[line - 1]) + 1)
 
     def _own_lines(self, spot: Spot) -> tuple[int, int, str] | None:
-        """First line, last line and indentation of the statement around a spot, if these lines are its alone."""
+        """First line, last line and indentation of the statement around a spot, if nothing else is on these lines."""
         chain = self._chain(spot)
         return syntax.own_lines(chain[-1].statement, self._file) if chain else None
 
@@ -297,13 +300,13 @@ class Editor:
         return (self._without_lines(first, source[1]), added or self._edit(spot_after, spot_after, "\n" + text))
 
     def _import_as(self, old: str, new: str) -> Edits | None:
-        """Import `new` from where `old` is imported, instead of it if nothing else uses that."""
+        """Import `new` from where `old` is imported, and drop `old` if nothing else uses it."""
         found = syntax.import_of(self.tree, old)
         if found is None:
             return None
         statement, alias = found
         present = any((other.asname or other.name) == new for other in statement.names)
-        if not present and syntax.is_bound(self.tree, new):
+        if not present and syntax.bindings(self.tree, new):
             return None
         last_use = alias.asname is None and syntax.uses(self.tree, old) == 1
         if not present:

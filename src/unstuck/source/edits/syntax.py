@@ -1,4 +1,4 @@
-"""Questions about a syntax tree and its text that making an edit raises."""
+"""Questions that edits ask about a syntax tree and its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Position = tuple[int, int]
 
 
 class Inside(msgspec.Struct, eq=False):
-    """A statement, the block it stands in, and the statement that owns the block."""
+    """A statement, the block it is in, and the statement that owns the block."""
 
     statement: ast.stmt
     block: list[ast.stmt]
@@ -29,14 +29,6 @@ class Inside(msgspec.Struct, eq=False):
 def span(place: Place) -> tuple[Position, Position]:
     """Where a place begins and ends."""
     return (place.line, place.column), (place.end_line, place.end_column)
-
-
-def text_between(lines: Sequence[str], start: Position, end: Position) -> str:
-    """The text from one position to another."""
-    taken = list(lines[start[0] - 1 : end[0]])
-    taken[-1] = taken[-1][: end[1] - 1]
-    taken[0] = taken[0][start[1] - 1 :]
-    return "\n".join(taken)
 
 
 def statements_around(body: list[ast.stmt], place: Place, file: SourceFile) -> list[Inside]:
@@ -77,7 +69,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def own_lines(statement: ast.stmt, file: SourceFile) -> tuple[int, int, str] | None:
-    """First line, last line and indentation of a statement, if nothing else stands on these lines."""
+    """First line, last line and indentation of a statement, if nothing else is on these lines."""
     place = file.place(statement)
     first = first_line(statement)
     line, last = file.lines[place.line - 1], file.lines[place.end_line - 1]
@@ -90,9 +82,9 @@ def own_lines(statement: ast.stmt, file: SourceFile) -> tuple[int, int, str] | N
 
 
 def first_of_comment(lines: Sequence[str], first: int, last: int) -> int:
-    """Where the comment lines begin that speak of the statement on lines `first` to `last` alone.
+    """The first of the comment lines that belong to the statement on lines `first` to `last` alone.
 
-    A comment above several statements without a gap is a heading of them all and stays.
+    A comment above several statements without a gap is a heading of them all and does not move.
     """
     below = lines[last].strip() if last < len(lines) else ""
     indent = _indent(lines[first - 1])
@@ -108,7 +100,7 @@ def _indent(line: str) -> str:
 
 
 def movable(chain: Sequence[Inside], target: Sequence[Inside]) -> Inside | None:
-    """The statement to move so that it stands in the target's block: itself, or the `if` or `with` it is alone in."""
+    """The statement of the target's block to move: itself, or the `if` or `with` that contains nothing else."""
     for depth in range(len(chain) - 1, -1, -1):
         inside = chain[depth]
         if target and inside.block is target[-1].block:
@@ -121,7 +113,7 @@ def movable(chain: Sequence[Inside], target: Sequence[Inside]) -> Inside | None:
 
 
 def depends(block: Sequence[ast.stmt], one: ast.stmt, other: ast.stmt, *, before: bool) -> bool:
-    """Would moving `one` to `other` change what a name means, or jump over a way out of the block?"""
+    """Would moving `one` to `other` change what a name means, or pass a statement that leaves the block?"""
     here, there = block.index(one), block.index(other)
     edge = there + (not before)
     passed = block[here + 1 : edge] if here < edge else block[edge:here]
@@ -163,7 +155,7 @@ def parent_of(node: ast.AST, statement: ast.stmt) -> ast.AST:
 
 
 def binds_tighter(parent: ast.AST, node: ast.AST) -> bool:
-    """Must an operator expression be parenthesised where `node` stands?"""
+    """Must an operator expression be parenthesised in place of `node`?"""
     if isinstance(parent, ast.Subscript):
         return parent.value is node
     return isinstance(parent, TIGHT) or (isinstance(parent, ast.Call) and parent.func is node)
@@ -177,8 +169,8 @@ def same_expression(text: str, node: ast.expr) -> bool:
         return False
 
 
-def stands_alone(text: str) -> bool:
-    """Is it an expression without the brackets that stood around it?"""
+def is_expression(text: str) -> bool:
+    """Is it an expression without the brackets around it?"""
     try:
         ast.parse(text, mode="eval")
     except SyntaxError:
@@ -197,7 +189,7 @@ def arguments(call: ast.Call) -> list[ast.expr | ast.keyword]:
 
 
 def import_of(tree: ast.Module, name: str) -> tuple[ast.ImportFrom, ast.alias] | None:
-    """The only statement that gives `name` a meaning, if that is a `from ... import`."""
+    """The only statement that binds `name`, if that is a `from ... import`."""
     found = [
         (node, alias)
         for node in ast.walk(tree)
@@ -209,18 +201,13 @@ def import_of(tree: ast.Module, name: str) -> tuple[ast.ImportFrom, ast.alias] |
 
 
 def imported_names(tree: ast.Module) -> set[str]:
-    """Names that an import gives a meaning."""
+    """Names that imports bind."""
     return {name for node in ast.walk(tree) if isinstance(node, ast.alias) for name in _bound_by(node)}
 
 
 def bindings(tree: ast.Module, name: str) -> int:
-    """How often something in the file gives `name` a meaning."""
+    """How often the file binds `name`."""
     return sum(name in _bound_by(node) for node in ast.walk(tree))
-
-
-def is_bound(tree: ast.Module, name: str) -> bool:
-    """Does `name` mean something in this file already?"""
-    return bindings(tree, name) > 0
 
 
 def _bound_by(node: ast.AST) -> list[str]:
@@ -236,7 +223,7 @@ def _bound_by(node: ast.AST) -> list[str]:
 
 
 def uses(tree: ast.Module, name: str) -> int:
-    """How often `name` is read, counting its mention in a string such as one of `__all__`."""
+    """How often `name` is read; a string of this text, as in `__all__`, counts too."""
     return sum(
         (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load))
         or (isinstance(node, ast.Constant) and node.value == name)
@@ -245,17 +232,15 @@ def uses(tree: ast.Module, name: str) -> int:
 
 
 def position_of(sign: str, gap: str) -> int:
-    """Where a sign first stands in the text between two nodes, comments left aside; 0 if nowhere."""
+    """Where a sign first occurs in the text between two nodes, outside of comments; 0 if nowhere."""
     return max(_without_comments(gap).find(sign), 0)
 
 
 def last_sign(gap: str) -> int:
-    """Where the last character stands that is neither blank nor comment; -1 if there is none."""
+    """The index of the last character that is neither blank nor comment; -1 if there is none."""
     return len(_without_comments(gap).rstrip()) - 1
 
 
 def _without_comments(gap: str) -> str:
-    """Comments blanked out; between two nodes there is no string that could hold a `#`."""
-    rows = gap.split("\n")
-    kept = [row.split("#")[0].ljust(len(row)) for row in rows]
-    return "\n".join(kept)
+    """The text with comments blanked out; between two nodes no string can contain a `#`."""
+    return "\n".join(row.split("#")[0].ljust(len(row)) for row in gap.split("\n"))

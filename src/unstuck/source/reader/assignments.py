@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from unstuck.events import ZeroGrad
-from unstuck.source.facts import AttributeSet, ChildReplaced, Kept
+from unstuck.source.facts import AttributeSet, ChildReplaced, RunningSum
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.branches import is_settled
 from unstuck.source.reader.iteration import each
@@ -75,8 +75,8 @@ def augmented(reader: Reader, node: ast.AugAssign) -> None:
 
 
 def _note_running_sum(reader: Reader, name: str, value: Value, result: Value, node: ast.AugAssign | ast.Assign) -> None:
-    recording = reader.grad_off is None
-    reader.facts.kept.append(Kept(name, value, result, reader.place(node), node, tuple(reader.loops), recording))
+    loops, recording = tuple(reader.loops), reader.grad_off is None
+    reader.facts.running_sums.append(RunningSum(name, value, result, reader.place(node), node, loops, recording))
 
 
 @statement(ast.Delete)

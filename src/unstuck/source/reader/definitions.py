@@ -7,7 +7,7 @@ import ast
 from unstuck.source.reader.project import user_class
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.reader.scope import bind_import
-from unstuck.source.trace import Leave
+from unstuck.source.trace import Exit, Leave
 from unstuck.source.values import UNKNOWN, Const, UserFunction, Value
 
 
@@ -43,7 +43,7 @@ def import_statement(reader: Reader, node: ast.Import | ast.ImportFrom) -> None:
 
 @statement(ast.Global, ast.Nonlocal)
 def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
-    """`global model`: assignments are not seen outside, but reading finds the outer value."""
+    """`global model`: reading finds the outer value, but an assignment does not change it."""
     scope = reader.frame.scope
     for name in node.names:
         scope.names.setdefault(name, scope.get(name))
@@ -53,7 +53,7 @@ def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
 def return_statement(reader: Reader, node: ast.Return) -> bool:
     """`return loss`."""
     reader.frame.returned.append(reader.evaluate(node.value) if node.value else Const(None))
-    reader.block.append(Leave("return"))
+    reader.block.append(Leave(Exit.RETURN))
     return False
 
 

@@ -7,17 +7,7 @@ import re
 from functools import reduce
 
 from unstuck.lazy import pattern
-from unstuck.source.values import (
-    UNKNOWN,
-    Group,
-    Instance,
-    Param,
-    Parameters,
-    Tensor,
-    Value,
-    alternatives,
-    join,
-)
+from unstuck.source.values import UNKNOWN, Group, Instance, Param, Parameters, Tensor, Value, alternatives, join
 
 BATCH_WORDS = pattern(r"batch|data|sample|inputs?|images?|imgs?|labels?|targets?|^x$|^y$|^xb$|^yb$|tokens", re.I)
 

@@ -17,7 +17,7 @@ LOSSES = {
     "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
     "KLDivLoss": "kl_div",
 }
-"""Loss modules of torch.nn and the functions behind them."""
+"""Loss modules of torch.nn and the functions they call."""
 
 LOSS_FUNCTIONS = frozenset(LOSSES.values())
 
@@ -45,7 +45,7 @@ SAME_VALUES = frozenset(
     "type clone getitem t type_as view_as reshape_as expand movedim swapaxes rearrange unflatten mT T "
     "requires_grad_".split()
 )
-"""Operations that move or cast values without changing what they are."""
+"""Operations that move, reshape or cast values without computing new ones."""
 
 CUTS = {
     "item": ".item()",
@@ -63,7 +63,7 @@ CUTS = {
     "nonzero": "nonzero",
     "data": ".data",
 }
-"""Methods, functions and attributes behind which there is no gradient, and how to call them in a sentence."""
+"""Methods, functions and attributes that stop the gradient, and how a sentence names them."""
 
 REBUILDERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor", "Tensor", "asarray"})
 """Functions of torch that make a new tensor out of numbers."""
@@ -72,23 +72,25 @@ NUMPY_ASKS_THE_TENSOR = frozenset(
     "squeeze reshape transpose swapaxes ravel sum mean prod std var max min amax amin clip round cumsum repeat take "
     "diagonal argmax argmin argsort sort nonzero".split()
 )
-"""Functions of NumPy that call the method of the same name: given a tensor they return one, with its history."""
+"""Functions of NumPy that call the method of the same name: from a tensor they return a tensor with its history."""
 
 HARMLESS_CALLS = frozenset(
     "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round "
     "iter next format vars dir callable issubclass super list tuple set dict any all open input".split()
 )
-"""Builtins that never step, zero or back-propagate anything they are given."""
+"""Builtins that never step, zero or back-propagate their arguments."""
 
 LARGEST_LIMIT = 1e6
-"""Clipping at more than this is a way to measure the norm."""
+"""Clipping above this only measures the norm."""
+
+MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel"})
 
 FRAMEWORKS = frozenset({"Accelerator", "Fabric"})
 """Objects that take over backward and clipping but leave the loop to the user."""
 
 
 def is_optimizer(value: Value) -> bool:
-    """Does `value` certainly stand for an optimizer?"""
+    """Is `value` certainly an optimizer?"""
     if not isinstance(value, Instance) or is_scheduler(value):
         return False
     if value.cls is not None:
@@ -97,7 +99,7 @@ def is_optimizer(value: Value) -> bool:
 
 
 def is_scheduler(value: Value) -> bool:
-    """Does `value` certainly stand for a learning-rate scheduler?"""
+    """Is `value` certainly a learning-rate scheduler?"""
     if not isinstance(value, Instance):
         return False
     if value.cls is not None:
@@ -116,28 +118,26 @@ def _derives_from(cls: UserClass, prefix: str) -> bool:
 
 
 def is_scaler(value: Value) -> bool:
-    """Does `value` certainly stand for a GradScaler?"""
+    """Is `value` certainly a GradScaler?"""
     return isinstance(value, Instance) and value.last == "GradScaler"
 
 
 def is_module_class(cls: UserClass) -> bool:
-    """Does the class derive from nn.Module, as far as its bases are known?"""
-    return any(isinstance(base, Symbol) and _module_name(base.name) for base in lineage(cls))
-
-
-def _module_name(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return name.startswith("torch.nn.") or last in ("LightningModule", "PreTrainedModel") or last == "Module"
+    """Does the class certainly derive from nn.Module?"""
+    return any(
+        isinstance(base, Symbol) and (base.name.startswith("torch.nn.") or base.last in MODULE_BASES)
+        for base in lineage(cls)
+    )
 
 
 def is_lightning(value: Value | None) -> bool:
-    """Is it an object of a class derived from LightningModule, as far as its bases are known?"""
+    """Is it certainly an object of a class derived from LightningModule?"""
     bases = lineage(value.cls) if isinstance(value, Instance) and value.cls is not None else ()
     return any(isinstance(base, Symbol) and base.last == "LightningModule" for base in bases)
 
 
 def is_module(value: Value) -> bool:
-    """Does `value` certainly stand for a module (not a loss, not an optimizer)?"""
+    """Is `value` certainly a module (not a loss, not an optimizer)?"""
     if not isinstance(value, Instance):
         return False
     if value.cls is not None:
@@ -148,12 +148,12 @@ def is_module(value: Value) -> bool:
 
 
 def has_weights(value: Value) -> bool:
-    """Does the module certainly hold parameters of its own or of its children?"""
+    """Does the module or one of its children certainly have parameters?"""
     return any(_is_weight(part) for part in parts(value))
 
 
 def parts(value: Value) -> Iterator[Instance]:
-    """The module and everything in it that is known, each once."""
+    """The module and its known children at any depth, each once."""
     waiting, seen = [value], {id(value)}
     while waiting:
         module = waiting.pop()
@@ -176,5 +176,5 @@ def _is_weight(module: Instance) -> bool:
 
 
 def contains_weights(group: Value) -> bool:
-    """Does a plain list or dict hold modules with weights?"""
+    """Does a plain list or dict contain modules with weights?"""
     return any(has_weights(option) for option in members(group))

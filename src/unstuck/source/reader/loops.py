@@ -9,7 +9,7 @@ from unstuck.source.reader import knowledge
 from unstuck.source.reader.assignments import assign
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.reader import Reader, statement
-from unstuck.source.trace import Leave, Loop
+from unstuck.source.trace import Exit, Leave, Loop
 from unstuck.source.values import Instance
 
 MOST_UNROLLED_LAYERS = 24
@@ -51,5 +51,5 @@ def _loop(reader: Reader, node: ast.For | ast.AsyncFor | ast.While, enter: Calla
 @statement(ast.Continue, ast.Break, ast.Raise)
 def leave(reader: Reader, node: ast.Continue | ast.Break | ast.Raise) -> bool:
     """`continue`, `break`, `raise`."""
-    reader.block.append(Leave(type(node).__name__.lower()))
+    reader.block.append(Leave(Exit(type(node).__name__.lower())))
     return False

@@ -1,4 +1,4 @@
-"""Modules of the user's own project, found beside the script and read for their definitions."""
+"""Modules of the user's own project, found next to the script and read for their definitions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIBRARIES = frozenset(
 )
 SEARCHED_PARENTS = 3
 MOST_CHARACTERS = 20_000_000
-"""Of parsed text that is kept; its syntax trees take some fifty times as much memory."""
+"""Of parsed text in memory; its syntax trees take about fifty times as much."""
 
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Syntax trees are many small objects that stay: looking for garbage among them took half the time of a lint."""
+    """Collect garbage rarely: among the many objects of syntax trees it took half of lint's time and found nothing."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, 100)
     try:
@@ -39,7 +39,7 @@ def rare_collection() -> Iterator[None]:
 
 
 ODD_ESCAPE = pattern(r"""\\[^\\'"abfnrtvxNuU0-7\r\n]|\d(?:and|else|for|if|in|is|not|or)\b""")
-"""What python warns of when it parses: an escape that is none, a number with a word stuck to it."""
+"""What Python warns about when it parses: an invalid escape, a number with a word attached to it."""
 
 
 def parse(text: str, path: str) -> ast.Module:
@@ -49,7 +49,7 @@ def parse(text: str, path: str) -> ast.Module:
     try:
         if not ODD_ESCAPE.search(text):
             return ast.parse(text, filename=path)
-        # Entering this makes every warning of the process be shown once more: only where ours would be shown.
+        # catch_warnings makes every warning of the process show once more, so it is used only where there is one.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text, filename=path)
@@ -66,31 +66,31 @@ def parse(text: str, path: str) -> ast.Module:
 
 
 class Module(msgspec.Struct, frozen=True):
-    """The parsed text of one file; whoever reads it makes their own scope of it."""
+    """The parsed text of one file; every script that imports it makes its own scope from it."""
 
     lines: list[str]
     tree: ast.Module | None
-    """None where the file is no Python."""
+    """None if the file is not valid Python."""
     digest: bytes
-    """Of what the file held."""
+    """Of the content of the file."""
 
 
 class Modules:
-    """Files parsed once for all scripts that import them. Nothing a script does is kept here."""
+    """Files parsed once for all scripts that import them. Nothing a script does changes them."""
 
     def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
-        self._kept: dict[Path, Module] = {}
+        self._modules: dict[Path, Module] = {}
         self._room = most_characters
 
     def read(self, path: Path) -> Module:
-        """What is in this file, as it was when first asked."""
-        if path not in self._kept:
+        """The content of this file when it was first read."""
+        if path not in self._modules:
             module = _parsed(path)
             self._room -= _size(module)
-            while self._room < 0 and self._kept:
-                self._room += _size(self._kept.pop(next(iter(self._kept))))
-            self._kept[path] = module
-        return self._kept[path]
+            while self._room < 0 and self._modules:
+                self._room += _size(self._modules.pop(next(iter(self._modules))))
+            self._modules[path] = module
+        return self._modules[path]
 
 
 def _parsed(path: Path) -> Module:
@@ -111,19 +111,19 @@ def _size(module: Module) -> int:
 class Project:
     """Resolves `from model import Net` to the class in `model.py`, for one script.
 
-    Scripts may share parsed modules, but never what those define: reading one script leaves no trace in the next.
+    Scripts may share parsed modules, but never what those define: no script affects another.
     """
 
     def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
         self.seen: dict[str, bytes] = {}
-        """Every file that was looked for, with the digest of what it held."""
+        """Every file that was looked for, with the digest of its content."""
         self._modules = modules or Modules()
         self._script = script
         self._scopes: dict[Path, Scope | None] = {}
         self._files: dict[tuple[str, str], Path | None] = {}
 
     def resolve(self, symbol: Symbol, importer: str) -> Value:
-        """What a dotted name of the user's project stands for; the symbol itself if it is not theirs."""
+        """The value of a dotted name of the user's project; the symbol itself for another library's."""
         seen: set[str] = set()
         value: Value = symbol
         while isinstance(value, Symbol) and value.name not in seen:
@@ -147,7 +147,7 @@ class Project:
         return scope.names.get(attribute, UNKNOWN), str(path)
 
     def bind_star(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        """`from model import *`: every public name of that module of the user's."""
+        """`from model import *`: bind every public name of the user's module."""
         if isinstance(node, ast.Import) or all(alias.name != "*" for alias in node.names):
             return
         module = "." * node.level + (node.module or "")
@@ -190,7 +190,7 @@ class Project:
         return self._scopes[path]
 
     def _read(self, path: Path) -> Scope | None:
-        # A script that imports itself is two things with one text: the reader tells them apart by their trees.
+        # A script that imports itself is two modules with one text: the reader distinguishes them by their trees.
         module = _parsed(path) if path == self._script else self._modules.read(path)
         self.seen[str(path)] = module.digest
         if module.tree is None:

@@ -1,4 +1,4 @@
-"""Names and what they stand for, with imports resolved to full dotted paths."""
+"""Names and their values, with imports resolved to full dotted paths; places in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class SourceFile(msgspec.Struct, eq=False):
-    """A file of the user's, as text and lines."""
+    """A file of the user's, as lines."""
 
     path: str
     lines: list[str]
@@ -25,7 +25,7 @@ class SourceFile(msgspec.Struct, eq=False):
         self.plain = all(map(str.isascii, self.lines))
 
     def place(self, node: ast.AST, function: str = "") -> Place:
-        """Where a node stands, with columns counted in characters from 1."""
+        """Where a node is, with columns counted in characters from 1."""
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", None) or 0
         if self.plain and end:
             return Place(self.path, line, node.col_offset + 1, end, node.end_col_offset + 1, function)  # type: ignore[attr-defined]
@@ -48,22 +48,13 @@ class Scope(msgspec.Struct, eq=False):
     """The file it was written in; None takes the outer scope's."""
 
     def get(self, name: str) -> Value:
-        """What `name` stands for here."""
+        """The value of `name` here."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
             scope = scope.outer
         return Symbol(f"builtins.{name}") if name in BUILTINS else UNKNOWN
-
-    def holder(self, name: str) -> Scope:
-        """The scope that a `nonlocal` or `global` assignment to `name` writes to."""
-        scope: Scope | None = self.outer
-        while scope is not None:
-            if name in scope.names:
-                return scope
-            scope = scope.outer
-        return self
 
     @property
     def source(self) -> SourceFile:
@@ -76,7 +67,7 @@ class Scope(msgspec.Struct, eq=False):
 
 
 def bind_import(node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-    """Make the names of an import statement stand for dotted paths."""
+    """Bind the names of an import statement to dotted paths."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             name = alias.asname or alias.name.split(".")[0]

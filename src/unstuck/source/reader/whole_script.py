@@ -38,7 +38,7 @@ def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) 
     if trains:
         reader.execute(tree.body)
         reader.facts.reached = len(reader.facts.trace)
-    # From here on nobody calls what is read: arguments could be anything.
+    # Nothing calls what is read from here on: arguments could be anything.
     reader.trusts_defaults = False
     for value in list(scope.names.values()):
         if isinstance(value, UserClass) and value.scope is scope and (trains or knowledge.is_module_class(value)):

@@ -93,7 +93,7 @@ def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
 
 def _before_optimizer(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
     """Stepped before the optimizer's first step of the iteration, on every path on which both are stepped."""
-    found = order.always(paths(loop, turns=1, ordered=STEPS), _opinion)
+    found = order.always(paths(loop, iterations=1, ordered=STEPS), _opinion)
     own = {item.item.event.place for item in located(loop.body) if not item.loops and not _may_skip_first(item)}
     for place, step in found.items():
         call = calls.get(place)

@@ -21,11 +21,11 @@ from unstuck.source.trace import (
     Happened,
     Hidden,
     Inlined,
+    IterationEnd,
     Located,
     Loop,
     Node,
     Path,
-    Turn,
     events_in,
     located,
     loops_in,
@@ -109,7 +109,7 @@ def _opinion(path: Path, model: Instance, trained_at: dict[Place, tuple[Place | 
     opinion = order.Opinion()
     since: _SinceEval | None = None
     for item in path:
-        if isinstance(item, Turn):
+        if isinstance(item, IterationEnd):
             if since is not None and since.forward is not None and not since.backward:
                 since.evaluated = True  # The iteration ended and nothing was back-propagated.
             continue
@@ -127,7 +127,7 @@ def _opinion(path: Path, model: Instance, trained_at: dict[Place, tuple[Place | 
     return opinion
 
 
-def _ends_eval(item: Happened | Hidden | Turn, model: Instance) -> bool:
+def _ends_eval(item: Happened | Hidden | IterationEnd, model: Instance) -> bool:
     """Is the model put back into train mode, or may it be, or is it a new one?"""
     if not isinstance(item, Happened):
         return True

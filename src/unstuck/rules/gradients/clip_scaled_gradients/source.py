@@ -65,7 +65,7 @@ def _all_paths(script: Script) -> Iterator[list[Path]]:
     for loop in script.training_loops:
         yield paths(loop, ordered=SEEN)
     for function in order.step_functions(script):
-        yield paths(function, turns=1, ordered=SEEN)
+        yield paths(function, iterations=1, ordered=SEEN)
 
 
 def _scale_of(value: Value | None) -> Tensor | None:

@@ -64,7 +64,7 @@ def _bind_parameters(
     every = [*by_position, *(parameter.arg for parameter in spec.kwonlyargs)]
     names.update(dict.fromkeys(every, UNKNOWN))
     if reader.trusts_defaults:
-        # Nobody calls a function that is read on its own, so its defaults say nothing.
+        # When nothing calls the function, an argument need not have its default.
         defaults: dict[str, ast.expr | None] = dict(zip(by_position[::-1], spec.defaults[::-1], strict=False))
         defaults.update(zip(every[len(by_position) :], spec.kw_defaults, strict=True))
         names.update({name: Const(node.value) for name, node in defaults.items() if isinstance(node, ast.Constant)})

@@ -84,7 +84,7 @@ def _tensor_method(reader: Reader, tensor: Tensor, name: str, call: Call) -> Val
         return Const(None)
     if name == "requires_grad_":
         reader.set_trainable(tensor, call.args[0] if call.args else Const(True), call.node)
-    # `labels.to(device)` holds what labels held, whatever the device is.
+    # `labels.to(device)` has the values of labels on any device.
     others = () if name in knowledge.SAME_VALUES else call.values
     cut = knowledge.CUTS.get(name, "")
     return reader.tensor(name, (tensor, *others), call.node, cut, args=call.args, options=call.kwargs)

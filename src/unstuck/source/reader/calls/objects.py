@@ -1,4 +1,4 @@
-"""Calls of classes of the user's, and of objects: layers, losses, Sequentials and whatever has a `__call__`."""
+"""Calls of classes of the user's, and of objects: layers, losses, Sequentials and objects with a `__call__`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ from unstuck.source.reader.calls.optimizers import note_optimizer
 from unstuck.source.reader.calls.torch_functions import call_loss
 from unstuck.source.reader.calls.unknown import hide_if_training
 from unstuck.source.reader.reader import Call, Reader, callee
-from unstuck.source.values import (
-    UNKNOWN,
-    Instance,
-    Symbol,
-    Tensor,
-    UserClass,
-    Value,
-    alternatives,
-    bound_method,
-    join,
-)
+from unstuck.source.values import UNKNOWN, Instance, Symbol, Tensor, UserClass, Value, alternatives, bound_method, join
 
 MODULE_OPERATIONS = {
     "Softmax": "softmax",

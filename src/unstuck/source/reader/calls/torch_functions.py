@@ -6,17 +6,7 @@ from unstuck.events import Backward, Clip, LossCall, ZeroGrad
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.calls.optimizers import note_optimizer, note_scheduler
 from unstuck.source.reader.reader import Call, Reader
-from unstuck.source.values import (
-    UNKNOWN,
-    Const,
-    Group,
-    Instance,
-    Parameters,
-    Symbol,
-    Value,
-    adopt,
-    may_be_tensor,
-)
+from unstuck.source.values import UNKNOWN, Const, Group, Instance, Parameters, Symbol, Value, adopt, may_be_tensor
 
 GRADIENT_SWITCHES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
 NO_LIMIT = frozenset({Symbol("math.inf"), Symbol("torch.inf"), Symbol("numpy.inf")})
