@@ -102,6 +102,8 @@ def check_page(rule: Rule) -> Page:
             set(page.variants) == set(rule.variants) and all(page.variants.values()),
             f"{where}: `## {VARIANTS}` needs a text under `### id` for each variant of the rule ({listed}).",
         )
+    if any(example.lines_in_run is not None for example in page.examples):
+        _expect(page.run_reason, f"{where} must say under `## Broken` why: `Without the text, a run ...`.")
     left = [text for text in page.sections.values() if text in TEMPLATE_TEXTS]
     _expect(not left, f"{where} still holds the text of the template: {left[0] if left else ''}")
     for section in ("Broken", "Fixed"):
@@ -226,6 +228,8 @@ def check_run(rule: Rule, example: Example) -> None:
         record = _record_of(example.code, where)
         script = script_of(record)
         verdict = judge(scripts=(script,) if script else (), record=record, rules={*all_rules(), rule})
+        Path(SCRIPT).unlink()  # a rule may look for the text by itself
+        alone = judge(record=record, rules={*all_rules(), rule})
     _expect_no_failures(verdict, where)
     _expect((record.crash is not None) == example.crashes, f"{where} {_crash_sentence(record)}")
     good = verdict.good_news if rule.good_news else ()
@@ -235,6 +239,19 @@ def check_run(rule: Rule, example: Example) -> None:
         found = {place.line for finding in spoken if finding.code == rule.code for place in finding.places}
         marked = _marked(rule, example, where)
         _expect(found & marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(spoken)}")
+        _check_alone(rule, example, alone, where)
+
+
+def _check_alone(rule: Rule, example: Example, verdict: Verdict, where: str) -> None:
+    """The record names a marked line without the help of the text, or the line that the page declares for it."""
+    spoken = [diagnosis.lead for diagnosis in (*verdict.diagnoses, *(verdict.good_news if rule.good_news else ()))]
+    own = [finding for finding in spoken if finding.code == rule.code]
+    found = {finding.place.line for finding in own if finding.place}
+    marked, declared = example.marked_lines(rule.name), example.lines_in_run
+    hint = "correct the rule, or end the line that it names with `# in run` (or any line with `# not in run`)"
+    right = found == declared if declared is not None else found & marked
+    wanted = _lines(marked if declared is None else declared)
+    _expect(right, f"{where}: the record alone must name {wanted}, not {_lines(found)}; {hint}.\n{_listed(own)}")
 
 
 def _record_of(code: str, where: str) -> Record:
