@@ -33,7 +33,7 @@ from unstuck.cli import VERBS, main as command
 from unstuck.dev.common import Refusal
 from unstuck.findings import Witness
 from unstuck.page import Example, read_page
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, own_rules
 
 Files = dict[str, str | None]
 """What a part found, by the name of the file that records it; None where it cannot be known here."""
@@ -179,7 +179,7 @@ def _linted(name: str, folder: Path, path: str, title: str) -> Files:
 
 def _examples() -> Iterator[tuple[Rule, str, Example]]:
     """Every example of every page, numbered in its section so that a longer page changes no name."""
-    for rule in all_rules():
+    for rule in own_rules():
         counts: dict[str, int] = {}
         for example in read_page(rule.page).examples:
             counts[example.section] = counts.get(example.section, 0) + 1
@@ -253,7 +253,7 @@ def _of_experiment(example: Example) -> dict[str, list[Json]]:
     from unstuck.testing.experiments import experiment_on
 
     done = experiment_on(example.code, example.experiment, SCRIPT)
-    found = [finding for rule in all_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]
+    found = [finding for rule in own_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]
     return {f"{example.experiment} ({done.verdict})": msgspec.to_builtins(found)}
 
 
