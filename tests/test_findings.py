@@ -125,6 +125,13 @@ def test_what_to_fix_first_comes_first(first: dict[str, object], second: dict[st
     assert [diagnosis.lead for diagnosis in rank(merge([other, one]), {})] == [one, other]
 
 
+def test_a_symptom_comes_last_however_loud() -> None:
+    cause, other = make_finding("O03", severity=Severity.WARNING), make_finding("O12", severity=Severity.WARNING)
+    symptom = make_finding("G10", severity=Severity.ERROR)
+    ranked = rank(merge([symptom, other, cause]), {"O03": frozenset({"G10"})})
+    assert [diagnosis.lead.code for diagnosis in ranked] == ["O03", "O12", "G10"]
+
+
 def test_severities_are_ordered() -> None:
     assert Severity.ERROR.at_least(Severity.WARNING)
     assert Severity.WARNING.at_least(Severity.WARNING)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unstuck import testing
-from unstuck.events import LossCall, Place, Setup
+from unstuck.events import LossCall, OptimizerStep, Place, Setup
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.page import PageError, read_page
 from unstuck.record import Record
@@ -36,6 +36,8 @@ Take eighteen.
 
 ## Broken
 
+Without the text, a run sees steps, not the loop.
+
 ```python
 import torch
 
@@ -45,7 +47,7 @@ for step in range(17):  # finding: seventeen-steps
     loss = torch.nn.functional.mse_loss(model(torch.randn(4, 2)), torch.randn(4, 1))
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()
+    optimizer.step()  # in run
 ```
 
 ## Fixed
@@ -80,8 +82,9 @@ def make(tmp_path: Path, page: str = PAGE, name: str = "seventeen-steps", code: 
 
     @rule.in_run
     def seen_in_run(record: Record) -> Iterator[Finding]:
-        if record.ended and record.ended.steps == 17:
-            yield finding(None)
+        steps = list(record.of(OptimizerStep))
+        if len(steps) == 17:
+            yield finding(steps[-1].place)
 
     return rule
 
@@ -116,6 +119,10 @@ Change = Callable[[Path], Rule]
             "no example for the source witness",
         ),
         (lambda path: make(path, PAGE.replace("  # finding: seventeen-steps", "")), "mark the guilty line"),
+        (
+            lambda path: make(path, PAGE.replace("Without the text,", "In a run,")),
+            "must say under `## Broken` why: `Without the text",
+        ),
         (lambda path: make(path, PAGE.replace("(18)", "(17)")), "must say nothing, but says:\n  line 5: X01"),
         (
             lambda path: make(path, PAGE.replace("(17)", "(16)")),
@@ -126,6 +133,20 @@ Change = Callable[[Path], Rule]
 def test_a_bad_rule_is_told_what_to_change(tmp_path: Path, change: Change, explanation: str) -> None:
     with pytest.raises(AssertionError) as refused:
         testing.check_rule(change(tmp_path))
+    assert explanation in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mark", "explanation"),
+    [
+        ("", "the record alone must name line 5 of the block, not line 9 of the block; correct the rule, or"),
+        ("  # not in run", "the record alone must name no line, not line 9 of the block"),
+    ],
+)
+def test_a_record_that_names_another_line_than_declared(tmp_path: Path, mark: str, explanation: str) -> None:
+    rule = make(tmp_path, PAGE.replace("  # in run", mark))
+    with pytest.raises(AssertionError) as refused:
+        testing.check_run(rule, read_page(rule.page).examples[0])
     assert explanation in str(refused.value)
 
 

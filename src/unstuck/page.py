@@ -18,6 +18,8 @@ _VARIANT = re.compile(r"^### +(.+?)\s*$")
 _FENCE = re.compile(r"^```(\w*)\s*(.*?)\s*$")
 _EXPERIMENT = re.compile(r"(?<=^experiment)=\w+$")
 _MARK = re.compile(r"#\s*finding:\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)")
+_RUN_MARK = re.compile(r"#\s*(not )?in run$")
+_RUN_REASON = re.compile(r"^Without the text, a run (.+)$", re.MULTILINE)
 
 
 class PageError(Exception):
@@ -49,6 +51,17 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
         marks = ((number, _MARK.search(line)) for number, line in enumerate(self.code.split("\n"), 1))
         return {number for number, mark in marks if mark and name in re.split(r"\s*,\s*", mark.group(1))}
 
+    @property
+    def lines_in_run(self) -> set[int] | None:
+        """Where the record alone, judged without the text, names other lines than the marked ones: these lines.
+
+        They end with `# in run`; where it names no line, any line ends with `# not in run`. None where the example
+        declares no difference.
+        """
+        marks = ((number, _RUN_MARK.search(line)) for number, line in enumerate(self.code.split("\n"), 1))
+        own = [(number, mark) for number, mark in marks if mark]
+        return {number for number, mark in own if not mark.group(1)} if own else None
+
 
 class Page(msgspec.Struct, frozen=True):
     """What a page says: its first line, the text of each section, its examples."""
@@ -56,6 +69,12 @@ class Page(msgspec.Struct, frozen=True):
     title: str
     sections: dict[str, str]
     examples: tuple[Example, ...]
+
+    @property
+    def run_reason(self) -> str:
+        """Why a run without the text names other lines: the line `Without the text, a run ...` under `## Broken`."""
+        found = _RUN_REASON.search(self.sections.get("Broken", ""))
+        return found.group(1) if found else ""
 
     @property
     def variants(self) -> dict[str, str]:

@@ -33,7 +33,7 @@ from unstuck.cli import commands, main as command
 from unstuck.dev.common import Refusal
 from unstuck.findings import Witness
 from unstuck.page import Example, read_page
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, own_rules
 
 Files = dict[str, str | None]
 """What a part found, by the name of the file that records it; None where it cannot be known here."""
@@ -179,7 +179,7 @@ def _linted(name: str, folder: Path, path: str, title: str) -> Files:
 
 def _examples() -> Iterator[tuple[Rule, str, Example]]:
     """Every example of every page, numbered in its section so that a longer page changes no name."""
-    for rule in all_rules():
+    for rule in own_rules():
         counts: dict[str, int] = {}
         for example in read_page(rule.page).examples:
             counts[example.section] = counts.get(example.section, 0) + 1
@@ -218,13 +218,13 @@ def _seen_by(code: str, name: str, example: Example, witness: Witness) -> list[t
 
 def _of_run(example: Example) -> dict[str, list[Json]]:
     """Judged with the script beside the record, and from the record alone."""
-    from unstuck.dev.nursery import nursery
+    from unstuck.testing.runs import run_server
 
     Path(SCRIPT).write_text(example.code, encoding="utf-8")
     options = ("--fail-on", "never", "--format", "json", "--output")
-    nursery().run(os.getcwd(), ["run", *options, "run.json", SCRIPT])
+    run_server().run(os.getcwd(), ["run", *options, "run.json", SCRIPT])
     Path(SCRIPT).unlink()
-    nursery().run(os.getcwd(), ["report", *options, "record.json"])
+    run_server().run(os.getcwd(), ["report", *options, "record.json"])
     run, record = (json.loads(Path(f"{what}.json").read_text(encoding="utf-8")) for what in ("run", "record"))
     crash = f" {run['run']['crash']['kind']} at {_spot(run['run']['crash']['place'])}" if run["run"]["crash"] else ""
     return {f"run ({run['run']['status']}{crash})": run["diagnoses"], "record": record["diagnoses"]}
@@ -250,10 +250,10 @@ def _of_surface(example: Example) -> dict[str, list[Json]]:
 
 
 def _of_experiment(example: Example) -> dict[str, list[Json]]:
-    from unstuck.dev.laboratory import experiment_on
+    from unstuck.testing.experiments import experiment_on
 
     done = experiment_on(example.code, example.experiment, SCRIPT)
-    found = [finding for rule in all_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]
+    found = [finding for rule in own_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]
     return {f"{example.experiment} ({done.verdict})": msgspec.to_builtins(found)}
 
 

@@ -10,7 +10,7 @@ import unstuck
 from unstuck.dev import packages
 from unstuck.dev.common import Refusal
 from unstuck.page import page_name
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, own_rules
 
 BEGIN = "<!-- rules:begin -->"
 END = "<!-- rules:end -->"
@@ -26,7 +26,7 @@ def main(root: Path, *, check: bool) -> int:
         if file == packages.FILE:
             after = with_table(before, rooms, str(file), (packages.BEGIN, packages.END))
         else:
-            after = with_table(before, rule_table(all_rules(), _way_to_pages(file)), str(file))
+            after = with_table(before, rule_table(own_rules(), _way_to_pages(file)), str(file))
         if before != after:
             stale.append(str(file))
             if not check:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from unstuck.rule import Rule
 
 MARK = re.compile(r"  # finding: .*$")
+RUN_MARK = re.compile(r"  # (not )?in run$")
 EXPLAINED = ("What happens", "Why", "Fix")
 
 
@@ -28,7 +29,7 @@ def shortened(page: str) -> str:
         examples += is_fence and fenced
         left_out += is_fence and fenced and examples > 1
         if examples == 0 or (examples == 1 and (fenced or is_fence)):
-            kept.append(MARK.sub("  # <-- here", line))
+            kept.append(RUN_MARK.sub("", MARK.sub("  # <-- here", line)))
     code = page.split()[1]
     more = f"\n{left_out} more example{'s' * (left_out != 1)}: unstuck explain --all {code}\n" if left_out else ""
     return "\n".join(kept) + "\n" + more

@@ -26,14 +26,14 @@ def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
 
     kind = find_experiment(name)
     assert kind is not None, f"there is no experiment {name}"
-    runner, home = _laboratory()
+    runner, home = _runner()
     (home / script).write_text(code, encoding="utf-8")
     runner.program = Program(script)
     return kind(Context(runner, SECONDS))
 
 
 @functools.cache
-def _laboratory() -> tuple[Runner, Path]:
+def _runner() -> tuple[Runner, Path]:
     """The one of this process, and the folder in which its scripts lie."""
     from unstuck.trials.runner import Program, Runner
 

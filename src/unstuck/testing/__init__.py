@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
 from unstuck.findings.verdict import Verdict
 from unstuck.judge import judge, script_of
 from unstuck.page import HEADINGS, VARIANTS, Example, Page, PageError, page_name, read_page
 from unstuck.record import Record, RecordError, read
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, add_page, all_rules
+from unstuck.testing.runs import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, run_server
 
 SCRIPT = "train.py"
 WITH_VARIANTS = (HEADINGS[0], VARIANTS, *HEADINGS[1:])
@@ -39,9 +40,18 @@ def check_rule(rule: Rule) -> None:
     The page's examples are its tests: a broken one is found on its marked lines by each witness of the rule,
     and a fixed one is passed over in silence by every rule there is.
     """
+    if not rule.page.name:
+        _find_page(rule)
     check_identity(rule)
     for example in check_page(rule).examples:
         check_example(rule, example)
+
+
+def _find_page(rule: Rule) -> None:
+    """A rule that was imported and not loaded does not know where its page lies: beside the module that holds it."""
+    holding = [name for name, module in list(sys.modules.items()) if getattr(module, "rule", None) is rule]
+    _expect(holding, f"rule {rule.code}: its module must call it `rule`.")
+    add_page(rule, sys.modules[min(holding, key=len)])
 
 
 def check_identity(rule: Rule) -> None:
@@ -93,6 +103,8 @@ def check_page(rule: Rule) -> Page:
             set(page.variants) == set(rule.variants) and all(page.variants.values()),
             f"{where}: `## {VARIANTS}` needs a text under `### id` for each variant of the rule ({listed}).",
         )
+    if any(example.lines_in_run is not None for example in page.examples):
+        _expect(page.run_reason, f"{where} must say under `## Broken` why: `Without the text, a run ...`.")
     left = [text for text in page.sections.values() if text in TEMPLATE_TEXTS]
     _expect(not left, f"{where} still holds the text of the template: {left[0] if left else ''}")
     for section in ("Broken", "Fixed"):
@@ -186,7 +198,7 @@ def check_surface(rule: Rule, example: Example) -> None:
 
 def check_experiment(rule: Rule, example: Example) -> None:
     """The experiment that the page names, made on the example, shows the rule, or nothing to any rule."""
-    from unstuck.dev.laboratory import experiment_on
+    from unstuck.testing.experiments import experiment_on
 
     where = _where(rule, example, example.experiment or "experiment")
     _expect(example.experiment, f"{where}: name the experiment after ```python, such as experiment=overfit.")
@@ -217,6 +229,8 @@ def check_run(rule: Rule, example: Example) -> None:
         record = _record_of(example.code, where)
         script = script_of(record)
         verdict = judge(scripts=(script,) if script else (), record=record, rules={*all_rules(), rule})
+        Path(SCRIPT).unlink()  # a rule may look for the text by itself
+        alone = judge(record=record, rules={*all_rules(), rule})
     _expect_no_failures(verdict, where)
     _expect((record.crash is not None) == example.crashes, f"{where} {_crash_sentence(record)}")
     good = verdict.good_news if rule.good_news else ()
@@ -226,12 +240,25 @@ def check_run(rule: Rule, example: Example) -> None:
         found = {place.line for finding in spoken if finding.code == rule.code for place in finding.places}
         marked = _marked(rule, example, where)
         _expect(found & marked, f"{where} must name {_lines(marked)}, not {_lines(found)}:\n{_listed(spoken)}")
+        _check_alone(rule, example, alone, where)
+
+
+def _check_alone(rule: Rule, example: Example, verdict: Verdict, where: str) -> None:
+    """The record names a marked line without the help of the text, or the line that the page declares for it."""
+    spoken = [diagnosis.lead for diagnosis in (*verdict.diagnoses, *(verdict.good_news if rule.good_news else ()))]
+    own = [finding for finding in spoken if finding.code == rule.code]
+    found = {finding.place.line for finding in own if finding.place}
+    marked, declared = example.marked_lines(rule.name), example.lines_in_run
+    hint = "correct the rule, or end the line that it names with `# in run` (or any line with `# not in run`)"
+    right = found == declared if declared is not None else found & marked
+    wanted = _lines(marked if declared is None else declared)
+    _expect(right, f"{where}: the record alone must name {wanted}, not {_lines(found)}; {hint}.\n{_listed(own)}")
 
 
 def _record_of(code: str, where: str) -> Record:
     """Run a script under watch, in this folder and a process of its own."""
     Path(SCRIPT).write_text(code, encoding="utf-8")
-    exit_code = nursery().run(os.getcwd(), ["run", "--fail-on", "never", SCRIPT])
+    exit_code = run_server().run(os.getcwd(), ["run", "--fail-on", "never", SCRIPT])
     _expect(exit_code != TOOK_TOO_LONG, f"{where} ran for {LONGEST_RUN} s; an example takes seconds.")
     try:
         return read(next(Path(".unstuck/runs").iterdir()))

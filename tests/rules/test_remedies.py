@@ -1,0 +1,41 @@
+"""A remedy follows from what was found, whatever the user's names are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unstuck.diagnose.remedies import remedies_of
+from unstuck.interventions import TrainingMode
+from unstuck.judge import judge
+from unstuck.rule import find_rule
+from unstuck.source import read_script
+
+STAYS_IN_EVAL = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+NAME = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(NAME.parameters(), lr=0.01)
+for epoch in range(5):
+    for step in range(10):
+        x = torch.randn(16, 8)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(NAME(x), x.sum(1, keepdim=True)).backward()
+        optimizer.step()
+    NAME.eval()
+    with torch.no_grad():
+        print(NAME(torch.randn(4, 8)).mean())
+"""
+RULE = find_rule("O05")
+BY_SENTENCE = pytest.mark.xfail(not (RULE and RULE.variants), reason="O05 declares no variants yet", strict=True)
+
+
+@pytest.mark.parametrize("name", ["model", pytest.param("evaluator", marks=BY_SENTENCE)])
+def test_a_model_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(STAYS_IN_EVAL.replace("NAME", name))
+    (found,) = [d for d in judge(scripts=(read_script(path),)).diagnoses if d.lead.code == "O05"]
+    assert (TrainingMode(),) in [remedied.changes for remedied in remedies_of(found)]
