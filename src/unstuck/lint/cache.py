@@ -136,12 +136,6 @@ def _users_folder() -> Path:
 def _own_code() -> str:
     """A digest of all our code that a finding depends on."""
     package = Path(__file__).parent.parent
-    files = [file for name in OWN_CODE for file in _python_files(package / name)]
-    return digest_of(b"\0".join(Path(file).read_bytes() for file in files)).hex()
-
-
-def _python_files(path: Path) -> list[str]:
-    if path.suffix == ".py":
-        return [str(path)]
-    walked = (os.path.join(base, name) for base, _, names in os.walk(path) for name in names)
-    return sorted(name for name in walked if name.endswith(".py"))
+    paths = [package / name for name in OWN_CODE]
+    files = [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    return digest_of(b"\0".join(file.read_bytes() for file in files)).hex()

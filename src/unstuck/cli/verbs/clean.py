@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from unstuck.cli import common
 from unstuck.cli.runs import runs_by_age
+from unstuck.lint.cache import entries_in
 from unstuck.record import RecordError
 from unstuck.record.in_use import is_in_use
 from unstuck.record.own_folder import FOLDER, find_own_folder, remove_own_files, size_of_tree
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     busy = [folder for folder in runs[options.keep :] if is_in_use(folder)]
     old = [folder for folder in runs[options.keep :] if folder not in busy]
     try:
-        cache, answers = _cache()
+        cache = FOLDER / "cache"
+        answers = list(entries_in(cache)) if find_own_folder(cache) else []
         sizes = {folder: size_of_tree(folder) for folder in old}
         freed = sum(size_of_tree(cache / name) for name in answers)
         if not options.dry_run:
@@ -54,16 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     if busy:
         print(f"{_several(len(busy), 'older run')} in use and not removed.")
     if stuck:
-        raise common.Stop(f"cannot remove {stuck[0]}{_and_more(stuck)}; check the permissions.")
+        more = f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""
+        raise common.Stop(f"cannot remove {stuck[0]}{more}; check the permissions.")
     return common.CLEAN
-
-
-def _cache() -> tuple[Path, list[str]]:
-    """The cache of this directory, and the names in it that are ours."""
-    from unstuck.lint.cache import entries_in
-
-    folder = FOLDER / "cache"
-    return folder, list(entries_in(folder)) if find_own_folder(folder) else []
 
 
 def _count(word: str) -> int:
@@ -92,7 +86,3 @@ def _size(amount: float) -> str:
         amount /= 1000
         del units[0]
     return f"{amount:.3g} {units[0]}"
-
-
-def _and_more(stuck: Sequence[Path]) -> str:
-    return f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""
