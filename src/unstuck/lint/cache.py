@@ -120,8 +120,8 @@ def _read_entry(path: Path) -> bytes | None:
     except OSError:
         return None
     with suppress(OSError), open(descriptor, "rb") as file:
-        known = os.fstat(descriptor)
-        if stat.S_ISREG(known.st_mode) and known.st_size <= LARGEST_ENTRY + CHECKSUM:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_ENTRY + CHECKSUM:
             return file.read(LARGEST_ENTRY + CHECKSUM)
     return None
 

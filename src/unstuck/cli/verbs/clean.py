@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         raise common.Stop(str(refusal)) from None
     stuck = [] if options.dry_run else [folder for folder in old if os.path.lexists(folder)]
     freed += sum(size for folder, size in sizes.items() if folder not in stuck)
-    _say(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)
+    _print_summary(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)
     if busy:
         print(f"{_several(len(busy), 'older run')} in use and not removed.")
     if stuck:
@@ -66,7 +66,7 @@ def _count(word: str) -> int:
     return int(word)
 
 
-def _say(runs: int, answers: int, kept: int, freed: int, is_dry: bool) -> None:
+def _print_summary(runs: int, answers: int, kept: int, freed: int, is_dry: bool) -> None:
     what = [f"{runs:,} run{'s' * (runs != 1)}"] * (runs > 0)
     what += [f"{answers:,} cached lint result{'s' * (answers != 1)}"] * (answers > 0)
     verb, freeing = ("Would remove", "would free") if is_dry else ("Removed", "freed")
