@@ -153,7 +153,7 @@ def test_formats_and_output(capsys: pytest.CaptureFixture[str]) -> None:
     ("target", "sentence"),
     [
         ("training.py", "'training.py' does not name a function; write FILE.py:FUNCTION, such as train.py:objects."),
-        (":objects", "':objects' names no function; write file.py:function"),
+        (":objects", "':objects' does not name a function; write FILE.py:FUNCTION"),
         ("missing.py:objects", "missing.py is not there, or no file."),
         ("missing:objects", "missing cannot be imported: ModuleNotFoundError: No module named 'missing'"),
         ("training.py:healthi", "training.py has no 'healthi'; did you mean 'healthy'?"),

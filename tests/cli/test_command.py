@@ -41,6 +41,24 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"usage: unstuck {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "slow"),
+    [
+        (["--version"], "argparse contextlib importlib pathlib re typing msgspec"),
+        (["--help"], "argparse contextlib importlib pathlib re typing msgspec"),
+        (["explain", "O12"], "pathlib typing inspect msgspec unstuck.rule"),
+    ],
+)
+def test_a_quick_command_does_not_load_what_it_does_not_need(words: list[str], slow: str) -> None:
+    # bench/start.py measures it: some of these take as long to load as Python takes to start.
+    program = f"import sys; from unstuck.__main__ import main; sys.argv[1:] = {words}; main()\n"
+    program += f"sys.stderr.write(' '.join(set({slow.split()}) & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path}\n{program}"], capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_no_command_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "find the cause:" in capsys.readouterr().err

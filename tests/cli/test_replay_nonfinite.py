@@ -70,7 +70,7 @@ def test_there_must_be_a_run_that_broke(folder):
     run(folder)
     code, output = run(folder, "--replay-nonfinite")
     assert code == 2
-    assert "met no NaN or infinity" in output
+    assert "had no NaN or infinity" in output
 
 
 def test_a_replay_that_meets_nothing_says_so(folder):

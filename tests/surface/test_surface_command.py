@@ -178,7 +178,7 @@ def test_without_torch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 def test_help_says_that_the_file_is_run(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["surface", "--help"])
-    assert "Loading it runs that file" in capsys.readouterr().out
+    assert "The file is imported" in capsys.readouterr().out
 
 
 def test_neighbours_of_the_file_can_be_imported(capsys: pytest.CaptureFixture[str]) -> None:

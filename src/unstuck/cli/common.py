@@ -49,6 +49,14 @@ def apology(error: Exception) -> str:
     )
 
 
+def require_torch(verb: str) -> None:
+    """End the command if torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise Stop(f"{verb} needs PyTorch, which is not installed: pip install torch", MISSING_DEPENDENCY)
+
+
 def mention_untried_torch() -> None:
     """One line on stderr if unstuck was not tested with the installed torch."""
     from unstuck import torches
@@ -115,6 +123,15 @@ def add_fail_on_option(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="exit with 1 for findings of this severity or worse (default: error)",
     )
+
+
+def positive_integer(word: str) -> int:
+    """The type of an option, for argparse."""
+    from argparse import ArgumentTypeError
+
+    if not word.isascii() or not word.isdigit() or int(word) < 1:
+        raise ArgumentTypeError(f"{word!r} is not a positive integer")
+    return int(word)
 
 
 def check_output(output: str | None) -> None:

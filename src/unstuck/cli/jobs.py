@@ -76,9 +76,11 @@ class Job:
                 f"findings do not change the exit code under {rank.launcher}. "
                 "To make them count once all ranks have ended, use --fail-on."
             )
+        import shlex
+
         return (
             "findings do not change the exit code, because ranks on other machines may still be running. "
-            f"When the job has ended: {_report_command(folder)}"
+            f"When the job has ended: unstuck report --fail-on error {shlex.quote(os.path.relpath(folder))}"
         )
 
     def _wait(self) -> None:
@@ -95,12 +97,6 @@ class Job:
                 if stream is not None:
                     stream.flush()  # os._exit does not
         os._exit(common.CLEAN)
-
-
-def _report_command(folder: Path) -> str:
-    import shlex
-
-    return f"unstuck report --fail-on error {shlex.quote(os.path.relpath(folder))}"
 
 
 class _Prefixed:

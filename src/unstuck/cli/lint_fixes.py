@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import msgspec
 
 from unstuck.cli import common
-from unstuck.findings import Fix
 from unstuck.findings.result import Problem, Result
 from unstuck.lint.fixes import ALL, SAFE, Fixed, diff, fix_all, write
 from unstuck.lint.settings import Settings
@@ -29,37 +27,33 @@ class Changes(msgspec.Struct):
         return sum(file.fixed for file in self.files)
 
 
-def make(result: Result, options: argparse.Namespace, settings: Settings) -> Changes:
+def apply(result: Result, options: argparse.Namespace, settings: Settings) -> Changes:
     """Apply the fixes of a result, and write the files unless `--diff` is set."""
     fixed, problems = fix_all(result, settings, ALL if options.unsafe_fixes else SAFE)
-    changes = Changes([file for file in fixed if file.is_changed], problems)
-    if not options.diff:
-        changes = _written(changes)
+    changes = Changes([], problems)
     for file in fixed:
-        changes.problems += [_refusal(finding.code, str(finding.place or file.path)) for finding in file.refused]
+        if file.is_changed:
+            try:
+                if not options.diff:
+                    write(file)
+                changes.files.append(file)
+            except SourceError as error:
+                problems.append(Problem(str(error)))
+    why = "the file would not parse, or would still have this or another finding"
+    problems += [
+        Problem(
+            f"{finding.place or file.path}: the fix of {finding.code} was skipped, because {why}; change it by hand."
+        )
+        for file in fixed
+        for finding in file.refused
+    ]
     return changes
 
 
-def _written(changes: Changes) -> Changes:
-    written, problems = [], list(changes.problems)
-    for file in changes.files:
-        try:
-            write(file)
-            written.append(file)
-        except SourceError as error:
-            problems.append(Problem(str(error)))
-    return Changes(written, problems)
-
-
-def _refusal(code: str, where: str) -> Problem:
-    why = "the file would not parse, or would still have this or another finding"
-    return Problem(f"{where}: the fix of {code} was skipped, because {why}; change it by hand.")
-
-
-def show(changes: Changes, output: str | None) -> int:
+def print_diff(changes: Changes, output: str | None) -> int:
     """Print what would change, or write it to a file; exit code 1 if anything would."""
     text = "".join(diff(file) for file in changes.files)
-    common.write_whole(Path(output), text) if output else common.send(text, sys.stdout)
+    common.write_whole(output, text) if output else common.send(text, sys.stdout)
     return common.FOUND if changes.files else common.BAD_INPUT if changes.problems else common.CLEAN
 
 
@@ -70,9 +64,6 @@ def summary(changes: Changes, result: Result, options: argparse.Namespace) -> st
     left = len(result.verdict.diagnoses)
     remain = f"{left or 'none'} remain{'s' * (left == 1)}"
     done = f"Fixed {count(changes.fixed, 'finding')}" if changes.files else "Fixed nothing"
-    more = 0 if options.unsafe_fixes else sum(_is_unsafe(diagnosis.lead.fix) for diagnosis in result.verdict.diagnoses)
+    fixes = [diagnosis.lead.fix for diagnosis in result.verdict.diagnoses if diagnosis.lead.fix.edits]
+    more = 0 if options.unsafe_fixes else sum(fix.safety == "unsafe" for fix in fixes)
     return f"{done}; {remain}." + (f" --unsafe-fixes fixes {more} more; review the change first." if more else "")
-
-
-def _is_unsafe(fix: Fix) -> bool:
-    return bool(fix.edits) and fix.safety == "unsafe"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 import time
@@ -67,9 +66,7 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
     options = parser.parse_args(split.ours)
     if split.target is None:
         parser.error(f"name a script, such as: unstuck {verb} train.py")
-    if importlib.util.find_spec("torch") is None:
-        needed = f"{verb} needs PyTorch, which is not installed here: pip install torch"
-        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    common.require_torch(verb)
     if not hasattr(os, "fork"):
         raise common.Stop(
             f"{verb} needs to fork a process for every trial, which this system does not support; use: unstuck run"

@@ -121,8 +121,8 @@ def _read_entry(path: Path) -> bytes | None:
     except OSError:
         return None
     with suppress(OSError), open(descriptor, "rb") as file:
-        known = os.fstat(descriptor)
-        if stat.S_ISREG(known.st_mode) and known.st_size <= LARGEST_ENTRY + CHECKSUM:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_ENTRY + CHECKSUM:
             return file.read(LARGEST_ENTRY + CHECKSUM)
     return None
 
@@ -137,13 +137,7 @@ def _users_folder() -> Path:
 def _own_code() -> str:
     """A digest of all code that a finding depends on, rules of other packages included."""
     package = Path(__file__).parent.parent
-    files = [file for name in OWN_CODE for file in _python_files(package / name)]
-    files += map(str, files_of_other_packages())
-    return digest_of(b"\0".join(Path(file).read_bytes() for file in files)).hex()
-
-
-def _python_files(path: Path) -> list[str]:
-    if path.suffix == ".py":
-        return [str(path)]
-    walked = (os.path.join(base, name) for base, _, names in os.walk(path) for name in names)
-    return sorted(name for name in walked if name.endswith(".py"))
+    paths = [package / name for name in OWN_CODE]
+    files = [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    files += files_of_other_packages()
+    return digest_of(b"\0".join(file.read_bytes() for file in files)).hex()

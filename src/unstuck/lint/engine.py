@@ -68,8 +68,8 @@ def _outcomes(files: Sequence[Path], settings: Settings, jobs: int, cached: bool
     from unstuck.lint.cache import open_cache
 
     cache = open_cache([rule.code for rule in rules])
-    known = {path: cache.get(path) for path in files} if cache else {}
-    new = [path for path in files if known.get(path) is None]
+    hits = {path: cache.get(path) for path in files} if cache else {}
+    new = [path for path in files if hits.get(path) is None]
     fresh: dict[Path, Outcome] = {}
     for path, outcome in zip(new, judge_files(new, rules, jobs), strict=True):
         fresh[path] = outcome
@@ -77,7 +77,7 @@ def _outcomes(files: Sequence[Path], settings: Settings, jobs: int, cached: bool
             cache.put(path, outcome)
     if cache and new:
         cache.prune()
-    return [known.get(path) or fresh[path] for path in files]
+    return [hits.get(path) or fresh[path] for path in files]
 
 
 def _result(outcomes: Sequence[Outcome], settings: Settings, problems: list[Problem]) -> Result:
@@ -118,8 +118,8 @@ def _at_severity(diagnosis: Diagnosis, settings: Settings) -> Diagnosis:
 def _without_used_ignores(verdict: Verdict) -> Verdict:
     """Drop U01 for comments that silence a finding made through another file."""
     used = {(place.document, line, word) for place, line, word in _silenced_lines(verdict.ignored)}
-    kept = [d for d in verdict.diagnoses if d.lead.code != UNUSED_IGNORE or not _is_used(d, used)]
-    return msgspec.structs.replace(verdict, diagnoses=tuple(kept)) if len(kept) < len(verdict.diagnoses) else verdict
+    rest = [d for d in verdict.diagnoses if d.lead.code != UNUSED_IGNORE or not _is_used(d, used)]
+    return msgspec.structs.replace(verdict, diagnoses=tuple(rest)) if len(rest) < len(verdict.diagnoses) else verdict
 
 
 def _silenced_lines(ignored: Iterable[Diagnosis]) -> Iterator[tuple[Place, int, str]]:

@@ -125,8 +125,8 @@ class _Fixing:
 
     def _may_fix(self, finding: Finding) -> bool:
         fix = finding.fix
-        wanted = bool(fix.edits) and fix.safety in self._allowed
-        return wanted and self._is_here(fix.edits) and _key(finding, self.document) not in self.refused
+        is_allowed = bool(fix.edits) and fix.safety in self._allowed
+        return is_allowed and self._is_here(fix.edits) and _key(finding, self.document) not in self.refused
 
     def _is_here(self, edits: Sequence[Edit]) -> bool:
         return all(edit.path == self.document.name for edit in edits)

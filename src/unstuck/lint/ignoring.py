@@ -65,8 +65,8 @@ def _line_for(place: Place | None, document: Document, ends: LineEnds) -> int | 
     if place is None:
         return None
     rows = [number for number, row in enumerate(document.rows, 1) if row.cell == place.cell]
-    wanted = [rows[line - 1] for line in (place.line, place.end_line) if 0 < line <= len(rows)]
-    return next((line for line in wanted if line not in ends.blocked), None)
+    lines = [rows[line - 1] for line in (place.line, place.end_line) if 0 < line <= len(rows)]
+    return next((line for line in lines if line not in ends.blocked), None)
 
 
 def comment_edit(name: str, text: str, ends: LineEnds, line: int, codes: list[str]) -> Edit:

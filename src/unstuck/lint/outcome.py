@@ -86,15 +86,11 @@ def verdict_of(
 def steady_recursion() -> Iterator[None]:
     """The same limit for nested calls, independent of the depth of our caller."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(_depth() + HEADROOM)
+    frame, depth = sys._getframe(), 1
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    sys.setrecursionlimit(depth + HEADROOM)
     try:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-def _depth() -> int:
-    frame, depth = sys._getframe(), 0
-    while frame.f_back is not None:
-        frame, depth = frame.f_back, depth + 1
-    return depth

@@ -159,7 +159,7 @@ class GitIgnored:
         self._folders: dict[str, list[tuple[str, Patterns]]] = {}
 
     def __call__(self, path: str, is_folder: bool) -> bool:
-        """Would git leave this path alone? Folders above it are not asked about."""
+        """Does git ignore this path itself? Folders above it are not checked."""
         whole = os.path.abspath(path)
         for folder, patterns in self._reaching(os.path.dirname(whole)):
             decision = patterns.decide(relative(whole, folder), is_folder)

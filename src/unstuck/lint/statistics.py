@@ -28,11 +28,11 @@ def counts(result: Result) -> list[Count]:
     return sorted(rows, key=lambda row: (-row.count, row.code, row.severity))
 
 
-def render(result: Result, wanted: str) -> str:
+def render(result: Result, output_format: str) -> str:
     """The counts as a table, or as JSON."""
     rows = counts(result)
     ignored = len(result.verdict.ignored)
-    if wanted == "json":
+    if output_format == "json":
         from unstuck.report import json
 
         return json.encode(

@@ -49,11 +49,11 @@ def size_of(path: Path) -> int:
 
 def _chunks(paths: Sequence[Path], sizes: Sequence[int], amount: int) -> list[list[str]]:
     """Neighbouring files stay together, since they import the same modules."""
-    wanted = sum(sizes) / amount
+    size_of_chunk = sum(sizes) / amount
     chunks: list[list[str]] = [[]]
     filled = 0.0
     for path, size in zip(paths, sizes, strict=True):
-        if filled >= wanted and amount > 1:
+        if filled >= size_of_chunk and amount > 1:
             chunks.append([])
             filled = 0.0
         chunks[-1].append(str(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import sys
 import traceback
@@ -43,9 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     """Call the function, check what it returns, and print the findings."""
     options = _parser().parse_args(list(arguments))
     common.check_output(options.output)
-    if importlib.util.find_spec("torch") is None:
-        needed = "check needs PyTorch, which is not installed here: pip install torch"
-        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    common.require_torch("check")
     # What the user's file prints must not end up inside our report.
     with contextlib.redirect_stdout(sys.stderr):
         verdict = _checked(options.objects, _objects(options.objects))
@@ -79,8 +76,8 @@ def _objects(target: str) -> dict[str, Any]:
         try:
             return _arguments(function(), target)
         except (Exception, SystemExit) as error:
-            _pass_on(error)
-            raise common.Stop(f"{target} raises when it is called{_line(error)}: {_said(error)}") from None
+            _reraise_ours(error)
+            raise common.Stop(f"{target} raises when it is called{_line(error)}: {_first_line(error)}") from None
 
 
 @contextlib.contextmanager
@@ -95,21 +92,21 @@ def _importable_from_here() -> Iterator[None]:
             sys.path.remove(added)
 
 
-def _arguments(given: Any, target: str) -> dict[str, Any]:
+def _arguments(returned: Any, target: str) -> dict[str, Any]:
     """The arguments of `unstuck.check`, from what the function returned."""
-    if isinstance(given, Mapping):
-        unknown = [str(key) for key in given if key not in ARGUMENTS]
+    if isinstance(returned, Mapping):
+        unknown = [str(key) for key in returned if key not in ARGUMENTS]
         if unknown:
             raise common.Stop(f"{target} returns an unknown key {unknown[0]!r}; the keys are {', '.join(ARGUMENTS)}.")
-        found = dict(given)
-    elif isinstance(given, tuple | list) and not hasattr(given, "_fields"):
-        if len(given) > len(ARGUMENTS):
+        found = dict(returned)
+    elif isinstance(returned, tuple | list) and not hasattr(returned, "_fields"):
+        if len(returned) > len(ARGUMENTS):
             raise common.Stop(
-                f"{target} returns {len(given)} values; return at most {len(ARGUMENTS)}: {', '.join(ARGUMENTS)}."
+                f"{target} returns {len(returned)} values; return at most {len(ARGUMENTS)}: {', '.join(ARGUMENTS)}."
             )
-        found = dict(zip(ARGUMENTS, given, strict=False))
+        found = dict(zip(ARGUMENTS, returned, strict=False))
     else:
-        found = {name: getattr(given, name) for name in ARGUMENTS if hasattr(given, name)}
+        found = {name: getattr(returned, name) for name in ARGUMENTS if hasattr(returned, name)}
     if found.get("model") is None:
         raise common.Stop(
             f"{target} returns no model; return a dict with the keys {', '.join(ARGUMENTS)} (only model is required)."
@@ -124,15 +121,15 @@ def _checked(target: str, objects: dict[str, Any]) -> Verdict:
     try:
         return check(**objects).verdict
     except (Exception, SystemExit) as error:
-        _pass_on(error)
+        _reraise_ours(error)
         if WHO_CALLED in getattr(error, "__notes__", ()):
-            raise common.Stop(f"the objects of {target} do not run{_line(error)}: {_said(error)}") from None
+            raise common.Stop(f"the objects of {target} do not run{_line(error)}: {_first_line(error)}") from None
         if isinstance(error, TypeError | ValueError):
             raise common.Stop(f"{target} cannot be checked: {error}") from None
         raise
 
 
-def _pass_on(error: BaseException) -> None:
+def _reraise_ours(error: BaseException) -> None:
     if isinstance(error, common.Stop) or os.environ.get("UNSTUCK_RAISE"):
         raise error
 
@@ -145,6 +142,6 @@ def _line(error: BaseException) -> str:
     return f" at {Path(places[-1].path)}:{places[-1].line}" if places else ""
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from unstuck.cli import common
 from unstuck.cli.runs import runs_by_age
+from unstuck.lint.cache import entries_in
 from unstuck.record import RecordError
 from unstuck.record.in_use import is_in_use
 from unstuck.record.own_folder import FOLDER, find_own_folder, remove_own_files, size_of_tree
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     busy = [folder for folder in runs[options.keep :] if is_in_use(folder)]
     old = [folder for folder in runs[options.keep :] if folder not in busy]
     try:
-        cache, answers = _cache()
+        cache = FOLDER / "cache"
+        answers = list(entries_in(cache)) if find_own_folder(cache) else []
         sizes = {folder: size_of_tree(folder) for folder in old}
         freed = sum(size_of_tree(cache / name) for name in answers)
         if not options.dry_run:
@@ -50,20 +51,13 @@ def main(arguments: Sequence[str]) -> int:
         raise common.Stop(str(refusal)) from None
     stuck = [] if options.dry_run else [folder for folder in old if os.path.lexists(folder)]
     freed += sum(size for folder, size in sizes.items() if folder not in stuck)
-    _say(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)
+    _print_summary(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)
     if busy:
         print(f"{_several(len(busy), 'older run')} in use and not removed.")
     if stuck:
-        raise common.Stop(f"cannot remove {stuck[0]}{_and_more(stuck)}; check the permissions.")
+        more = f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""
+        raise common.Stop(f"cannot remove {stuck[0]}{more}; check the permissions.")
     return common.CLEAN
-
-
-def _cache() -> tuple[Path, list[str]]:
-    """The cache of this directory, and the names in it that are ours."""
-    from unstuck.lint.cache import entries_in
-
-    folder = FOLDER / "cache"
-    return folder, list(entries_in(folder)) if find_own_folder(folder) else []
 
 
 def _count(word: str) -> int:
@@ -72,7 +66,7 @@ def _count(word: str) -> int:
     return int(word)
 
 
-def _say(runs: int, answers: int, kept: int, freed: int, is_dry: bool) -> None:
+def _print_summary(runs: int, answers: int, kept: int, freed: int, is_dry: bool) -> None:
     what = [f"{runs:,} run{'s' * (runs != 1)}"] * (runs > 0)
     what += [f"{answers:,} cached lint result{'s' * (answers != 1)}"] * (answers > 0)
     verb, freeing = ("Would remove", "would free") if is_dry else ("Removed", "freed")
@@ -92,7 +86,3 @@ def _size(amount: float) -> str:
         amount /= 1000
         del units[0]
     return f"{amount:.3g} {units[0]}"
-
-
-def _and_more(stuck: Sequence[Path]) -> str:
-    return f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import sys
 from collections.abc import Sequence
@@ -33,16 +32,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = common.verb_parser("doctor", DESCRIPTION, epilog=EPILOG)
     common.add_format_option(parser)
     options = parser.parse_args(arguments)
-    if importlib.util.find_spec("torch") is None:
-        raise common.Stop(
-            "doctor needs PyTorch, which is not installed here: pip install torch", common.MISSING_DEPENDENCY
-        )
+    common.require_torch("doctor")
     from unstuck.doctor.checks import checks
     from unstuck.doctor.machine import machine
 
     here, done = machine(), []
     if options.format == "text":
-        common.print_to_stdout(_first_line(here))
+        versions = f"unstuck {__version__}, python {here['python']}, torch {here['torch']}"
+        common.print_to_stdout(f"{versions}, {platform.system()}, {here['cuda']}\n\n")
     for check in checks():
         done.append(check)
         if options.format == "text":
@@ -50,11 +47,6 @@ def main(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
     common.print_to_stdout(_json(here, done) if options.format == "json" else _last_line(done))
     return common.CLEAN if all(check.ok for check in done) else common.FOUND
-
-
-def _first_line(here: dict[str, str]) -> str:
-    versions = f"unstuck {__version__}, python {here['python']}, torch {here['torch']}"
-    return f"{versions}, {platform.system()}, {here['cuda']}\n\n"
 
 
 def _line(check: Check) -> str:

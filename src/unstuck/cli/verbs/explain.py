@@ -53,13 +53,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _page_of(word: str) -> str | None:
     """The page whose first line names this rule, found without loading any rule."""
-    wanted = word.strip().lower().replace("_", "-")
+    name_or_code = word.strip().lower().replace("_", "-")
     rules = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "rules")
     for folder, _, files in os.walk(rules):
         for name in files:
             if name.endswith(".md"):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     first = file.readline()
-                    if wanted in first.removeprefix("# ").partition(":")[0].lower().split():
+                    if name_or_code in first.removeprefix("# ").partition(":")[0].lower().split():
                         return first + file.read()
     return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from unstuck.cli import common
 from unstuck.findings.result import Problem, Result
-from unstuck.findings.verdict import Verdict
 from unstuck.lint.engine import lint, lint_text
 from unstuck.lint.settings import Settings, SettingsError, settings_for
 from unstuck.lint.workers import available_cores
@@ -43,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _check_together(options)
         settings = _settings(options)
+        if not gc.isenabled():  # see `unstuck.cli.main`; what is loaded by now stays until the end
+            gc.freeze()
+            gc.enable()
         paths = options.paths or list(settings.paths) or ["."]
         result = _result(paths, options, settings)
         if options.fix or options.unsafe_fixes or options.diff:
@@ -74,14 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--isolated", action="store_true", help="read no settings from files")
     parser.add_argument("--no-gitignore", action="store_true", help="also lint files that git ignores")
     parser.add_argument("--no-cache", action="store_true", help="do not use the results of earlier runs")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="processes to use (default: one per core)")
+    parser.add_argument(
+        "--jobs", type=common.positive_integer, metavar="N", help="processes to use (default: one per core)"
+    )
     return parser
-
-
-def _positive(word: str) -> int:
-    if not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
-    return int(word)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -102,20 +100,15 @@ def _check_together(options: argparse.Namespace) -> None:
         raise SettingsError("--stdin-filename needs - as the path; add it, or drop the option.")
     if STDIN in options.paths and len(options.paths) > 1:
         raise SettingsError("stdin (-) cannot be combined with other paths; use one or the other.")
-    _check_changes(options)
     if options.statistics and options.format not in ("text", "json"):
         raise SettingsError("--statistics supports only --format text and --format json.")
-
-
-def _check_changes(options: argparse.Namespace) -> None:
-    """Refuse to change stdin, or to combine options that change files in different ways."""
-    given = {
+    flags = {
         "--add-ignores": options.add_ignores,
         "--diff": options.diff,
         "--unsafe-fixes": options.unsafe_fixes,
         "--fix": options.fix,
     }
-    changing = [option for option, is_given in given.items() if is_given]
+    changing = [option for option, is_set in flags.items() if is_set]
     if changing and STDIN in options.paths:
         verb = "show changes to" if options.diff else "rewrite"
         raise SettingsError(f"{changing[0]} cannot {verb} stdin; name a file.")
@@ -144,7 +137,7 @@ def _publish(result: Result, options: argparse.Namespace) -> None:
         from unstuck.lint import statistics
 
         text = statistics.render(result, options.format)
-        common.write_whole(Path(options.output), text) if options.output else sys.stdout.write(text)
+        common.write_whole(options.output, text) if options.output else sys.stdout.write(text)
     else:
         common.publish(result, options, sys.stdout)
     if options.statistics or options.format != "text" or options.output:
@@ -155,10 +148,10 @@ def _fix(result: Result, paths: Sequence[str], options: argparse.Namespace, sett
     """Apply or show the fixes, and report what remains."""
     from unstuck.cli import lint_fixes
 
-    changes = lint_fixes.make(result, options, settings)
+    changes = lint_fixes.apply(result, options, settings)
     stream = sys.stderr if options.diff or options.format != "text" or options.output else sys.stdout
     if options.diff:
-        code = lint_fixes.show(changes, options.output)
+        code = lint_fixes.print_diff(changes, options.output)
     else:
         result = _result(paths, options, settings) if changes.files else result
         # On a terminal "Nothing found" would contradict the summary below, which says what was fixed.
@@ -185,14 +178,9 @@ def _add_ignores(result: Result, paths: Sequence[str], options: argparse.Namespa
 
 
 def _exit_code(result: Result, fail_on: str) -> int:
-    return common.exit_code(result.verdict, fail_on) or _silent_code(result.verdict, result.problems)
-
-
-def _silent_code(verdict: Verdict, problems: Sequence[Problem]) -> int:
-    """Without findings: a rule that failed or a file that could not be read is still an error."""
-    if verdict.failures:
-        return common.INTERNAL
-    return common.BAD_INPUT if problems else common.CLEAN
+    """Without findings, a rule that failed or a file that could not be read is still an error."""
+    unread = common.BAD_INPUT if result.problems else common.CLEAN
+    return common.exit_code(result.verdict, fail_on) or (common.INTERNAL if result.verdict.failures else unread)
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:

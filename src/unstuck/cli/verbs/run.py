@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import mmap
 import os
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from unstuck.cli import common
+from unstuck.cli.after_kill import report_when_ended
 from unstuck.cli.jobs import Job
 from unstuck.cli.launchers import rank_among
 from unstuck.cli.runs import Afterwards, folder_for, record_at, report_on, runs_by_age
-from unstuck.cli.survivor import leave_behind
 from unstuck.record.runs import FOLDER, remove_run
 
 if TYPE_CHECKING:
@@ -86,9 +85,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("name a script, such as: unstuck run train.py")
     job = Job(rank_among(os.environ), options)
     common.check_files(options)
-    if importlib.util.find_spec("torch") is None:
-        needed = "run needs PyTorch, which is not installed here: pip install torch"
-        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    common.require_torch("run")
     # The script may change the directory or replace stderr.
     home, stream = os.getcwd(), job.stream(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115
     for name in ("output", "html"):
@@ -151,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every",
         metavar="N",
-        type=_positive,
+        type=common.positive_integer,
         help="measure every Nth step, from the first, at any cost (default: all at first, then as many as take less "
         "than 1 %% of the time)",
     )
@@ -172,12 +169,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(word: str) -> int:
-    if not word.isascii() or not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
-    return int(word)
-
-
 def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None], job: Job) -> Ran:
     from unstuck.capture import LaunchError, launch
 
@@ -188,7 +179,7 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
         common.mention_untried_torch()
     has_ended = mmap.mmap(-1, 1)  # shared with the process that outlives us: on a full disk the record has no end
     if not options.quiet:
-        leave_behind(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))
+        report_when_ended(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))
     monitor = _monitor(folder, options, stream)
     try:
         code = launch(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +50,9 @@ def main(arguments: Sequence[str]) -> int:
         _draw(surfaces, options.out)
     except SurfaceError as error:
         raise common.Stop(str(error)) from None
-    verdict = _verdict(surfaces)
+    from unstuck.judge import judge_surface, unite
+
+    verdict = unite(judge_surface(surface) for surface in surfaces)
     _publish(surfaces, verdict, options)
     return common.exit_code(verdict, options.fail_on)
 
@@ -101,9 +102,7 @@ def _check(options: argparse.Namespace) -> None:
     common.check_output(options.out)
     if len(options.losses) > MOST_LOSSES:
         raise common.Stop(f"{len(options.losses)} losses are too many; name one, or two to compare.")
-    if importlib.util.find_spec("torch") is None:
-        needed = "surface needs PyTorch, which is not installed here: pip install torch"
-        raise common.Stop(needed, common.MISSING_DEPENDENCY)
+    common.require_torch("surface")
     if options.out and Path(options.out).suffix not in (".html", ".png", ".svg"):
         raise common.Stop(f"--out {options.out} must end in .html, .png or .svg.")
 
@@ -114,7 +113,7 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
 
     chosen: dict[str, Any] = {
         "fixed": dict(_pair(word, "--fix") for word in options.fix),
-        "components": {name: load(str(where)) for name, where in map(_named, options.component)},
+        "components": {name: load(where) for name, where in map(_component, options.component)},
         "desired": dict(_range(word) for word in options.desired) or None,
         "at": [_numbers(word, "--at", ",") for word in options.at],
         "points": options.points,
@@ -145,7 +144,7 @@ def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> S
     return with_standings(surface(found.loss, *axes, **chosen), found.notes)
 
 
-def _named(word: str) -> tuple[str, str]:
+def _component(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
         raise common.Stop(f"--component {word} has no name; write --component NAME=FILE.py:FUNCTION.")
@@ -191,12 +190,6 @@ def _draw(surfaces: Sequence[Surface], out: str | None) -> None:
         raise common.Stop(f"cannot write {out}: {error.strerror or error}.") from None
 
 
-def _verdict(surfaces: Sequence[Surface]) -> Verdict:
-    from unstuck.judge import judge_surface, unite
-
-    return unite(judge_surface(surface) for surface in surfaces)
-
-
 def _publish(surfaces: Sequence[Surface], verdict: Verdict, options: argparse.Namespace) -> None:
     from unstuck.findings.result import Result
 
@@ -205,15 +198,16 @@ def _publish(surfaces: Sequence[Surface], verdict: Verdict, options: argparse.Na
         from unstuck.report import json
         from unstuck.surface.document import document
 
-        whole = {**json.document(result), "surfaces": [document(surface) for surface in surfaces]}
-        _send(json.encode(whole), options.output)
+        encoded = json.encode({**json.document(result), "surfaces": [document(surface) for surface in surfaces]})
+        common.write_whole(options.output, encoded) if options.output else common.send(encoded, sys.stdout)
         return
     if options.format != "text":
         common.publish(result, options, sys.stdout)
         return
     from unstuck.report import terminal, text
+    from unstuck.surface.text import render
 
-    lines = [line for surface in surfaces for line in _shown(surface)]
+    lines = [line for surface in surfaces for line in render(surface)]
     if len(surfaces) == MOST_LOSSES:
         from unstuck.surface.compare import sentences
 
@@ -223,19 +217,6 @@ def _publish(surfaces: Sequence[Surface], verdict: Verdict, options: argparse.Na
     if options.out:
         lines += [[("Picture      ", "quiet"), (options.out, "command")]]
     if options.output:
-        common.write_whole(Path(options.output), terminal.plain(lines))
+        common.write_whole(options.output, terminal.plain(lines))
     else:
         terminal.show(lines, sys.stdout)
-
-
-def _shown(surface: Surface) -> list[list[tuple[str, str]]]:
-    from unstuck.surface import text
-
-    return text.render(surface)
-
-
-def _send(text: str, output: str | None) -> None:
-    if output:
-        common.write_whole(Path(output), text)
-    else:
-        common.send(text, sys.stdout)

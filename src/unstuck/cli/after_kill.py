@@ -13,11 +13,11 @@ import sys
 import threading
 from collections.abc import Callable
 
-DEAF_TO = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+IGNORED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 """A scheduler that ends a job sends these to all of its processes."""
 
 
-def leave_behind(report: Callable[[], object]) -> None:
+def report_when_ended(report: Callable[[], object]) -> None:
     """Fork a process that calls `report` when this one has ended, in any way.
 
     Before torch is imported the fork costs little. Without `pidfd_open` the end of a process cannot be observed, and
@@ -36,13 +36,13 @@ def leave_behind(report: Callable[[], object]) -> None:
         return
     try:
         if os.fork() == 0:  # twice, so that the program has no child it did not start
-            _survive(process, report)
+            _wait_and_report(process, report)
     finally:
         os._exit(0)
 
 
-def _survive(process: int, report: Callable[[], object]) -> None:
-    for name in DEAF_TO:
+def _wait_and_report(process: int, report: Callable[[], object]) -> None:
+    for name in IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
