@@ -166,7 +166,6 @@ class Batches:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._seen: dict[str, int] = {}
-        self._prints: dict[tuple[str, tuple[float, ...]], int] = {}
         self._root: nn.Module | None = None
         self._first: tuple[nn.Module, InputFact | None] | None = None
         self._call: Call | None = None
@@ -230,9 +229,6 @@ class Batches:
             self._returned(call, batch.fingerprint, output)
         self._inside.clear()
         step = watch.clock.steps
-        earlier = self._prints.get((label, batch.fingerprint))
-        if batch.fingerprint:
-            self._prints.setdefault((label, batch.fingerprint), step)
         watch.tell(
             BatchSeen(
                 step=step,
@@ -241,7 +237,6 @@ class Batches:
                 inputs=batch.inputs,
                 duplicates=batch.duplicates,
                 constant=batch.constant,
-                same_as=earlier,
                 examples=batch.examples,
                 layer=_name_in(module, first[0]) if first else "",
                 layer_kind=type(first[0]).__name__ if first else "",
