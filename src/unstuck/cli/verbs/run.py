@@ -64,9 +64,9 @@ class Ran(NamedTuple):
     def afterthoughts(self, record: Record, verdict: Verdict) -> Iterator[str]:
         """What was announced and is judged otherwise now, and what was waited for in vain."""
         from unstuck.events import NonFinite
-        from unstuck.watch.announce import taken_back
+        from unstuck.watch.announce import retractions
 
-        yield from taken_back(self.monitor.announced, verdict.diagnoses)
+        yield from retractions(self.monitor.announced, verdict.diagnoses)
         if self.closely is not None and not any(record.of(NonFinite)):
             yield (
                 f"--replay-nonfinite looked at every module around step {self.closely + 1}, and this time no value "
