@@ -481,7 +481,7 @@ def test_a_step_as_a_whole_has_no_layers() -> None:
     with unstuck.watch(print=False) as w:
         train(5)
     for gauge in ("loss", "seconds", "memory"):
-        with pytest.raises(ValueError, match=f"{gauge} is measured of a step as a whole and has no layers"):
+        with pytest.raises(ValueError, match=f"{gauge} is measured for a step as a whole and has no layers"):
             w.series(gauge, layer="0.weight")
     assert w.series("grad_norm", layer="0.weight")
 
