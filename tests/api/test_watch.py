@@ -291,7 +291,7 @@ def test_every_asks_for_fewer_steps() -> None:
         ({"name": "loss", "optimizer": "Adam"}, "there is no loss of an optimizer 'Adam'; name one of SGD"),
         ({"name": "update_ratio"}, "update_ratio is measured layer by layer; name one with layer=: 0.weight, "),
         ({"name": "update_ratio", "layer": "0"}, "'0' is more than one layer; name one of 0.weight, 0.bias"),
-        ({"name": "weight_norm", "layer": "fc"}, "weight_norm was not measured of any layer 'fc'; name one of "),
+        ({"name": "weight_norm", "layer": "fc"}, "weight_norm was not measured for any layer 'fc'; name one of "),
     ],
 )
 def test_a_series_that_does_not_exist(wrong: dict[str, str], sentence: str) -> None:
@@ -325,8 +325,8 @@ def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     [
         ({"model": "net"}, TypeError, "watch takes a model, a torch.nn.Module, not a str"),
         ({"optimizer": nn.Linear(1, 1)}, TypeError, "watch takes an optimizer of torch .* not a Linear"),
-        ({"every": 0}, ValueError, "every must be a whole number from 1 on, not 0"),
-        ({"every": 2.5}, ValueError, "every must be a whole number"),
+        ({"every": 0}, ValueError, "every must be a positive integer, not 0"),
+        ({"every": 2.5}, ValueError, "every must be a positive integer"),
         ({"on_finding": 3}, TypeError, "on_finding must be a function"),
         ({"stop_on": "advice"}, ValueError, 'stop_on must be "error" or "warning"'),
     ],
@@ -481,7 +481,7 @@ def test_a_step_as_a_whole_has_no_layers() -> None:
     with unstuck.watch(print=False) as w:
         train(5)
     for gauge in ("loss", "seconds", "memory"):
-        with pytest.raises(ValueError, match=f"{gauge} is measured of a step as a whole and has no layers"):
+        with pytest.raises(ValueError, match=f"{gauge} is measured for a step as a whole and has no layers"):
             w.series(gauge, layer="0.weight")
     assert w.series("grad_norm", layer="0.weight")
 

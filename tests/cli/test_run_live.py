@@ -20,7 +20,7 @@ from unstuck.findings.verdict import Verdict
 from unstuck.record import Writer, read
 from unstuck.record.runs import new_run_folder, run_folders
 from unstuck.watch import monitor
-from unstuck.watch.announce import taken_back
+from unstuck.watch.announce import retractions
 
 SLOW = """\
 import sys, time, torch
@@ -208,11 +208,11 @@ def test_an_error_that_the_whole_run_judges_otherwise_is_taken_back() -> None:
         return diagnosis
 
     loud, quiet = found(Severity.ERROR), found(Severity.WARNING)
-    assert list(taken_back([(loud, 30)], [loud])) == []
-    assert list(taken_back([(quiet, 30)], [])) == []  # only errors are announced
-    (changed,) = taken_back([(loud, 30)], [found(Severity.ERROR, "O12"), quiet])
+    assert list(retractions([(loud, 30)], [loud])) == []
+    assert list(retractions([(quiet, 30)], [])) == []  # only errors are announced
+    (changed,) = retractions([(loud, 30)], [found(Severity.ERROR, "O12"), quiet])
     assert changed.startswith("M14 some-rule was announced as an error after 30 steps. Over the whole run it is a warn")
-    (gone,) = taken_back([(loud, 30)], [])
+    (gone,) = retractions([(loud, 30)], [])
     assert "it is not found any more, because what came later counts too." in gone
 
 

@@ -33,18 +33,18 @@ class Step(NamedTuple):
 def one_step(model: nn.Module, optimizers: Iterable[Optimizer]) -> Step:
     """Take a step with each optimizer that needs nothing but gradients, and compare the parameters."""
     able = [optimizer for optimizer in optimizers if _steps_alone(optimizer)]
-    held = [pair for optimizer in able for pair in _held(optimizer)]
-    before = Values(parameter for parameter, _ in held)
-    with _same_versions([parameter for parameter, _ in held]), in_silence():
+    pairs = [pair for optimizer in able for pair in _parameters_and_rates(optimizer)]
+    before = Values(parameter for parameter, _ in pairs)
+    with _same_versions([parameter for parameter, _ in pairs]), in_silence():
         try:
             for optimizer in able:
                 _step(optimizer)
         except Exception:
             # Some steps want to be called in their own way, which a loop knows and we do not.
             return Step(False)
-    left = [parameter for parameter, rate in held if before.same(parameter) and _should_move(parameter, rate)]
-    moved = [p for p, _ in held if not p.requires_grad and p.grad is None and not before.same(p)]
-    return Step(bool(held), _facts(model, left), _facts(model, moved))
+    left = [parameter for parameter, rate in pairs if before.same(parameter) and _should_move(parameter, rate)]
+    moved = [p for p, _ in pairs if not p.requires_grad and p.grad is None and not before.same(p)]
+    return Step(bool(pairs), _facts(model, left), _facts(model, moved))
 
 
 def _facts(model: nn.Module, parameters: Iterable[Tensor]) -> tuple[ParameterFact, ...]:
@@ -60,7 +60,7 @@ def _steps_alone(optimizer: Optimizer) -> bool:
     return not asks and all(type(tensor) in (nn.Parameter, Tensor) for tensor in tensors)
 
 
-def _held(optimizer: Optimizer) -> Iterator[tuple[Tensor, float]]:
+def _parameters_and_rates(optimizer: Optimizer) -> Iterator[tuple[Tensor, float]]:
     for group in optimizer.param_groups:
         rate = float(group.get("lr", 0.0))
         yield from ((parameter, rate) for parameter in group["params"])

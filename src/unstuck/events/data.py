@@ -91,8 +91,6 @@ class BatchSeen(Event, tag="batch-seen", frozen=True):
     """How many examples of the batch equal another one."""
     constant: float | None = None
     """The share of features that are the same for every example."""
-    same_as: int | None = None
-    """The step of an earlier batch told that was exactly the same."""
     loader: str = ""
     """The DataLoader that gave the batch, where it is told as it came and not as a model received it."""
     examples: int = 0

@@ -47,25 +47,25 @@ class Server(LanguageServer):
     async def _look_and_tell(self, uri: str, pause: float) -> None:
         await asyncio.sleep(pause)
         try:
-            look = await self.look(uri, anew=True)
+            look = await self.look(uri, again=True)
         except Exception as error:
-            # A bug of ours is no reason to stop serving, nor to interrupt whoever types.
-            told = types.LogMessageParams(types.MessageType.Error, f"unstuck: {type(error).__name__}: {error}")
-            self.window_log_message(told)
+            # A bug of ours must neither stop the server nor interrupt whoever types.
+            message = types.LogMessageParams(types.MessageType.Error, f"unstuck: {type(error).__name__}: {error}")
+            self.window_log_message(message)
             return
         if look is not None:
             diagnostics = [self.answers.diagnostic(seen) for seen in look.seen]
             diagnostics += [self.answers.problem(look.problem)] if look.problem else []
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, diagnostics, look.version))
 
-    async def look(self, uri: str, *, anew: bool = False) -> Look | None:
+    async def look(self, uri: str, *, again: bool = False) -> Look | None:
         """What is seen in the document as it is now; None if it is none of ours, or changes meanwhile."""
         document = self.workspace.text_documents.get(uri)
         if document is None or not is_python(document):
             return None
         version, text = document.version, "\n".join(lines_in(document))
         known = self._looks.get(uri)
-        if known and known.text == text and not anew:
+        if known and known.text == text and not again:
             return known
         loop = asyncio.get_running_loop()
         look = await loop.run_in_executor(self._thread, _look, self._reader, path_of(uri) or "", text, version, known)
@@ -100,22 +100,22 @@ def build() -> Server:
     server = Server()
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(told: types.DidOpenTextDocumentParams) -> None:
-        server.look_soon(told.text_document.uri)
+    def opened(message: types.DidOpenTextDocumentParams) -> None:
+        server.look_soon(message.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def changed(told: types.DidChangeTextDocumentParams) -> None:
-        server.look_soon(told.text_document.uri, PAUSE)
+    def changed(message: types.DidChangeTextDocumentParams) -> None:
+        server.look_soon(message.text_document.uri, PAUSE)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
-    def saved(told: types.DidSaveTextDocumentParams) -> None:
+    def saved(message: types.DidSaveTextDocumentParams) -> None:
         # Other open files may import this one, or it may hold the settings of them all.
         for uri in list(server.workspace.text_documents):
             server.look_soon(uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(told: types.DidCloseTextDocumentParams) -> None:
-        server.forget(told.text_document.uri)
+    def closed(message: types.DidCloseTextDocumentParams) -> None:
+        server.forget(message.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     async def hover(asked: types.HoverParams) -> types.Hover | None:

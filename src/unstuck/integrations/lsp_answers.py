@@ -72,7 +72,7 @@ class Answers:
         )
 
     def problem(self, problem: Problem) -> types.Diagnostic:
-        """What kept us from looking, such as a line that is not yet Python."""
+        """What could not be checked, such as a line that is not yet Python."""
         top = types.Position(0, 0)
         spot = self.range(problem.place) if problem.place else types.Range(top, top)
         severity = types.DiagnosticSeverity.Error
@@ -145,7 +145,7 @@ def _page(seen: Seen) -> str:
 
 
 def _silencing(text: str, seen: Seen) -> Edit | None:
-    """The comment stands on the guilty line, which must be in this file, and where a comment can stand at all."""
+    """The comment goes on the guilty line, which must be in this file and able to carry a comment."""
     place, lead = seen.place, seen.diagnosis.lead
     if place != lead.place:
         return None

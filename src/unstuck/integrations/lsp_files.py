@@ -47,7 +47,7 @@ def lines_in(document: TextDocument) -> list[str]:
 
 
 def path_of(uri: str) -> str | None:
-    """Where a document lies or would lie; None for what is no file of the user's, such as a cell of a notebook."""
+    """Where a document lies or would lie; None for what is not a file of the user, such as a cell of a notebook."""
     scheme, _, rest = uri.partition(":")
     if scheme == "untitled":
         return os.path.abspath(os.path.basename(rest) or "untitled")

@@ -26,7 +26,7 @@ _DIGITS_AS_0 = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord("
 NOT_FINITE = (b'"NaN"', b'Infinity"')
 
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in AnyEvent.__args__}
-"""By the name that stands in the line."""
+"""By the name in the line."""
 
 
 class Damaged(Exception):

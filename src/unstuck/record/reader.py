@@ -115,7 +115,7 @@ def _check_start(file: Path, events: list[Event], damaged: list[int]) -> None:
             f"{RECORD_VERSION}); upgrade unstuck to read it."
         )
     if started is not None or len(events) > max(1, len(damaged)):
-        return  # several events are no accident, though the first line is lost
+        return  # several events are not an accident, though the first line is lost
     if not events and not damaged:
         raise RecordError(
             f"{file} holds no complete event: the run was killed as it began, or its disk was full; run it again."

@@ -93,7 +93,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         gauges = list(self.of(Gauges))
         if all(gauge.step == 0 for gauge in gauges):
             return [(index, gauge.loss) for index, gauge in enumerate(gauges) if gauge.loss is not None]
-        between = [pair for told in self.of(LossesBetween) for pair in zip(told.steps, told.values, strict=True)]
+        between = [pair for event in self.of(LossesBetween) for pair in zip(event.steps, event.values, strict=True)]
         known = [*((gauge.step, gauge.loss) for gauge in gauges), *between]
         return sorted(((step, loss) for step, loss in known if loss is not None), key=lambda pair: pair[0])
 

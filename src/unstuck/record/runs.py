@@ -1,4 +1,4 @@
-"""Where the records of runs are kept: under `.unstuck/runs`, or in the temporary folder where that cannot be."""
+"""Where the records of runs are: under `.unstuck/runs`, or in the temporary folder where that cannot be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME_OF_A_RUN = re.compile(r"\d{8}-\d{6}-[^/]+")
 
 
 def new_run_folder(target: str) -> tuple[Path, str]:
-    """A new folder for the record of one run, and a sentence where it could not be put beside the script.
+    """A new folder for the record of one run, and a sentence where it could not be put next to the script.
 
     Raises NotOurs, a RecordError, where `.unstuck` or the folder for runs in it is a link or another user's.
     """
@@ -40,7 +40,7 @@ def run_folders(*, strict: bool = True) -> list[Path]:
 
 
 def places_of_runs(*, strict: bool = True) -> list[Path]:
-    """Where the runs that were started in this directory are kept. Raises NotOurs where that is a link or another
+    """Where the runs that were started in this directory are. Raises NotOurs where that is a link or another
     user's, or passes over it if not `strict`."""
     try:
         here = RUNS if find_own_folder(RUNS) else None

@@ -1,4 +1,4 @@
-"""What writer and reader share: where a record lies, how large it may be, and how its troubles are told."""
+"""What writer and reader share: where a record is, how large it may be, and the errors about it."""
 
 from __future__ import annotations
 

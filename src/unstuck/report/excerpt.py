@@ -123,11 +123,11 @@ def _cropped(text: str, start: int, end: int, room: int) -> tuple[str, str]:
     if _width(whole.rstrip()) <= room or room < 20:
         return whole.rstrip(), " " * left + "^" * length
     cut = max(0, left - room // 3) if left + min(length, room // 2) > room - 1 else 0
-    kept = whole[cut : cut + room - 2]
+    part = whole[cut : cut + room - 2]
     lead = "…" if cut else ""
     tail = "…" if len(whole) > cut + room - 2 else ""
     mark = " " * (left - cut + len(lead)) + "^" * length
-    return lead + kept + tail, mark[:room]
+    return lead + part + tail, mark[:room]
 
 
 def _printable(text: str) -> str:

@@ -31,9 +31,11 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     ]
     if done.curves:
         lines += [*plot(done.curves, prose, xs=done.xs, x_axis=done.x_axis), []]
-    told = {name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)}
-    wide = max(map(len, told), default=0)
-    for name, value in told.items():
+    measures = {
+        name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)
+    }
+    wide = max(map(len, measures), default=0)
+    for name, value in measures.items():
         lines += text.hanging([(f"  {name:<{wide}}  ", "label")], _shown(value), prose)
     lines += text.hanging([(f"  {'how':<{wide}}  ", "label")], done.method, prose, "quiet")
     for caveat in done.caveats:

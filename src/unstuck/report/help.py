@@ -17,22 +17,22 @@ EXPLAINED = ("What happens", "Why", "Fix")
 
 def shortened(page: str) -> str:
     """The page with the first example of each section only."""
-    kept: list[str] = []
+    lines: list[str] = []
     examples = left_out = 0
     fenced = False
     for line in page.splitlines():
         if line.startswith("## "):
             examples = 0
-            kept += [""] if kept[-1] else []
+            lines += [""] if lines[-1] else []
         is_fence = line.startswith("```")
         fenced ^= is_fence
         examples += is_fence and fenced
         left_out += is_fence and fenced and examples > 1
         if examples == 0 or (examples == 1 and (fenced or is_fence)):
-            kept.append(RUN_MARK.sub("", MARK.sub("  # <-- here", line)))
+            lines.append(RUN_MARK.sub("", MARK.sub("  # <-- here", line)))
     code = page.split()[1]
     more = f"\n{left_out} more example{'s' * (left_out != 1)}: unstuck explain --all {code}\n" if left_out else ""
-    return "\n".join(kept) + "\n" + more
+    return "\n".join(lines) + "\n" + more
 
 
 def variant_first(page: str, variant: str, titles: Callable[[], Mapping[str, str]]) -> str:

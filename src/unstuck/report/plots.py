@@ -67,8 +67,10 @@ def plot(
         return []
     canvas = _Canvas(columns, plain)
     ends = [canvas.draw(index, line, x, y) for index, line in enumerate(points)]
-    beside = _beside(ends, labels)
-    lines = [[(f"{ticks[row]:>{left}} ", "quiet"), *canvas.row(row), *beside.get(row, [])] for row in range(HEIGHT)]
+    labels_by_row = _labels_at(ends, labels)
+    lines = [
+        [(f"{ticks[row]:>{left}} ", "quiet"), *canvas.row(row), *labels_by_row.get(row, [])] for row in range(HEIGHT)
+    ]
     return [*lines, [(" " * (left + 1) + _foot(x, x_axis, columns), "quiet")]]
 
 
@@ -121,7 +123,7 @@ def _foot(x: _Axis, name: str, columns: int) -> str:
     return f"{first}{middle}{last}"
 
 
-def _beside(ends: Sequence[int], labels: Sequence[str]) -> dict[int, list[Span]]:
+def _labels_at(ends: Sequence[int], labels: Sequence[str]) -> dict[int, list[Span]]:
     """Each label in the line where its curve ends, or in the nearest one that is free."""
     found: dict[int, list[Span]] = {}
     for index, (end, label) in enumerate(zip(ends, labels, strict=True)):

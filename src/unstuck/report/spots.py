@@ -34,7 +34,7 @@ def spelled(place: Place) -> str:
     return ":".join([place.document, *numbers])
 
 
-def beside_cell(place: Place | None, sentence: str) -> str:
+def with_cell(place: Place | None, sentence: str) -> str:
     """The sentence, after cell and line in a notebook: its lines are not lines of the file."""
     if place is None or not place.cell:
         return sentence

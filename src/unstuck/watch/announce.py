@@ -1,4 +1,4 @@
-"""One line on stderr for what cannot wait until the end of a run, and one if the end of the run thinks otherwise."""
+"""One line on stderr for what cannot wait until the end of a run, and one if the whole run does not show it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def announce(diagnosis: Diagnosis, stream: TextIO) -> None:
     lead = diagnosis.lead
     where = f" ({lead.place})" if lead.place else ""
     line: Line = [("unstuck: ", ""), (f"error {lead.code} {lead.name}:", "error"), (f" {lead.message}{where}", "")]
-    show([[], line] if stream.isatty() else [line], stream)  # a progress bar may stand on the line
+    show([[], line] if stream.isatty() else [line], stream)  # a progress bar may be on the line
     stream.flush()
 
 
-def taken_back(announced: Iterable[tuple[Diagnosis, int]], final: Sequence[Diagnosis]) -> Iterator[str]:
+def retractions(announced: Iterable[tuple[Diagnosis, int]], final: Sequence[Diagnosis]) -> Iterator[str]:
     """A sentence for each error that was announced and that the whole run no longer shows as one."""
     last = {matter(finding): diagnosis.severity for diagnosis in final for finding in diagnosis.findings}
     for diagnosis, steps in announced:

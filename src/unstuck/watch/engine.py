@@ -60,7 +60,7 @@ class Engine:
         self._writer = Writer(self.path)
         if options.record is not None and self._writer.warning:
             raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
-        self._monitor = Monitor(self._writer.path, self._tell, options.stop_on)
+        self._monitor = Monitor(self._writer.path, self._report, options.stop_on)
         self._session = Session(self._writer, every=options.every, listener=self._monitor)
         self._story = Story(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
@@ -78,7 +78,7 @@ class Engine:
         return self._session.steps
 
     def end(self, error: BaseException | None = None) -> None:
-        """Stop watching, tell what has not been told yet, and show the report. A second call does nothing."""
+        """Stop watching, pass on what is new, and show the report. A second call does nothing."""
         if self.ended or os.getpid() != self._process:
             return
         self.ended = True
@@ -89,7 +89,7 @@ class Engine:
         self._session.guard.protect("the report", self._conclude)()
 
     def abandon(self) -> None:
-        """Stop watching without a word: nobody holds this watch any more, and another one has begun."""
+        """Stop watching without a word: nothing refers to this watch any more, and another one has begun."""
         self._options.show, self._options.on_finding = False, None
         self.end()
 
@@ -123,7 +123,9 @@ class Engine:
     def _own_parameters(self) -> frozenset[int]:
         """Identities of the parameters of the given model and optimizer, now and at the beginning."""
         alive = (reference() for reference in self._things)
-        self._parameters |= {id(parameter) for thing in alive if thing is not None for parameter in _held_by(thing)}
+        self._parameters |= {
+            id(parameter) for thing in alive if thing is not None for parameter in _parameters_of(thing)
+        }
         return self._parameters
 
     def _without_others(self, result: Result, record: Record) -> Result:
@@ -132,28 +134,30 @@ class Engine:
         setup, own = record.setup(), self._own_parameters()
         facts = {seen.model: seen.parameters for seen in setup.models}
         facts |= {seen.optimizer: seen.parameters for seen in setup.optimizers}
-        others = {("module", label) for label, held in facts.items() if not any(fact.key in own for fact in held)}
+        others = {
+            ("module", label) for label, parameters in facts.items() if not any(fact.key in own for fact in parameters)
+        }
         others |= {("optimizer", label) for _, label in others}
         found = result.verdict.diagnoses
-        kept = tuple(d for d in found if (d.lead.subject.kind, d.lead.subject.name) not in others)
-        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, diagnoses=kept))
+        own_diagnoses = tuple(d for d in found if (d.lead.subject.kind, d.lead.subject.name) not in others)
+        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, diagnoses=own_diagnoses))
 
     def _conclude(self) -> None:
         for diagnosis in self.result().verdict.diagnoses:
-            if not any(matter(finding) in self._monitor.told for finding in diagnosis.findings):
+            if not any(matter(finding) in self._monitor.reported for finding in diagnosis.findings):
                 self._call(diagnosis)
         if self._options.show:
             from unstuck.report import terminal, text
-            from unstuck.watch.announce import taken_back
+            from unstuck.watch.announce import retractions
 
             stream = _stderr()
             if stream is not None:
                 terminal.show(text.render(self.result(), terminal.columns_of(stream)), stream)
                 stream.flush()
-                for sentence in taken_back(self._monitor.announced, self.result().verdict.diagnoses):
+                for sentence in retractions(self._monitor.announced, self.result().verdict.diagnoses):
                     self._say(sentence)
 
-    def _tell(self, diagnosis: Diagnosis) -> None:
+    def _report(self, diagnosis: Diagnosis) -> None:
         """A finding was made while the run goes on."""
         stream = _stderr()
         if self._options.show and stream is not None:
@@ -184,10 +188,10 @@ class Engine:
             print(f"unstuck: {sentence}", file=stream)
 
 
-def _held_by(thing: Any) -> Iterable[Any]:
+def _parameters_of(thing: Any) -> Iterable[Any]:
     """The parameters of a model or an optimizer."""
     groups = getattr(thing, "param_groups", None)
-    return thing.parameters() if groups is None else [held for group in groups for held in group["params"]]
+    return thing.parameters() if groups is None else [parameter for group in groups for parameter in group["params"]]
 
 
 def _stderr() -> TextIO | None:

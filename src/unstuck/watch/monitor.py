@@ -21,7 +21,7 @@ SHARE_TO_STOP = 0.05
 MILESTONES = (10, 30, 100, 300)
 """Windows after which a run is judged, if there is time; later, whenever it has become a tenth longer."""
 CONFIRM_AFTER = 5
-"""Windows, at least, until a first suspicion is looked at again: rules may have seen half a story."""
+"""Windows, at least, until a first suspicion is looked at again: rules may have seen only a part."""
 FIRST_GUESS = 0.03
 """Seconds that the first judgement is taken to need."""
 LARGEST_RECORD = 16 * 2**20
@@ -36,13 +36,13 @@ Matter = tuple[str, str, str]
 class Monitor:
     """Listens to a run and reports each finding once, when two judgements in a row have made it, equally loud.
 
-    `tell` is given every finding, in the training thread. With `stop_on` the run is ended, once, by a finding of
-    this severity or a louder one.
+    `report` is called with every finding, in the training thread. With `stop_on` the first finding of this severity,
+    or of a louder one, ends the run.
     """
 
-    def __init__(self, path: Path, tell: Callable[[Diagnosis], None], stop_on: str | None = None) -> None:
+    def __init__(self, path: Path, report: Callable[[Diagnosis], None], stop_on: str | None = None) -> None:
         self._path = path
-        self._tell = tell
+        self._report = report
         self._stop_on = stop_on
         self._share = SHARE_TO_STOP if stop_on else SHARE
         self._home = os.getcwd()
@@ -55,8 +55,8 @@ class Monitor:
         self._alarm = False
         self._alarms = 0
         self._suspected: dict[Matter, Severity] = {}
-        self.told: set[Matter] = set()
-        """What has been reported."""
+        self.reported: set[Matter] = set()
+        """What has been passed on."""
         self.announced: list[tuple[Diagnosis, int]] = []
         """The same, as it was reported, and after how many steps."""
         self.stopped: RunStopped | None = None
@@ -95,7 +95,7 @@ class Monitor:
             self._plan(thread_time() - began)
         for diagnosis in news:
             self.announced.append((diagnosis, self._windows))
-            self._tell(diagnosis)
+            self._report(diagnosis)
         self._stop_for(news)
 
     def _is_possible(self) -> bool:
@@ -112,7 +112,7 @@ class Monitor:
         self._judged = self._recorded
         longer = self._windows + max(1, self._windows // 10)
         later = next((milestone for milestone in MILESTONES if milestone > self._windows), longer)
-        if self._suspected.keys() - self.told:
+        if self._suspected.keys() - self.reported:
             later = self._windows + max(CONFIRM_AFTER, self._windows // 10)
         self._next = later
 
@@ -128,10 +128,10 @@ class Monitor:
             item for item, severity in found.items() if self._suspected.get(item) is severity or item[0] in FINAL
         }
         self._suspected = found
-        fresh = settled - self.told
+        fresh = settled - self.reported
         if not fresh:
             return []
-        self.told |= fresh
+        self.reported |= fresh
         # The text knows the exact place, and which lines carry an ignore comment.
         script = script_of(record)
         diagnoses = judge(scripts=(script,) if script else (), record=record).diagnoses

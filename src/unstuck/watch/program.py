@@ -40,7 +40,7 @@ class Watching:
 
     @property
     def record(self) -> Path:
-        """Where the record lies; `unstuck report` reads it again."""
+        """Where the record is; `unstuck report` reads it again."""
         return self._engine.path
 
     @property
@@ -76,7 +76,7 @@ class Watching:
     def stop(self) -> None:
         """End the watch and print the report to stderr, unless it was begun with `print=False`.
 
-        In a `finally` or `except` block, the exception at hand is what the run is taken to have ended with.
+        In a `finally` or `except` block, the current exception counts as what ended the run.
         """
         self._end(sys.exc_info()[1])
 
@@ -124,10 +124,10 @@ def watch(
 
     Use it as `with unstuck.watch(model) as w:`, or as `w = unstuck.watch()` and later `w.stop()`; a watch that is
     never stopped ends with the program. Everything the process trains is recorded. With a `model` or an `optimizer`,
-    `series` and `to_pandas` tell only of the optimizers that hold its parameters, and findings about other models and
+    `series` and `to_pandas` cover only the optimizers that hold its parameters, and findings about other models and
     optimizers are left out of `findings`.
 
-    `every`: record each so-manieth step; by default all at first, later as many as cost next to nothing.
+    `every`: record every Nth step; by default all at first, later as many as cost next to nothing.
     `on_finding`: called with each finding (a `Diagnosis`) as soon as it is certain, and with the rest at the end.
     `stop_on`: `"error"` or `"warning"`; such a finding ends the program by `unstuck.RunStopped`, a `SystemExit`.
     `record`: a new folder for the record, instead of one under `.unstuck/runs`; `name`: part of that folder's name.
@@ -152,7 +152,7 @@ def watch(
 
 
 def _was_dropped(handle: weakref.ref[Watching]) -> None:
-    """A watch whose place in a variable another one has taken has ended."""
+    """A watch whose variable was assigned another one has ended."""
     _abandon(engine for dropped, engine in _active[:-1] if dropped is handle)
 
 
@@ -206,5 +206,5 @@ def _is_a(name: str, thing: Any) -> bool:
 
 def _whole(every: Any) -> int | None:
     if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-        raise ValueError(f"every must be a whole number from 1 on, not {every!r}.")
+        raise ValueError(f"every must be a positive integer, not {every!r}.")
     return every

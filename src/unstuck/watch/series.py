@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def rows(record: Record, optimizers: frozenset[str] | None = None) -> Iterator[Row]:
-    """Every number on record, as it was told; of these optimizers only, if they are named."""
+    """Every number on record; only those of these optimizers, if they are named."""
     names: dict[str, TensorsNamed] = {}
     for event in record.events:
         label = getattr(event, "optimizer", "")
@@ -80,7 +80,7 @@ def _of_step(event: Gauges) -> Iterator[Row]:
 def _losses(event: LossesBetween) -> Iterator[Row]:
     for step, value in zip(event.steps, event.values, strict=True):
         if value is not None:
-            yield Row(step, "loss", "", value, event.optimizer)
+            yield Row(step, "loss", "", value)
 
 
 def _columns(
@@ -143,14 +143,14 @@ def series(numbers: Iterable[Row], name: str, layer: str | None, optimizer: str 
 def _check_layer(known: Sequence[Row], name: str, layer: str) -> None:
     """Can the gauge be asked of this layer, measured or not? Before the first step nothing is known."""
     if name in WITHOUT_LAYERS:
-        raise ValueError(f"{name} is measured of a step as a whole and has no layers; leave layer= out.")
+        raise ValueError(f"{name} is measured for a step as a whole and has no layers; drop layer=.")
     layers = list(dict.fromkeys(row.layer for row in known if row.layer))
     if layers and not _fitting(layers, layer):
         raise ValueError(f"there is no layer {layer!r}; name one of {_listed(layers)}.")
 
 
 def _fitting(layers: Sequence[str], layer: str) -> list[str]:
-    """The layer of this name, or else those that a part of their name stands for."""
+    """The layer of this name, or else those that contain the name as a part."""
     parts = [one for one in layers if one.endswith(f".{layer}") or one.startswith(f"{layer}.")]
     return [one for one in layers if one == layer] or parts
 
@@ -168,7 +168,7 @@ def _of_layer(found: list[Row], name: str, layer: str | None) -> list[Row]:
     if not known:
         return []
     if len(fitting) != 1:
-        trouble = f"{layer!r} is more than one layer" if fitting else f"{name} was not measured of any layer {layer!r}"
+        trouble = f"{layer!r} is more than one layer" if fitting else f"{name} was not measured for any layer {layer!r}"
         raise ValueError(f"{trouble}; name one of {_listed(fitting or known)}.")
     return [row for row in found if row.layer == fitting[0]]
 

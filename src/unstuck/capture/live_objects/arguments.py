@@ -59,7 +59,7 @@ def with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def must_be_module(model: Any) -> None:
-    """Raise if it is no module."""
+    """Raise if it is not a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, and this is {described(model)}.")
 

@@ -44,45 +44,47 @@ def mixing(passes: Passes, inputs: Any, baseline: Pass, axis: int) -> Leak | Non
     size = next(tensor for tensor in tensors_in(inputs) if tensor.dim()).shape[axis]
     # A recurrent layer that runs along the batch lets examples depend on earlier ones only.
     halves = (slice(0, size // 2), slice(size - size // 2, size))
-    return next((leak for kept in halves if (leak := _into(kept, passes, inputs, baseline, axis, size))), None)
+    return next(
+        (leak for unchanged in halves if (leak := _into(unchanged, passes, inputs, baseline, axis, size))), None
+    )
 
 
-def _into(kept: slice, passes: Passes, inputs: Any, baseline: Pass, axis: int, size: int) -> Leak | None:
-    """What the examples that are kept take from the others."""
-    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, kept))
-    leak = _leak(baseline, passes.run(changed), axis, size, kept)
+def _into(unchanged: slice, passes: Passes, inputs: Any, baseline: Pass, axis: int, size: int) -> Leak | None:
+    """What the unchanged examples take from the others."""
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, unchanged))
+    leak = _leak(baseline, passes.run(changed), axis, size, unchanged)
     if (
         leak is None
         or not passes.repeats(inputs, baseline)
         or not _is_the_batch_axis(passes, inputs, baseline, axis, size)
     ):
         return None
-    return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, kept), leak)
+    return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, unchanged), leak)
 
 
-def _leak(before: Pass, after: Pass, axis: int, size: int, kept: slice) -> Leak | None:
+def _leak(before: Pass, after: Pass, axis: int, size: int, unchanged: slice) -> Leak | None:
     for one, other in zip(before.outputs, after.outputs, strict=False):
         if one.dim() >= 2 and one.shape[0] == one.shape[1] == size:
             continue  # scores of pairs of examples
-        parts = [_part(tensor, axis, size, kept) for tensor in (one, other)]
+        parts = [_part(tensor, axis, size, unchanged) for tensor in (one, other)]
         if parts[0] is not None and parts[1] is not None and (much := change([parts[0]], [parts[1]])) > 0:
             return Leak(axis, size, tuple(one.shape), much)
     return None
 
 
-def _part(tensor: Tensor, axis: int, size: int, kept: slice) -> Tensor | None:
+def _part(tensor: Tensor, axis: int, size: int, unchanged: slice) -> Tensor | None:
     fits = tensor.dim() > axis and tensor.shape[axis] == size
-    return tensor.narrow(axis, kept.start, kept.stop - kept.start) if fits else None
+    return tensor.narrow(axis, unchanged.start, unchanged.stop - unchanged.start) if fits else None
 
 
-def _others_changed(tensor: Tensor, axis: int, kept: slice) -> Tensor:
-    """The examples that are kept once more, so that all are such as the model expects."""
+def _others_changed(tensor: Tensor, axis: int, unchanged: slice) -> Tensor:
+    """The unchanged examples repeated in place of the others, so that all are what the model expects."""
     if tensor.dim() <= axis:
         return tensor
-    size, count = tensor.shape[axis], kept.stop - kept.start
+    size, count = tensor.shape[axis], unchanged.stop - unchanged.start
     order = torch.arange(size, device=tensor.device)
-    others = (order < kept.start) | (order >= kept.stop)
-    order[others] = kept.start + torch.arange(size - count, device=tensor.device) % count
+    others = (order < unchanged.start) | (order >= unchanged.stop)
+    order[others] = unchanged.start + torch.arange(size - count, device=tensor.device) % count
     return tensor.index_select(axis, order)
 
 
@@ -94,9 +96,9 @@ def _is_the_batch_axis(passes: Passes, inputs: Any, baseline: Pass, axis: int, s
     length = tensors[0].shape[1]
     if length < FEWEST or any(tensor.dim() < 2 or tensor.shape[1] != length for tensor in tensors):
         return True
-    kept = slice(0, length // 2)
-    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, 1, kept))
-    if _leak(baseline, passes.run(changed), 1, length, kept) or not _keeps_axis(baseline, length):
+    unchanged = slice(0, length // 2)
+    changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, 1, unchanged))
+    if _leak(baseline, passes.run(changed), 1, length, unchanged) or not _keeps_axis(baseline, length):
         return True
     # Each column is on its own. A model that knows positions by column takes the rows for examples, and mixes them.
     return _moves_along(passes, inputs, baseline, 0) and not _moves_along(passes, inputs, baseline, 1)

@@ -33,7 +33,7 @@ class Sequences(NamedTuple):
 def sequences(inputs: Any, baseline: Pass) -> list[Sequences]:
     """The inputs whose own elements are the targets: what makes a model evidently autoregressive.
 
-    If there are such as are one place ahead, only these: a model may be given its targets beside its inputs.
+    If there are such as are one place ahead, only these: a model may receive its targets together with its inputs.
     """
     found = [
         Sequences(tensor, index, axis, ahead)

@@ -20,7 +20,7 @@ from unstuck.events import Leak, Place
 UnchangedPart = Callable[[Tensor], Tensor | None]
 """The part of a tensor that must not have changed; None if that cannot be said of it."""
 MOST_REMEMBERED = 50_000_000
-"""Numbers kept of one pass while the guilty module is looked for."""
+"""Numbers remembered from one pass while the guilty module is looked for."""
 
 
 class Pass(NamedTuple):
@@ -58,10 +58,10 @@ class Passes:
         """Does the same pass give the same again? If not, a change shows nothing."""
         return change(baseline.outputs, self.run(inputs).outputs) == 0
 
-    def culprit(self, inputs: Any, changed: Any, kept: UnchangedPart, leak: Leak) -> Leak:
+    def culprit(self, inputs: Any, changed: Any, unchanged: UnchangedPart, leak: Leak) -> Leak:
         """The same leak, with the innermost module it begins in."""
-        before = self._outputs_by_module(inputs, kept)
-        after = self._outputs_by_module(changed, kept)
+        before = self._outputs_by_module(inputs, unchanged)
+        after = self._outputs_by_module(changed, unchanged)
         for (module, given, returned), (other, given_now, returned_now) in zip(before, after, strict=False):
             if module is not other:
                 break
@@ -89,14 +89,14 @@ class Passes:
         return self._places.of_file(code.co_filename, code.co_firstlineno, 1)
 
     def _outputs_by_module(
-        self, inputs: Any, kept: UnchangedPart
+        self, inputs: Any, unchanged: UnchangedPart
     ) -> list[tuple[nn.Module, list[Tensor], list[Tensor]]]:
         """What each module was given and returned, in the order in which they ended."""
         calls: list[tuple[nn.Module, list[Tensor], list[Tensor]]] = []
         room = [MOST_REMEMBERED]
 
         def ended(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            given, returned = _kept_of((args, kwargs), kept), _kept_of(output, kept)
+            given, returned = _unchanged_parts((args, kwargs), unchanged), _unchanged_parts(output, unchanged)
             room[0] -= sum(tensor.numel() for tensor in (*given, *returned))
             if room[0] > 0:
                 calls.append((module, [item.clone() for item in given], [item.clone() for item in returned]))
@@ -106,13 +106,13 @@ class Passes:
         return calls
 
 
-def _kept_of(value: Any, kept: UnchangedPart) -> list[Tensor]:
-    parts = (kept(tensor) for tensor in tensors_in(value))
+def _unchanged_parts(value: Any, unchanged: UnchangedPart) -> list[Tensor]:
+    parts = (unchanged(tensor) for tensor in tensors_in(value))
     return [part for part in parts if part is not None]
 
 
 def change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The largest change, as a multiple of the spread; 0 where it may be rounding or cannot be told."""
+    """The largest change, as a multiple of the spread; 0 where it may be rounding or cannot be said."""
     return max((one for pair in _pairs(before, after) if (one := _changed(*pair)) > _rounding(pair[0])), default=0.0)
 
 

@@ -36,8 +36,8 @@ def same_pass(model: nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            for kept in attributes:
-                kept.restore()
+            for one in attributes:
+                one.restore()
             buffers.restore()
 
 
@@ -64,10 +64,10 @@ class _OptimizerState:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._state = optimizer.state
-        self._before = {key: (kept, dict(kept)) for key, kept in optimizer.state.items() if isinstance(kept, dict)}
-        tensors = (item for kept in optimizer.state.values() if isinstance(kept, dict) for item in kept.values())
+        self._before = {key: (entry, dict(entry)) for key, entry in optimizer.state.items() if isinstance(entry, dict)}
+        tensors = (item for entry in optimizer.state.values() if isinstance(entry, dict) for item in entry.values())
         self._values = Values(item for item in tensors if isinstance(item, Tensor))
-        inside = (item for kept, _ in self._before.values() for item in kept.values())
+        inside = (item for entry, _ in self._before.values() for item in entry.values())
         self._containers = [(item, item.copy()) for item in inside if isinstance(item, dict | list | set)]
         self._groups = [(group, dict(group)) for group in optimizer.param_groups]
         self._attributes = _Attributes(optimizer)
@@ -76,8 +76,8 @@ class _OptimizerState:
         self._attributes.restore()
         for key in [key for key in self._state if key not in self._before]:
             del self._state[key]
-        for kept, before in (*self._before.values(), *self._containers, *self._groups):
-            refill(kept, before)
+        for entry, before in (*self._before.values(), *self._containers, *self._groups):
+            refill(entry, before)
         self._values.restore()
 
 
@@ -101,7 +101,7 @@ class Values:
 
 
 class _Attributes:
-    """What an object's own dictionary holds, with the contents of containers and of tensors that are no parameters."""
+    """What an object's own dictionary holds, with the contents of containers and of tensors that are not parameters."""
 
     def __init__(self, owner: object) -> None:
         self._names = vars(owner)

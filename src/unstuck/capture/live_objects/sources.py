@@ -34,7 +34,7 @@ class Sources:
         back += [_state(generator) for generator in self._generators]
         for thing in self._objects:
             if getattr(thing, "_iterator", None) is not None:
-                thing._iterator = None  # workers that are kept serve one pass at a time
+                thing._iterator = None  # persistent workers serve one pass at a time
         try:
             yield
         finally:
@@ -66,8 +66,8 @@ def _attributes(thing: Any) -> Putting:
     containers = [(value, value.copy()) for value in before.values() if type(value) in (dict, list, set)]
 
     def put_back() -> None:
-        for value, kept in ((names, before), *containers):
-            refill(value, kept)
+        for value, contents in ((names, before), *containers):
+            refill(value, contents)
 
     return put_back
 
@@ -82,8 +82,8 @@ def _state(generator: Any) -> Putting:
         state: Any = read()
         return lambda: write(state)
     if hasattr(generator, "set_state"):
-        kept = generator.get_state()
-        return lambda: generator.set_state(kept)
+        numpy_state = generator.get_state()
+        return lambda: generator.set_state(numpy_state)
     bits = generator.bit_generator
     inner = bits.state
     return lambda: setattr(bits, "state", inner)
@@ -128,7 +128,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _generators(things: list[Any]) -> list[Any]:
-    """Those among these objects, in their attributes, and in the modules that their classes and functions stand in."""
+    """Those among these objects, in their attributes, and in the modules that define their classes and functions."""
     found: dict[int, Any] = {}
     modules: dict[str, Any] = {}
     for thing in things:

@@ -167,7 +167,6 @@ class Batches(Observer):
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._seen: dict[str, int] = {}
-        self._prints: dict[tuple[str, tuple[float, ...]], int] = {}
         self._root: nn.Module | None = None
         self._first: tuple[nn.Module, InputFact | None] | None = None
         self._call: Call | None = None
@@ -231,9 +230,6 @@ class Batches(Observer):
             self._returned(call, batch.fingerprint, output)
         self._inside.clear()
         step = watch.window.steps
-        earlier = self._prints.get((label, batch.fingerprint))
-        if batch.fingerprint:
-            self._prints.setdefault((label, batch.fingerprint), step)
         watch.tell(
             BatchSeen(
                 step=step,
@@ -242,7 +238,6 @@ class Batches(Observer):
                 inputs=batch.inputs,
                 duplicates=batch.duplicates,
                 constant=batch.constant,
-                same_as=earlier,
                 examples=batch.examples,
                 layer=_name_in(module, first[0]) if first else "",
                 layer_kind=type(first[0]).__name__ if first else "",

@@ -44,7 +44,6 @@ class _Source:
         self.looks = 0
         self.trained = False
         self.first: tuple[float, ...] = ()
-        self.first_step = 0
         self.same_start = 0
         self.waited = 0.0
         """Seconds, for batches that no backward has followed yet."""
@@ -153,7 +152,7 @@ class Loaders(Observer):
         step = self._watch.window.steps
         same = source.at_start and source.passes > 1 and found.fingerprint == source.first
         if source.at_start and source.passes == 1:
-            source.first, source.first_step = found.fingerprint, step
+            source.first = found.fingerprint
         source.at_start = False
         source.same_start += same
         self._watch.tell(
@@ -164,7 +163,6 @@ class Loaders(Observer):
                 inputs=found.inputs,
                 duplicates=found.duplicates,
                 constant=found.constant,
-                same_as=source.first_step if same else None,
                 examples=found.examples,
             )
         )

@@ -15,7 +15,7 @@ from unstuck.capture.preview.predicting import own
 MOST_LETTERS = 400
 FEWEST_WORDS = 10
 MOST_WORDS = 300_000
-"""A table with fewer entries, or with more, is no vocabulary."""
+"""A table with fewer entries, or with more, is not a vocabulary."""
 LIBRARIES = frozenset({"transformers", "tokenizers", "tiktoken", "sentencepiece"})
 """Their `decode` does nothing but decode, so that it may be called inside a run."""
 OF_WORDS = re.compile(r"itos|vocab|i(d|dx)?2|chars|words|tokens", re.I)
@@ -91,8 +91,8 @@ def _libraries() -> Iterator[Callable[[list[int]], Any]]:
 def _by_tables(rows: Ids, sizes: set[int]) -> Iterator[list[str]]:
     wanted = {one for row in rows for one in row}
     names = _globals()
-    held = ((name, part) for value in names.values() for name, part in list(own(value).items()))
-    for name, table in [*names.items(), *held]:
+    attributes = ((name, part) for value in names.values() for name, part in list(own(value).items()))
+    for name, table in [*names.items(), *attributes]:
         if type(table) not in (dict, list, tuple) or type(name) is not str or OF_CLASSES.search(name):
             continue
         if FEWEST_WORDS <= len(table) <= MOST_WORDS and any(_fits(len(table), size) for size in sizes):

@@ -66,9 +66,9 @@ class Ran(NamedTuple):
     def closing_sentences(self, record: Record, verdict: Verdict) -> Iterator[str]:
         """Which announced errors the complete run contradicts, and whether a replay met a non-finite value."""
         from unstuck.events import NonFinite
-        from unstuck.watch.announce import taken_back
+        from unstuck.watch.announce import retractions
 
-        yield from taken_back(self.monitor.announced, verdict.diagnoses)
+        yield from retractions(self.monitor.announced, verdict.diagnoses)
         if self.replayed_step is not None and not any(record.of(NonFinite)):
             yield (
                 f"--replay-nonfinite checked every module around step {self.replayed_step + 1}, but this time no value "

@@ -1,4 +1,4 @@
-"""Workflow commands of GitHub Actions, which it shows beside the lines of a pull request."""
+"""Workflow commands of GitHub Actions, which it shows next to the lines of a pull request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.result import Problem, Result
-from unstuck.report.spots import below, beside_cell, by_place, spot_of
+from unstuck.report.spots import below, by_place, spot_of, with_cell
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
 
@@ -21,7 +21,7 @@ def render(result: Result) -> str:
 def _annotation(diagnosis: Diagnosis, result: Result) -> str:
     lead = diagnosis.lead
     spot = spot_of(diagnosis, result)
-    body = f"{beside_cell(spot, lead.message)}\n{lead.fix.text}\n{lead.docs}"
+    body = f"{with_cell(spot, lead.message)}\n{lead.fix.text}\n{lead.docs}"
     return _command(COMMANDS[diagnosis.severity], spot, f"{lead.code} {lead.name}", body)
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from unstuck.findings import Diagnosis
 from unstuck.findings.result import Problem, Result
-from unstuck.report.spots import beside_cell, spelled, spot_of
+from unstuck.report.spots import spelled, spot_of, with_cell
 from unstuck.report.terminal import encodable
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -57,7 +57,7 @@ def _failure(diagnosis: Diagnosis, result: Result) -> ElementTree.Element:
         case.set("file", _clean(path))
     if spot and spot.line and not spot.cell:
         case.set("line", str(spot.line))
-    details = [beside_cell(spot, lead.message), lead.cause, f"Change: {lead.fix.text}", f"More: {lead.docs}"]
+    details = [with_cell(spot, lead.message), lead.cause, f"Change: {lead.fix.text}", f"More: {lead.docs}"]
     _add(case, "failure", lead.message, f"{diagnosis.severity.value} {lead.code}", "\n".join(filter(None, details)))
     return case
 

@@ -15,13 +15,13 @@ from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources
 from unstuck.report.help import markdown_of, sections_of
 from unstuck.report.json import Json, encode
-from unstuck.report.spots import below, beside_cell, spot_of
+from unstuck.report.spots import below, spot_of, with_cell
 from unstuck.rule import Rule, all_rules
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 FINGERPRINT = "unstuckFinding/v1"
 UNESCAPED = "/~!$&'()*+,;=@"
-"""What a path may hold besides letters and digits; a colon in front of the first slash would look like a scheme."""
+"""What a path may hold besides letters and digits; a colon before the first slash would look like a scheme."""
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
 PROBLEMS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "recommendation"}
 """The words of GitHub's code scanning."""
@@ -97,14 +97,14 @@ def _result(diagnosis: Diagnosis, result: Result, rule: int, sources: Sources) -
 
 
 def _message(lead: Finding, spot: Place | None) -> str:
-    parts = (beside_cell(spot, lead.message), lead.cause, lead.fix.text)
+    parts = (with_cell(spot, lead.message), lead.cause, lead.fix.text)
     return "\n".join(part for part in parts if part)
 
 
 def _quoted(place: Place, sources: Sources) -> str:
     """The line itself says best what it does."""
     line = sources.line(place.path, place.line, place.cell)
-    return beside_cell(place, (line or "").strip() or "belongs to the same mistake")
+    return with_cell(place, (line or "").strip() or "belongs to the same mistake")
 
 
 def _flow(lead: Finding, sources: Sources) -> Json:

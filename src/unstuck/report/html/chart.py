@@ -90,26 +90,26 @@ def chart(
 
     `y_range`: numbers that the y axis must hold; `y_most`: where it ends if the values go on.
     """
-    told = "; ".join(in_words(line, x_label) for line in lines)
+    summary = "; ".join(in_words(line, x_label) for line in lines)
     heights = [y for line in lines for y in line.ys if y is not None] + list(y_range)
     heights = [min(height, max(y_most, min(heights))) for height in heights]
     places = [x for line in lines for x in line.xs[: len(line.ys)]]
     if not heights or not places:
-        return tag("p", f"{title}: nothing to draw ({told or 'no values'}).", class_="quiet")
+        return tag("p", f"{title}: nothing to draw ({summary or 'no values'}).", class_="quiet")
     places += [x for mark in marks for x in (mark.low, mark.high) if x is not None and (x > 0 or not log_x)]
     x_axis = Axis(places, LEFT, WIDTH - RIGHT, log_x)
     y_axis = Axis(heights, HEIGHT - BOTTOM, TOP, min(heights) > 0 and max(heights) > WIDE * min(heights))
     drawing = tag(
         "svg",
         tag("title", title),
-        tag("desc", f"{told}. {'; '.join(_mark_words(mark) for mark in marks)}"),
+        tag("desc", f"{summary}. {'; '.join(_mark_words(mark) for mark in marks)}"),
         [_stretch(mark, x_axis) for mark in marks if mark.high is not None],
         _grid(x_axis, y_axis, x_label),
         [_upright(mark, x_axis) for mark in marks if mark.high is None],
         [_line(line, x_axis, y_axis) for line in lines],
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=f"{title}. {told}",
+        aria_label=f"{title}. {summary}",
     )
     return tag(
         "figure", drawing, tag("figcaption", tag("strong", title), _legend(lines, marks, x_label)), class_="chart"
@@ -178,15 +178,15 @@ def _line(line: Series, x_axis: Axis, y_axis: Axis) -> list[Html]:
     if line.ys and line.ys[-1] is None:
         x, y = x_axis.at(points[-1][0]), y_axis.at(points[-1][1])
         parts.append(tag("path", d=f"M{x - 5} {y - 5}l10 10m0 -10l-10 10", class_=f"line-{line.style}"))
-        beside, anchor = (x - 9, "end") if x > WIDTH / 2 else (x + 9, "start")
-        parts.append(tag("text", "not finite", x=beside, y=y + 4, class_="label", text_anchor=anchor))
+        label_x, anchor = (x - 9, "end") if x > WIDTH / 2 else (x + 9, "start")
+        parts.append(tag("text", "not finite", x=label_x, y=y + 4, class_="label", text_anchor=anchor))
     return parts
 
 
 def _path(points: Sequence[tuple[float, float]], x_axis: Axis, y_axis: Axis) -> str:
     every = math.ceil(len(points) / MOST_POINTS)
-    kept = [*points[::every], *points[-1:]]
-    return " ".join(f"{x_axis.at(x):g},{y_axis.at(y):g}" for x, y in kept)
+    chosen = [*points[::every], *points[-1:]]
+    return " ".join(f"{x_axis.at(x):g},{y_axis.at(y):g}" for x, y in chosen)
 
 
 def _stretch(mark: Mark, x_axis: Axis) -> Html:

@@ -71,8 +71,8 @@ def _evidence(evidence: Sequence[Evidence]) -> Html:
 def evidence_words(item: Evidence) -> str:
     """Its value with its unit, its threshold and its place."""
     value = ", ".join(item.value) if isinstance(item.value, list) else f"{_scalar(item.value)} {item.unit}".rstrip()
-    held = f" (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
-    return value + held + (f" at {item.place}" if item.place else "")
+    limit = f" (threshold {_scalar(item.threshold)})" if item.threshold is not None else ""
+    return value + limit + (f" at {item.place}" if item.place else "")
 
 
 def _scalar(value: bool | int | float | str) -> str:
@@ -101,8 +101,8 @@ def proof_parts(proof: Proof) -> list[Html]:
     ]
     if proof.interval is not None and proof.difference is not None:
         low, high = proof.interval
-        told = f"The loss changes by {proof.difference:+.1%} (95 % interval {low:+.1%} to {high:+.1%})."
-        parts.append(tag("p", told, class_="quiet"))
+        change = f"The loss changes by {proof.difference:+.1%} (95 % interval {low:+.1%} to {high:+.1%})."
+        parts.append(tag("p", change, class_="quiet"))
     heights = [y for pair in proof.pairs for curve in (pair.without, pair.remedied) for y in curve.finite]
     charts = [
         chart(

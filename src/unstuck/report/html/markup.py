@@ -1,4 +1,4 @@
-"""HTML that cannot be broken by what stands in it: text is escaped unless it was made here."""
+"""HTML that cannot be broken by its content: text is escaped unless it was made here."""
 
 from __future__ import annotations
 

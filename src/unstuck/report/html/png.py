@@ -1,4 +1,4 @@
-"""Pixels as a PNG that stands in the page itself."""
+"""Pixels as a PNG inside the page itself."""
 
 from __future__ import annotations
 
