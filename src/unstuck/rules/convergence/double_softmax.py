@@ -171,7 +171,7 @@ def _finding(
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
     twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
-        f"The input of cross_entropy is {given}, so {twice}.",
+        f"cross_entropy is given {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,
         subject=Subject("call", f"cross_entropy fed by {place}"),
