@@ -586,7 +586,7 @@ EXPLAINED = (
     Explained(
         "an optimizer of nothing",
         "O02",
-        ("no parameters at all",),
+        ("given no parameters",),
         """
         class Net(nn.Module):
             def __init__(self):
@@ -735,7 +735,7 @@ EXPLAINED = (
     Explained(
         "raw scores for a loss of probabilities",
         "O13",
-        ("`scores` from -", "no probabilities", "binary_cross_entropy_with_logits"),
+        ("`scores` from -", "not probabilities", "binary_cross_entropy_with_logits"),
         """
         y = (torch.arange(8) % 2).float()
         scores = 5 * nn.Linear(4, 1)(torch.randn(8, 4)).squeeze(-1)

@@ -252,7 +252,7 @@ def test_parameters_that_are_used_without_calling_their_layer_are_used() -> None
 def test_layers_in_a_plain_list() -> None:
     model = of(lambda self, x: self.head(self.hidden[0](x)), head=nn.Linear(8, 3))
     model.hidden = [nn.Linear(8, 8)]
-    assert "belong to layers that the model has not registered" in found(model, F.cross_entropy, (X, Y))["O02"]
+    assert "belong to layers that the model does not register" in found(model, F.cross_entropy, (X, Y))["O02"]
     everything = [*model.parameters(), *model.hidden[0].parameters()]
     assert not found(model, F.cross_entropy, (X, Y), torch.optim.Adam(everything))
     model.hidden[0].requires_grad_(False)
@@ -281,7 +281,7 @@ class DecayingAll(torch.optim.SGD):
 def test_a_step_that_changes_nothing() -> None:
     model = nn.Linear(8, 3)
     assert (
-        "bit by bit (weight, bias)" in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
+        "bit for bit (weight, bias)" in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
     )
     assert not found(model, F.cross_entropy, (X, Y), torch.optim.SGD(model.parameters(), lr=0.1))
     warming_up = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -316,7 +316,7 @@ def test_a_step_that_wants_to_be_called_in_its_own_way_is_not_tried() -> None:
 )
 def test_dropout_that_ignores_the_mode(forward: Any) -> None:
     messages = found(of(forward, head=nn.Linear(8, 3)), F.cross_entropy, (X, Y))
-    assert "drops 30% of the values in eval mode too" in messages["O05"]
+    assert "drops 30% of the values even in eval mode" in messages["O05"]
 
 
 def test_dropout_that_heeds_the_mode_or_is_meant_to_stay_on() -> None:

@@ -112,15 +112,15 @@ GUILTY = {
     "gradients taken away by hand": (
         classifier(TURN.format(between="net.apply(forget); "), before="def forget(layer):\n"
         "    for parameter in layer.parameters():\n        parameter.grad = None"),
-        "O04", "although backward() had just made some",
+        "O04", "although backward() had just computed some",
     ),
     "the critic of a GAN is never cleared": (
         HEAD + ADVERSARIES.format(clear_critic="pass", clear_painter="of_painter.zero_grad()"),
-        "O04", "of_critic.step() | In 40 watched steps of Adam#2 its gradients were never cleared",
+        "O04", "of_critic.step() | The gradients of Adam#2 were never cleared in 40 watched steps",
     ),
     "the generator of a GAN is never cleared": (
         HEAD + ADVERSARIES.format(clear_critic="critic.zero_grad()", clear_painter="pass"),
-        "O04", "of_painter.step() | In 40 watched steps of Adam its gradients were never cleared",
+        "O04", "of_painter.step() | The gradients of Adam were never cleared in 40 watched steps",
     ),
     "one of two optimizers never steps": (
         HEAD + ACTOR_AND_CRITIC.format(update="pass"), "O04", "F.mse_loss(value, reward).backward() | Adam#2 cleared",
@@ -183,7 +183,7 @@ GUILTY = {
         "def load(model, state): model.load_state_dict(state, strict=False)\n"
         "load(Named('backbone'), Named('encoder').state_dict())\n"
         "model = nn.Linear(3, 1)\nmodel(torch.ones(2, 3)).sum().backward()\n",
-        "O20", "what the file calls 'encoder' is called 'backbone' in the model",
+        "O20", "'encoder' in the file is called 'backbone' in the model",
     ),
     "means over unequal numbers of words": (
         HEAD
@@ -192,7 +192,7 @@ GUILTY = {
         "    wanted[:, (40 if step % 4 else 4):] = -100\n"
         "    (F.cross_entropy(net(words).flatten(0, 1), wanted.flatten()) / 4).backward()\n"
         "    if step % 4 == 3: optimizer.step(); optimizer.zero_grad()\n",
-        "O09", "hold from 16 to 160 targets",
+        "O09", "have from 16 to 160 targets",
     ),
 }  # fmt: skip
 

@@ -43,7 +43,7 @@ def test_a_warm_up_that_stays_at_zero_is_not_for_want_of_a_rate(tmp_path: Path) 
     """
     finding = first_finding(tmp_path, code)
     assert finding.code == "O23"
-    assert "LambdaLR keeps the learning rate of Adam at 0" in finding.message
+    assert "LambdaLR holds the learning rate of Adam at 0" in finding.message
     assert "it was built with 0.001" in finding.message
     assert "(step + 1) / warmup" in finding.fix.text
     assert finding.place is not None
@@ -73,7 +73,7 @@ def test_a_trainer_that_rebuilds_its_model_needs_a_new_optimizer(tmp_path: Path)
     assert (finding.code, finding.severity) == ("O02", Severity.ERROR)
     assert "2 of 2 trainable parameters are in no optimizer" in finding.message
     assert "Adam still holds 2 that the model no longer uses" in finding.message
-    assert "anew whenever the model is replaced" in finding.fix.text
+    assert "rebuild it whenever the model is replaced" in finding.fix.text
 
 
 def test_a_graph_that_is_begun_anew_before_the_loss(tmp_path: Path) -> None:

@@ -53,19 +53,19 @@ def _lost(setup: Setup) -> Iterator[Finding]:
     for optimizer in setup.optimizers:
         if optimizer.kind not in ADAPTIVE:
             continue
-        for group, held in objects.by_group(optimizer):
-            if group.eps is None or not any(fact.trainable for fact in held):
+        for group, parameters in objects.by_group(optimizer):
+            if group.eps is None or not any(fact.trainable for fact in parameters):
                 continue
             # The fused kernel computes in float32, whatever precision it stores.
-            dtype = "float32" if group.fused else _precision(optimizer, held)
+            dtype = "float32" if group.fused else _precision(optimizer, parameters)
             if group.eps <= SMALLEST.get(dtype, 0.0):
                 yield _finding(optimizer, group, dtype)
                 break
 
 
-def _precision(optimizer: OptimizerSeen, held: tuple[ParameterFact, ...]) -> str:
+def _precision(optimizer: OptimizerSeen, parameters: tuple[ParameterFact, ...]) -> str:
     """The lowest precision of its state; before the first step that of the parameters, which the state will copy."""
-    dtypes = optimizer.state_dtypes or tuple(fact.dtype for fact in held if fact.trainable)
+    dtypes = optimizer.state_dtypes or tuple(fact.dtype for fact in parameters if fact.trainable)
     return next((dtype for dtype in SMALLEST if dtype in dtypes), "float32")
 
 

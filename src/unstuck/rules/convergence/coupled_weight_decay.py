@@ -75,7 +75,7 @@ def _in_groups(setup: Setup) -> Iterator[Finding]:
 def _on_gains(setup: Setup, optimizer: OptimizerSeen) -> Iterator[Finding]:
     """A decay above the default, so chosen by the user, that also applies to norm layers."""
     owners = objects.owners(setup)
-    decayed = [(group, fact) for group, held in objects.by_group(optimizer) for fact in held if group.weight_decay]
+    decayed = [(group, fact) for group, facts in objects.by_group(optimizer) for fact in facts if group.weight_decay]
     gains = [
         (group, fact, owners[fact.key].kind)
         for group, fact in decayed

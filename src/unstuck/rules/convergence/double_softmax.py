@@ -151,9 +151,9 @@ def _numbers(calls: Sequence[LossCall]) -> list[Evidence]:
             evidence.append(Evidence("input range", f"{first.input.low:.3g} to {first.input.high:.3g}"))
         if first.input.sums_to_one:
             evidence.append(Evidence("rows sum to", 1.0))
-    kept = [call.gradient_kept for call in calls if call.gradient_kept is not None]
-    if kept:
-        share = sorted(kept)[len(kept) // 2]
+    passed = [call.gradient_kept for call in calls if call.gradient_kept is not None]
+    if passed:
+        share = sorted(passed)[len(passed) // 2]
         evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%"))
     return evidence
 
@@ -171,7 +171,7 @@ def _finding(
     share = f"; {passed} % of the gradient gets through" if passed is not None and not harmless else ""
     twice = "log_softmax is applied twice, which changes nothing" if harmless else f"softmax is applied twice{share}"
     return rule.finding(
-        f"The input of cross_entropy is {given}, so {twice}.",
+        f"cross_entropy is given {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,
         subject=Subject("call", f"cross_entropy fed by {place}"),

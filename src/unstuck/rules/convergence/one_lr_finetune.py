@@ -118,12 +118,12 @@ def _cases(setup: Setup) -> Iterator[_Case]:
             if fact.trainable and not _is_under(fact.name, head) and not _is_adapter(fact.name, model)
         }
         for optimizer in setup.optimizers:
-            rates = {g.rate for g, held in objects.by_group(optimizer) if any(f.trainable for f in held) and g.rate}
+            rates = {g.rate for g, facts in objects.by_group(optimizer) if any(f.trainable for f in facts) and g.rate}
             keys = {fact.key for fact in optimizer.parameters}
             own = [fact for fact in model.parameters if _is_under(fact.name, head) and fact.key in keys]
-            held = [fact for key, fact in backbone.items() if key in keys and len(fact.shape) > 1]
-            if own and held and len(rates) == 1:
-                names = frozenset(fact.name for fact in held)
+            matrices = [fact for key, fact in backbone.items() if key in keys and len(fact.shape) > 1]
+            if own and matrices and len(rates) == 1:
+                names = frozenset(fact.name for fact in matrices)
                 yield _Case(model, optimizer, head.rpartition(".")[2], names, rates.pop() or 0.0)
 
 

@@ -109,10 +109,10 @@ class Cadence(msgspec.Struct, eq=False):
 
     def per_batch_in_epochs(self) -> Loop | None:
         """The loop over epochs, if the scheduler is stepped in a loop inside it together with the optimizer."""
-        beside = {item.loops for item in self.optimizer}
+        optimizer_loops = {item.loops for item in self.optimizer}
         for item in self.scheduler:
             outer = [loop for loop in item.loops[:-1] if _is_over_epochs(loop)]
-            if not outer or _is_over_epochs(item.loops[-1]) or item.branches or item.loops not in beside:
+            if not outer or _is_over_epochs(item.loops[-1]) or item.branches or item.loops not in optimizer_loops:
                 return None
         return outer[0] if self.scheduler else None
 

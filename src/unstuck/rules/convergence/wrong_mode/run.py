@@ -119,7 +119,7 @@ def _trained_by(record: Record) -> dict[str, set[str]]:
     setup = record.setup()
     keys = {optimizer.optimizer: {fact.key for fact in optimizer.parameters} for optimizer in setup.optimizers}
     own = {model.model: {fact.key for fact in model.parameters if fact.trainable} for model in setup.models}
-    return {optimizer: {name for name, mine in own.items() if mine & held} for optimizer, held in keys.items()}
+    return {optimizer: {name for name, mine in own.items() if mine & given} for optimizer, given in keys.items()}
 
 
 def _last_eval(record: Record, model: str, before: Event) -> Place | None:
