@@ -11,7 +11,7 @@ import msgspec
 
 from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, OptimizerStep, Place
 from unstuck.lazy import pattern
-from unstuck.rules.shared import modes, order
+from unstuck.rules.shared import loop_order as order, modes
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
     Branch,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, ModelSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses as loss_calls
 
 if TYPE_CHECKING:
     from unstuck.rule import Rule

@@ -18,7 +18,7 @@ from unstuck.events import (
 )
 from unstuck.findings import Evidence
 from unstuck.record.trend import trend_of
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order as order
 from unstuck.rules.shared.trouble import Trouble
 
 if TYPE_CHECKING:

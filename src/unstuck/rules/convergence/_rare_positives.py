@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.rules.shared import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, losses as loss_calls
 
 if TYPE_CHECKING:
     from unstuck.record import Record

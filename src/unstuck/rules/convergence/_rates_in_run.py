@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import OptimizerSeen, OptimizerStep, Place, RateAsked
 from unstuck.findings import Evidence, Severity
-from unstuck.rules.shared.rates import Rates, Schedule, rates_in_use, schedules
+from unstuck.rules.shared.schedules import Rates, Schedule, rates_in_use, schedules
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ZeroGrad
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order as order
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.trace import Happened, Path
 from unstuck.source.values import Instance

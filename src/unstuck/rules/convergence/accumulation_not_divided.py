@@ -12,8 +12,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _accumulated_in_run as measured
-from unstuck.rules.shared.accumulation import close
-from unstuck.rules.shared.windows import MICRO_STEPS, Window, windows
+from unstuck.rules.shared.accumulation import MICRO_STEPS, Window, close, windows
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import LOSS_FUNCTIONS, SAME_VALUES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Activations, NonFinite, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 def in_run(record: Record) -> Iterator[Finding]:
     """One finding for the dead layers and one for the saturated ones, in a run that does not get on."""
     layers = _layers(record)
-    if not harm.ailment(record):
+    if not dynamics.problem(record):
         layers = [layer for layer in layers if _lets_nothing_through(layer)]
     dead = [layer for layer in layers if _is_dead(layer)]
     if dead:
@@ -125,7 +125,7 @@ def _is_saturated(layer: Layer) -> bool:
 
 
 def _consequence(record: Record) -> str:
-    ailment = harm.ailment(record)
+    ailment = dynamics.problem(record)
     return f"the loss {ailment}" if ailment else "nothing in front of them can have learned, though the loss falls"
 
 

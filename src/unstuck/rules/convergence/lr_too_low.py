@@ -115,7 +115,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The range test puts the rate a decade or more under the productive band, and trainings above it come further."""
     if experiment.name != "lr" or experiment.verdict != "too low":
         return
-    band = range_test.told(experiment)
+    band = range_test.measures_of(experiment)
     yield rule.finding(
         f"The learning rate {band.own:.3g} lies a factor of {band.lowest / band.own:,.0f} under the productive band, "
         f"{band.words}{range_test.comparison(experiment)}.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses as loss_calls, losses as predictions
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind, producers
 from unstuck.source.trace import Happened

@@ -12,7 +12,7 @@ from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, order
+from unstuck.rules.shared import loop_order as order, losses as loss_calls
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge

@@ -13,9 +13,9 @@ from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _schedule_in_run as schedule_in_run, _schedule_length as schedules
-from unstuck.rules.shared import order
-from unstuck.rules.shared.rates import NOTHING
-from unstuck.rules.shared.windows import windows
+from unstuck.rules.shared import loop_order as order
+from unstuck.rules.shared.accumulation import windows
+from unstuck.rules.shared.schedules import NOTHING
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.reader.scope import SourceFile

@@ -10,7 +10,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subje
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _crashed_probabilities
 from unstuck.rules.convergence._rare_positives import rare_positives
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses as loss_calls, losses as predictions
 from unstuck.source.edits.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor

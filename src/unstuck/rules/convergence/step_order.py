@@ -12,7 +12,7 @@ from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.convergence import _order_in_run as measured, _step_order_fixes as step_order_fixes
 from unstuck.rules.convergence._order_in_run import EARLY, MISSING, ORDER, PILED, WIPED
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order as order
 from unstuck.source.edits.edit import fix_with
 from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance, Value

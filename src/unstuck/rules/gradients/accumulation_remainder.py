@@ -12,8 +12,7 @@ from unstuck.events import Backward, OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, is_micro, step_windows, usual, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from unstuck.events import Clip, OptimizerStep, Place, Unscale
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, micro_windows, usual, windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 

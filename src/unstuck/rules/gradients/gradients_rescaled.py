@@ -11,8 +11,7 @@ from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import condition_key
 

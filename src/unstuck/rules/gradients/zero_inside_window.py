@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import order
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
@@ -40,7 +39,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for window in windows(script):
         steps = window.once(OptimizerStep)
         for zero in window.every_turn(ZeroGrad) if window.complete and steps else ():
-            if _clears_on_every_turn(window, zero) and all(order.concerns(zero.item, step.item) for step in steps):
+            if _clears_on_every_turn(window, zero) and all(loop_order.concerns(zero.item, step.item) for step in steps):
                 yield _finding(script, window, zero)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from unstuck.events import Backward, LossCall, TermFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses
 from unstuck.source.flow import behind, producers
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Tensor, Value
@@ -191,7 +191,7 @@ def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) 
 
 def _is_term(call: LossCall, term: TermFact) -> bool:
     same = call.loss == term.name or {call.loss, term.name} == {"nll_loss", "cross_entropy"}
-    return same and call.reduction in ("mean", "batchmean") and loss_calls.given(call).shape[:1] == term.shape[:1]
+    return same and call.reduction in ("mean", "batchmean") and losses.given(call).shape[:1] == term.shape[:1]
 
 
 def _seen(backward: Backward, call: LossCall, whole: TermFact, times: float) -> Finding:

@@ -10,7 +10,7 @@ from unstuck.events import LoaderSeen, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+from unstuck.rules.shared.data import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 from unstuck.source import flow
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader.base import dotted
