@@ -54,7 +54,7 @@ def _later(path: Path, step: Place) -> Iterator[Place | None]:
 def _turns_with(path: Path, place: Place) -> Iterator[tuple[list[Happened], int]]:
     """Each turn of the path in which something happens at a place, and its position in the turn."""
     turns: dict[int, list[Happened]] = {}
-    for item, turn in zip(order.gradient_events(path), order.turn_numbers(path), strict=True):
+    for item, turn in zip(order.gradient_events(path), order.iteration_numbers(path), strict=True):
         turns.setdefault(turn, []).append(item)
     for items in turns.values():
         yield from ((items, at) for at, item in enumerate(items) if item.event.place == place)

@@ -169,7 +169,7 @@ def _number(script: Script, every: str) -> int | None:
 
 def _missing(script: Script, window: Window, item: Happened) -> Finding:
     kinds = {option.last for step in window.once(OptimizerStep) for option in _optimizers(step.item.subject)}
-    clips = bool([*window.once(Clip), *window.every_turn(Clip)])
+    clips = bool([*window.once(Clip), *window.every_iteration(Clip)])
     every = window.every
     cause, severity = _harm(kinds, clips, every)
     text = f"Divide the loss by {every} before backward()."

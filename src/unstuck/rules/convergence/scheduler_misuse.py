@@ -220,7 +220,7 @@ def _decay(script: Script, made: SchedulerMade, calls: dict[Place, Called]) -> I
 def _per_micro_batch(script: Script, made: SchedulerMade, length: schedules.Length) -> Iterator[Finding]:
     for window in windows(script) if "/" in length.meaning else ():
         divided = re.search(rf"//?\s*(\w+\.)*{re.escape(window.every.rpartition('.')[2])}\b", length.meaning)
-        for item in window.every_turn(SchedulerStep) if divided else ():
+        for item in window.every_iteration(SchedulerStep) if divided else ():
             if item.item.subject is made.scheduler and not item.branches:
                 yield _finding(
                     f"The schedule is built for {length.meaning} steps, but is stepped on every turn, not only when "

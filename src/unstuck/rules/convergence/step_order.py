@@ -74,7 +74,7 @@ def _wiped_in_source(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
 def _wiping(path: Path) -> order.Opinion:
     """A clearing between a backward and the step that should have used it condemns; a step that works acquits."""
     opinion = order.Opinion()
-    items, turn_of = order.gradient_events(path), order.turn_numbers(path)
+    items, turn_of = order.gradient_events(path), order.iteration_numbers(path)
     for position, step in enumerate(items):
         used = _gradients_of(items, position)
         if used is None:

@@ -57,7 +57,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
         name = call.result.label if isinstance(call.result, Instance) else ""
         given = ast.unparse(call.node.args[0]) if call.node.args else ""
         fixed = call.kwargs.get("shuffle", Const(True)) != Const(True)
-        if _given_away(script, call.result):
+        if _is_passed_on(script, call.result):
             return
         if not fixed and not any(map(says_evaluation, re.findall(r"\w+", f"{name} {given}"))):
             yield rule.finding(
@@ -72,7 +72,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
             return
 
 
-def _given_away(script: Script, sampler: Value) -> bool:
+def _is_passed_on(script: Script, sampler: Value) -> bool:
     """Was the sampler passed to something other than a loader, which may call set_epoch()?"""
     return any(
         call.last != "DataLoader" and any(value is sampler for value in (*call.args, *call.kwargs.values()))

@@ -74,7 +74,11 @@ def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
     hurting = dynamics.costly_spikes(record)
     if hurting:
         worst = max(hurting, key=lambda spike: spike.norm)
-        after = "the loss was not finite after it" if worst.after is None else _rose(worst.before, worst.after)
+        after = (
+            "the loss was not finite after it"
+            if worst.after is None
+            else f"the loss went from {worst.before:.4g} to {worst.after:.4g} after it"
+        )
         times = f"{worst.norm / worst.usual:,.0f} times the usual {worst.usual:.3g}"
         return (
             (worst.step, worst.norm),
@@ -105,10 +109,6 @@ def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[
         return None
     words = f"At step {step + 1} the gradient norm was {norm:.3g}, where 0.1 to 10 is usual"
     return (step, norm), words, f"step {broken + 1} produced a value that was not finite"
-
-
-def _rose(before: float, after: float) -> str:
-    return f"the loss went from {before:.4g} to {after:.4g} after it"
 
 
 def _limit(norms: list[float]) -> str:

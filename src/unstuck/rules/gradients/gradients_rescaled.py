@@ -41,9 +41,9 @@ def in_source(script: Script) -> Iterator[Finding]:
     if not RESCALES.search(script.text):
         return
     for window in windows(script):
-        if window.every_turn(ZeroGrad):
+        if window.every_iteration(ZeroGrad):
             continue  # nothing is added to these gradients afterwards
-        for node in _on_every_turn(window):
+        for node in _in_every_iteration(window):
             if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
                 place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)
                 yield rule.finding(
@@ -57,7 +57,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 )
 
 
-def _on_every_turn(window: Window) -> Iterator[ast.AST]:
+def _in_every_iteration(window: Window) -> Iterator[ast.AST]:
     """Statements of the loop outside branches for the end of a window, up to an early `continue`."""
     waiting: list[ast.AST] = list(getattr(window.loop.node, "body", []))
     while waiting:

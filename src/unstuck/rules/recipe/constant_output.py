@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Gauges, LossCall, TensorFact
+from unstuck.events import Gauges, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
@@ -114,12 +114,8 @@ def _is_constant(call: LossCall) -> bool:
 def _is_collapsed(call: LossCall) -> bool:
     given = losses.given(call)
     if call.loss.startswith("binary"):
-        return _one_side(given)
+        return given.low is not None and given.high is not None and (given.low > 0 or given.high < 0)
     return given.classes is not None and given.classes.distinct == 1 and given.classes.total >= FEWEST_EXAMPLES
-
-
-def _one_side(scores: TensorFact) -> bool:
-    return scores.low is not None and scores.high is not None and (scores.low > 0 or scores.high < 0)
 
 
 def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:

@@ -102,13 +102,13 @@ def _bias(calls: Sequence[LossCall], batches: int) -> Bias | None:
     if not has_bias or first.reduction != "mean" or first.weighted or first.value is None:
         return None
     if first.loss == "mse_loss":
-        found = [_of_values(same, batches) for same in _by_turn(losses.looked_at(calls))]
+        found = [_of_values(same, batches) for same in _by_call_order(losses.looked_at(calls))]
         known = [bias for bias in found if bias is not None]
         return max(known, key=lambda bias: bias.reached) if known and len(known) == len(found) else None
     return _of_classes(calls, first.value) if first.loss == "cross_entropy" else _of_positives(calls, first.value)
 
 
-def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
+def _by_call_order(calls: Sequence[LossCall]) -> list[list[LossCall]]:
     """One line may serve many time steps, each with its own targets: the first calls of all steps, the second..."""
     by_step: dict[int, list[LossCall]] = {}
     for call in calls:

@@ -61,7 +61,7 @@ class Window(msgspec.Struct, eq=False):
     """Calls in the loop that could not be read; they may step, clear or divide."""
     at_boundary: list[Located]
     """Events under the guard: once per window."""
-    at_every_turn: list[Located]
+    in_every_iteration: list[Located]
     """Events that happen in every iteration, whatever other conditions hold."""
     between: list[Located]
     """Events that happen in every iteration but the one that steps."""
@@ -75,14 +75,14 @@ class Window(msgspec.Struct, eq=False):
         """Events of these kinds that happen once per window."""
         return [item for item in self.at_boundary if isinstance(item.item.event, kinds)]
 
-    def every_turn(self, *kinds: type[Event]) -> list[Located]:
+    def every_iteration(self, *kinds: type[Event]) -> list[Located]:
         """Events of these kinds that happen in every iteration."""
-        return [item for item in self.at_every_turn if isinstance(item.item.event, kinds)]
+        return [item for item in self.in_every_iteration if isinstance(item.item.event, kinds)]
 
     @property
     def backwards(self) -> list[Located]:
         """The backward passes of the micro-steps."""
-        return [item for item in (*self.at_every_turn, *self.between) if isinstance(item.item.event, Backward)]
+        return [item for item in (*self.in_every_iteration, *self.between) if isinstance(item.item.event, Backward)]
 
     @property
     def when(self) -> str:
@@ -119,28 +119,28 @@ def _guarded(loop: Loop, direct: Sequence[Located]) -> Window | None:
     ((guard, every),) = guards.items()
     if every in ("0", "1"):
         return None
-    held = next(held for item in steps for _, held, _ in _guards(loop, item))
-    inside = [item for item in direct if _side(item, guard) is held]
+    outcome = next(outcome for item in steps for _, outcome, _ in _guards(loop, item))
+    inside = [item for item in direct if _side(item, guard) is outcome]
     outside = [item for item in direct if _side(item, guard) is None]
-    between = [item for item in direct if _side(item, guard) is (not held)]
-    text = guard if held else f"not ({guard})"
+    between = [item for item in direct if _side(item, guard) is (not outcome)]
+    text = guard if outcome else f"not ({guard})"
     return Window(loop, text, every, hidden_in(loop.body), inside, outside, between)
 
 
 def _side(item: Located, condition: str) -> bool | None:
     """Whether the condition holds where the event happens; None if it does not matter."""
-    return next((held for branch, held in item.branches if branch.condition == condition), None)
+    return next((outcome for branch, outcome in item.branches if branch.condition == condition), None)
 
 
 def _guards(loop: Loop, item: Located) -> Iterator[tuple[Branch, bool, str]]:
     """The branches on the way to an event that are taken only in every Nth iteration, with N."""
-    for branch, held in item.branches:
-        every = _every(loop, branch.condition, held) if branch.varies else ""
+    for branch, outcome in item.branches:
+        every = _every(loop, branch.condition, outcome) if branch.varies else ""
         if every:
-            yield branch, held, every
+            yield branch, outcome, every
 
 
-def _every(loop: Loop, condition: str, held: bool) -> str:
+def _every(loop: Loop, condition: str, outcome: bool) -> str:
     """N, if the condition has this value in every Nth iteration of the loop (and perhaps in the last)."""
     try:
         test = ast.parse(condition, mode="eval").body
@@ -148,7 +148,7 @@ def _every(loop: Loop, condition: str, held: bool) -> str:
         return ""
     test = _behind_name(loop, test)
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
-    return next((every for part in parts if (every := _modulus(part, held) or _counted(loop, part, held))), "")
+    return next((every for part in parts if (every := _modulus(part, outcome) or _counted(loop, part, outcome))), "")
 
 
 def _behind_name(loop: Loop, test: ast.expr) -> ast.expr:
@@ -164,21 +164,21 @@ def _behind_name(loop: Loop, test: ast.expr) -> ast.expr:
     return values[0] if len(values) == 1 else test
 
 
-def _modulus(test: ast.expr, held: bool) -> str:
+def _modulus(test: ast.expr, outcome: bool) -> str:
     """N of `i % N == r` that is true, of `i % N != r` that is false, and of a plain `i % N` that is false."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _modulus(test.operand, not held)
+        return _modulus(test.operand, not outcome)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq):
         left, wanted = test.left, isinstance(test.ops[0], ast.Eq)
     else:
         left, wanted = test, False
-    found = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and wanted is held
+    found = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and wanted is outcome
     return ast.unparse(left.right) if found and isinstance(left, ast.BinOp) else ""
 
 
-def _counted(loop: Loop, test: ast.expr, held: bool) -> str:
+def _counted(loop: Loop, test: ast.expr, outcome: bool) -> str:
     """N of `count == N` or `count >= N`, where the loop adds 1 to count and sets it back to 0."""
-    if not held or not isinstance(test, ast.Compare) or len(test.ops) != 1:
+    if not outcome or not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return ""
     if not isinstance(test.ops[0], ast.Eq | ast.GtE):
         return ""
@@ -202,7 +202,7 @@ def _nested(outer: Loop) -> Iterator[Window]:
         every = _micro_steps(loop)
         direct = [item for item in events if item.loops == (loop,)]
         window = Window(loop, "", every, hidden_in(outer.body), own, direct, [])
-        if every and window.backwards and not window.every_turn(OptimizerStep):
+        if every and window.backwards and not window.every_iteration(OptimizerStep):
             yield window
 
 
@@ -235,22 +235,22 @@ class StepWindow(NamedTuple):
             assert isinstance(other, Backward)
             yield one, other, list(self.events[first + 1 : second])
 
-    def behind(self) -> list[Event]:
+    def after_backward(self) -> list[Event]:
         """What happened between the last backward and the step."""
         last = max((i for i, event in enumerate(self.events) if isinstance(event, Backward)), default=-1)
         return list(self.events[last + 1 :])
 
     @property
-    def kept(self) -> float | None:
+    def norm_ratio(self) -> float | None:
         """The norm that reached the clipping or the step, as a share of the one after the last backward.
 
         None if it was not measured, or if a scaler divided in between.
         """
         made = self.backwards[-1].grad_norm if self.backwards else None
-        behind = self.behind()
-        if not made or self.backwards[-1].scaled or any(isinstance(event, ZeroGrad) for event in behind):
+        later = self.after_backward()
+        if not made or self.backwards[-1].scaled or any(isinstance(event, ZeroGrad) for event in later):
             return None
-        clip = next((event for event in behind if isinstance(event, Clip)), None)
+        clip = next((event for event in later if isinstance(event, Clip)), None)
         used = clip.norm if clip is not None else getattr(self.step, "grad_norm", None)
         return used / made if used is not None else None
 

@@ -56,17 +56,17 @@ def remembered(
     function: Callable[Concatenate[Record, _Args], _Result],
 ) -> Callable[Concatenate[Record, _Args], _Result]:
     """Cache the results for the last record, because many rules ask the same. Events cannot be hashed."""
-    kept: list[tuple[object, object, _Result]] = []
+    cache: list[tuple[object, object, _Result]] = []
 
     @functools.wraps(function)
     def ask(record: Record, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
-        if kept and kept[0][0] is not record.events:
-            kept.clear()
-        for _, given, result in kept:
+        if cache and cache[0][0] is not record.events:
+            cache.clear()
+        for _, given, result in cache:
             if given == (args, kwargs):
                 return result
-        kept.append((record.events, (args, kwargs), function(record, *args, **kwargs)))
-        return kept[-1][2]
+        cache.append((record.events, (args, kwargs), function(record, *args, **kwargs)))
+        return cache[-1][2]
 
     return ask
 
@@ -149,7 +149,7 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
             found.append((gauge.step, gauge.loss))
         elif gauge.step in broken:
             found.append((gauge.step, math.nan))
-    between = (pair for told in record.of(LossesBetween) for pair in zip(told.steps, told.values, strict=True))
+    between = (pair for event in record.of(LossesBetween) for pair in zip(event.steps, event.values, strict=True))
     found += [(step, value) for step, value in between if value is not None]
     return sorted(found, key=lambda pair: pair[0])
 
@@ -361,11 +361,11 @@ def _first_spike(finite: Sequence[tuple[int, float]]) -> int:
 def _oscillation(finite: Sequence[tuple[int, float]]) -> Failure | None:
     """Up and down with every step, by a large share, and no lower at the end."""
     changes = [after[1] - before[1] for before, after in itertools.pairwise(finite) if after[0] == before[0] + 1]
-    turns = sum(one * other < 0 for one, other in itertools.pairwise(changes))
+    reversals = sum(one * other < 0 for one, other in itertools.pairwise(changes))
     losses = [value for _, value in finite]
     level, swing = median(losses) or 0.0, median([abs(change) for change in changes]) or 0.0
     tail = median(losses[-len(losses) // 3 :]) or 0.0
-    if len(changes) < 20 or turns < 0.9 * (len(changes) - 1) or min(losses) <= 0:
+    if len(changes) < 20 or reversals < 0.9 * (len(changes) - 1) or min(losses) <= 0:
         return None
     if swing < 0.2 * level or tail < 0.7 * losses[0]:
         return None

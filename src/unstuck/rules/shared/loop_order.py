@@ -69,15 +69,15 @@ def gradient_events(path: Path) -> list[Happened]:
     return [item for item in path if isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS)]
 
 
-def turn_numbers(path: Path) -> list[int]:
+def iteration_numbers(path: Path) -> list[int]:
     """For each gradient event of a path, the iteration it happens in."""
     numbers: list[int] = []
-    turn = 0
+    iteration = 0
     for item in path:
         if isinstance(item, Turn):
-            turn += 1
+            iteration += 1
         elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
-            numbers.append(turn)
+            numbers.append(iteration)
     return numbers
 
 

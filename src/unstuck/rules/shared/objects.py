@@ -25,10 +25,10 @@ def by_group(optimizer: OptimizerSeen) -> Iterator[tuple[GroupFact, tuple[Parame
     """Each parameter group with its parameters; empty for an optimizer recorded without them."""
     position = 0
     for group in optimizer.groups:
-        held = optimizer.parameters[position : position + group.size]
+        members = optimizer.parameters[position : position + group.size]
         position += group.size
-        if len(held) == group.size:
-            yield group, held
+        if len(members) == group.size:
+            yield group, members
 
 
 def owners(setup: Setup) -> dict[int, ModuleFact]:

@@ -161,12 +161,12 @@ def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
     for group in losses.trained(calls, ("cross_entropy", *REGRESSIONS)):
         made_by = losses.all_made_by(group, REACH)
         if made_by and group[0].loss == "cross_entropy":
-            yield from _scores_seen(group, REACH[made_by][0])
+            yield from _recorded_scores(group, REACH[made_by][0])
         elif made_by:
-            yield from _values_seen(group, *REACH[made_by])
+            yield from _recorded_values(group, *REACH[made_by])
 
 
-def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
+def _recorded_scores(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     first = calls[0]
     evidence = [Evidence("calls recorded", len(calls)), *losses.shape_and_range(first)]
     if name in BOUNDED:
@@ -177,10 +177,10 @@ def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     else:
         return
     message = f"cross_entropy gets the output of {name}."
-    yield _seen(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
+    yield _recorded(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
 
 
-def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
+def _recorded_values(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
     read = [call for call in calls if losses.wanted(call).spread is not None]
     if not read or not all(_is_out_of_reach(call, low, high, MARGIN) for call in read):
         return
@@ -191,7 +191,7 @@ def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float |
     most = all(_is_out_of_reach(call, low, high, 0.0, typical=True) for call in read)
     evidence = [Evidence("calls recorded", len(calls)), Evidence("targets", span)]
     fix = f"Pass the last layer's output to the loss without {name}, or scale the targets into its range."
-    yield _seen(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
+    yield _recorded(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
 
 
 def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: float, typical: bool = False) -> bool:
@@ -204,7 +204,9 @@ def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: flo
     return least < low - slack or (high is not None and most > high + slack)
 
 
-def _seen(call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]) -> Finding:
+def _recorded(
+    call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]
+) -> Finding:
     return rule.finding(
         message,
         cause=cause,

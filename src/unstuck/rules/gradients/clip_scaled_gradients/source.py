@@ -107,7 +107,11 @@ def _is_a_choice(script: Script, step: Place) -> bool:
 
 def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
     """Each clip or step: wrong, with its backward; or right, and whether its backward was scaled at all."""
-    items = [item for item in path if isinstance(item, Hidden) or _seen(item)]
+    items = [
+        item
+        for item in path
+        if isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, SEEN))
+    ]
     for position, item in enumerate(items):
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):
             continue
@@ -124,10 +128,6 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
                 yield Scaled(item, backward, left, unscales)
         elif left:
             yield item, True
-
-
-def _seen(item: object) -> bool:
-    return isinstance(item, Happened) and isinstance(item.event, SEEN)
 
 
 def _through(step: Happened) -> bool:
@@ -235,7 +235,7 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
         return None
     if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
         return None
-    if any(spots[0] == item.item.event.place for window in windows(script) for item in window.at_every_turn):
+    if any(spots[0] == item.item.event.place for window in windows(script) for item in window.in_every_iteration):
         return None  # unscale_() on every micro-step would raise: the clip itself is in the wrong place
     return Editor(script).insert_before(spots[0], "\n".join(calls))
 
@@ -243,13 +243,13 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
 def _own_all(script: Script, scaled: Scaled) -> bool:
     """Do the unscaled optimizers own everything that is clipped? With several of them this must be known."""
     used = [item.subject for item in (*scaled.steps, *scaled.unscaled)]
-    clipped, held = loop_order.owners(scaled.guilty.subject), [loop_order.owners(optimizer) for optimizer in used]
-    if not clipped or not all(held):
+    clipped, owned = loop_order.owners(scaled.guilty.subject), [loop_order.owners(optimizer) for optimizer in used]
+    if not clipped or not all(owned):
         return len(used) == 1
     known = {id(option) for optimizer in used if optimizer is not None for option in alternatives(optimizer)}
     others = [made.optimizer for made in script.facts.optimizers if id(made.optimizer) not in known]
     elsewhere = any(loop_order.owners(other) & clipped for other in others)
-    return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*held)
+    return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*owned)
 
 
 def _applied(script: Script, scaled: Scaled) -> Finding:
@@ -306,7 +306,7 @@ def _unscaled_in_every_iteration(script: Script) -> Iterator[Finding]:
     for window in windows(script):
         if not window.once(ScalerUpdate):
             continue
-        for unscale in window.every_turn(Unscale):
+        for unscale in window.every_iteration(Unscale):
             yield _finding(
                 Scaling.UNSCALED_TWICE,
                 f"unscale_() runs in every iteration, but update() only under `if {window.guard}`.",
