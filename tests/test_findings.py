@@ -125,24 +125,34 @@ def test_what_to_fix_first_comes_first(first: dict[str, object], second: dict[st
     assert [diagnosis.lead for diagnosis in rank(merge([other, one]), {})] == [one, other]
 
 
+def test_a_symptom_comes_last_however_loud() -> None:
+    cause, other = make_finding("O03", severity=Severity.WARNING), make_finding("O12", severity=Severity.WARNING)
+    symptom = make_finding("G10", severity=Severity.ERROR)
+    ranked = rank(merge([symptom, other, cause]), {"O03": frozenset({"G10"})})
+    assert [diagnosis.lead.code for diagnosis in ranked] == ["O03", "O12", "G10"]
+
+
 def test_severities_are_ordered() -> None:
     assert Severity.ERROR.at_least(Severity.WARNING)
     assert Severity.WARNING.at_least(Severity.WARNING)
     assert not Severity.ADVICE.at_least(Severity.WARNING)
 
 
-def test_what_a_run_says_in_the_same_words_is_said_once() -> None:
-    def seen(line: int, message: str, **more: object) -> Finding:
+def test_what_a_run_shows_by_the_same_facts_is_said_once() -> None:
+    def seen(line: int, message: str, subject: str = "nll_loss", **more: object) -> Finding:
         found = make_finding("O12", witness=Witness.RUN, line=line, message=message, **more)
-        return msgspec.structs.replace(found, subject=Subject("call", f"line {line}"))
+        return msgspec.structs.replace(found, subject=Subject("call", f"{subject} at {line}", subject))
 
-    ours = [seen(1, "31 % lost"), seen(2, "28.5 % lost"), seen(3, "nothing lost")]
+    ours = [seen(1, "31 % lost"), seen(2, "little is left"), seen(3, "31 % lost", variant="other")]
     found = one_per_cause(merge(ours))
-    assert [[finding.message for finding in diagnosis.findings] for diagnosis in found] == [
-        ["31 % lost", "28.5 % lost"],
-        ["nothing lost"],
+    assert [[finding.place.line for finding in diagnosis.findings if finding.place] for diagnosis in found] == [
+        [1, 2],
+        [3],
     ]
     assert [place.line for place in found[0].lead.places] == [1, 2]
+    assert len(one_per_cause(merge([ours[0], seen(2, "31 % lost", "mse_loss")]))) == 2
+    measured = seen(2, "31 % lost", evidence=(Evidence("norm", 1.0),))
+    assert len(one_per_cause(merge([ours[0], measured]))) == 2
     louder = [seen(1, "31 % lost"), seen(2, "28 % lost", severity=Severity.ADVICE)]
     assert len(one_per_cause(merge(louder))) == 2
     read = [*ours[:2], make_finding("O12", witness=Witness.SOURCE, line=1, subject="text")]

@@ -8,7 +8,7 @@ import pytest
 from fakes import FakeScript, finds, make_finding, make_record, make_rule
 
 from unstuck.events import Gauges, LossCall, NonFinite, Note, OptimizerStep, Place, Setup
-from unstuck.findings import Evidence, Severity, Verify, Witness
+from unstuck.findings import Evidence, Severity, Subject, Verify, Witness
 from unstuck.judge import judge, script_of, unite
 from unstuck.record.trend import Trend
 from unstuck.rule import Rule
@@ -113,10 +113,10 @@ def test_what_lies_in_another_file_is_verified_with_the_script_that_led_there() 
 
 
 def test_two_statements_about_one_place_survive() -> None:
+    names = ["log", "division", "self.division"]
+    rule, place = make_rule(), Place("train.py", 5)
     findings = [
-        make_finding(message="log(x) of 0 is -inf.", subject="log"),
-        make_finding(message="x / y of 0 is nan.", subject="division"),
-        make_finding(message="self.x / self.y of 0 is nan.", subject="self.division"),
+        rule.finding(f"{name} of 0.", cause="c", fix="f", subject=Subject("call", name), place=place) for name in names
     ]
     verdicts = [judge(scripts=[FakeScript()], rules=[source_rule(finding)]) for finding in findings]
     together = judge(scripts=[FakeScript()], rules=[source_rule(*findings)])

@@ -121,6 +121,7 @@ def folder_rule(
 
 def forget() -> None:
     catalogue.all_rules.cache_clear()
+    catalogue.own_rules.cache_clear()
     catalogue.source_rules.cache_clear()
     for name in [name for name in sys.modules if name.startswith("unstuck.rules.team")]:
         del sys.modules[name]

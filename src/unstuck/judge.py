@@ -201,9 +201,8 @@ def _once_each(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
 def _matter(diagnosis: Diagnosis) -> tuple[object, ...]:
     lead = diagnosis.lead
     if lead.place is None or diagnosis.witnesses != (Witness.SOURCE,):
-        return (lead.code, lead.place, lead.subject, lead.message)
-    # A method that is read on its own and from its caller calls one object `optimizer` and `self.optimizer`.
-    return (lead.code, lead.place, diagnosis.severity, lead.message.replace("self.", ""))
+        return (lead.id, lead.place, lead.subject)
+    return (lead.id, lead.place, diagnosis.severity, lead.subject.kind, lead.subject.key)
 
 
 def script_of(record: Record) -> Script | None:

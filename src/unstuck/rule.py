@@ -13,15 +13,21 @@ A rule with several variants lists them, and names one in each finding:
     rule = Rule("O04", "step-order", "...", Severity.ERROR, variants=Order.titles())
     rule.finding(..., variant=Order.NEVER_CLEARED)
 
+Other packages add rules of their own through the entry point group `unstuck.rules`, one entry for each module or folder
+of the same form; `examples/rules_of_a_team` is one.
+
 `O04/never-cleared` then works wherever `O04` does: in ignore comments, settings, `--select` and `unstuck explain`. The
 page may describe them, each under a heading `### never-cleared` of the section `## Variants`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +38,17 @@ from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
     from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
     from unstuck.surface.model import Surface
+
+GROUP = "unstuck.rules"
+"""The entry points through which other packages bring rules."""
 
 SourceWitness = Callable[["Script"], Iterable[Finding]]
 SetupWitness = Callable[[Setup], Iterable[Finding]]
@@ -143,6 +155,7 @@ class Rule(msgspec.Struct, eq=False):
         if variant and variant not in self.variants:
             raise ValueError(f"rule {self.code} declares no variant {str(variant)!r}; add it to Rule(variants=...).")
         others = tuple(dict.fromkeys(spot for spot in related if spot is not None and spot != place))
+        key = _without_places(subject.key, [spot for spot in (place, *others) if spot is not None])
         return Finding(
             code=self.code,
             name=self.name,
@@ -150,7 +163,7 @@ class Rule(msgspec.Struct, eq=False):
             confidence=confidence,
             message=message,
             cause=cause,
-            subject=subject,
+            subject=Subject(subject.kind, subject.name, key),
             place=place,
             related=others,
             evidence=tuple(evidence),
@@ -161,21 +174,105 @@ class Rule(msgspec.Struct, eq=False):
         )
 
 
+def _without_places(name: str, places: Iterable[Place]) -> str:
+    """`nll_loss` of `nll_loss at train.py:12`."""
+    for place in places:
+        for word in ("at", "of", "fed by", "fed to", "behind"):
+            name = name.removesuffix(f" {word} {place}")
+    return name
+
+
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule under `unstuck.rules`, by code."""
-    return _sorted(_rule_in(module) for module in _modules())
+    """Our own rules and those that installed packages bring, by code."""
+    return _sorted((*own_rules(), *_of_other_packages()))
 
 
 @functools.cache
 def source_rules() -> tuple[Rule, ...]:
-    """Those that read text. The others are not even imported, so that lint starts quickly."""
-    found = _sorted(_rule_in(module) for module in _modules() if _mentions_source(module))
+    """Those that read text. Of ours the others are not even imported, so that lint starts quickly."""
+    own = (_rule_in(module) for module in _modules() if _mentions_source(module))
+    found = _sorted((*(rule for rule in own if rule is not None), *_of_other_packages()))
     return tuple(rule for rule in found if rule.source)
 
 
-def _sorted(found: Iterable[Rule | None]) -> tuple[Rule, ...]:
-    return tuple(sorted((rule for rule in found if rule is not None), key=lambda rule: rule.code))
+@functools.cache
+def own_rules() -> tuple[Rule, ...]:
+    """Every rule under `unstuck.rules`, by code."""
+    return _sorted(rule for module in _modules() if (rule := _rule_in(module)) is not None)
+
+
+def _sorted(found: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple(sorted(found, key=lambda rule: rule.code))
+
+
+@functools.cache
+def _of_other_packages() -> tuple[Rule, ...]:
+    """The rules of the entry points. One that cannot be loaded costs a sentence on stderr."""
+    found: list[Rule] = []
+    for entry in _entry_points():
+        try:
+            rule = _loaded(entry)
+            taken = next((known for known in found if known.code == rule.code or known.name == rule.name), None)
+            if taken is not None:
+                raise ValueError(f"{taken.code} {taken.name} comes from another entry point already")
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            print(f"unstuck: the rule {entry.name} of {entry.value} is left out: {said}", file=sys.stderr)
+        else:
+            found.append(rule)
+    return tuple(found)
+
+
+def _loaded(entry: EntryPoint) -> Rule:
+    loaded = entry.load()
+    rule = loaded if isinstance(loaded, Rule) else getattr(loaded, "rule", None)
+    if not isinstance(rule, Rule):
+        raise TypeError("it holds no Rule called `rule`")
+    for page in Path(importlib.import_module("unstuck.rules").__path__[0]).rglob("*.md"):
+        with page.open(encoding="utf-8") as file:  # the rules themselves would take longer to load
+            code, name = file.readline().removeprefix("# ").partition(":")[0].split()
+        if rule.code == code or rule.name == name:
+            raise ValueError(f"{code} {name} is a rule of unstuck; choose another code and name")
+    add_page(rule, importlib.import_module(entry.module))
+    return rule
+
+
+def add_page(rule: Rule, module: ModuleType) -> None:
+    """Note where the page of a rule lies and which family it belongs to: those of the module that holds it."""
+    file = Path(module.__file__ or "")
+    rule.page = file.with_name("page.md") if file.name == "__init__.py" else file.with_suffix(".md")
+    rule.family = module.__name__.split(".")[2 if module.__name__.startswith("unstuck.rules.") else 0]
+
+
+@functools.cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    """Those of the group `unstuck.rules`, in the order of `sys.path`.
+
+    `importlib.metadata` would read the metadata of every installed package; looking for the group's name in the files
+    costs a tenth of that, and nothing more where no package has rules.
+    """
+    found = {}
+    for folder in dict.fromkeys(sys.path):
+        with contextlib.suppress(OSError), os.scandir(folder or ".") as installed:
+            for item in sorted(installed, key=lambda item: item.name):
+                if item.name.endswith((".dist-info", ".egg-info")):
+                    with contextlib.suppress(OSError):
+                        if f"[{GROUP}]".encode() in Path(item.path, "entry_points.txt").read_bytes():
+                            from importlib.metadata import PathDistribution
+
+                            entries = PathDistribution(Path(item.path)).entry_points.select(group=GROUP)
+                            found.update({(entry.name, entry.value): entry for entry in entries})
+    return tuple(found.values())
+
+
+def files_of_other_packages() -> list[Path]:
+    """The Python files that rules of other packages consist of, for whoever keeps their answers."""
+    packages = {sys.modules.get(entry.module.split(".")[0]) for entry in _entry_points() if _of_other_packages()}
+    files = {Path(module.__file__) for module in packages if module is not None and module.__file__}
+    return sorted(
+        path for file in files for path in (file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
+    )
 
 
 def _modules() -> list[pkgutil.ModuleInfo]:
@@ -206,9 +303,7 @@ def _rule_in(info: pkgutil.ModuleInfo) -> Rule | None:
     rule = getattr(module, "rule", None)
     if not isinstance(rule, Rule) or not module.__file__:
         return None
-    file = Path(module.__file__)
-    rule.page = file.with_name("page.md") if info.ispkg else file.with_suffix(".md")
-    rule.family = info.name.split(".")[2]
+    add_page(rule, module)
     return rule
 
 

@@ -16,11 +16,11 @@ from fakes import make_record
 
 from tests.capture.conftest import Recorded
 from tests.capture.crash_scripts import EXPLAINED, UNRELATED, Explained
-from unstuck.dev.nursery import OUTPUT, nursery
 from unstuck.events import Crash, Event, Forward, InputFact, LossCall, Place, TensorFact
 from unstuck.findings import Finding, Severity
 from unstuck.judge import Verdict, judge, script_of
 from unstuck.record import read
+from unstuck.testing.runs import OUTPUT, run_server
 
 START = """
 import torch
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def verdict_on(code: str) -> tuple[Verdict, Crash]:
     """Run the code under watch in this folder, in a process of its own, and judge its record."""
     Path("train.py").write_text(START + textwrap.dedent(code), encoding="utf-8")
-    nursery().run(os.getcwd(), ["run", "--fail-on", "never", "train.py"])
+    run_server().run(os.getcwd(), ["run", "--fail-on", "never", "train.py"])
     record = read(next(Path(".unstuck/runs").iterdir()))
     script = script_of(record)
     assert record.crash is not None, "the script was to crash"

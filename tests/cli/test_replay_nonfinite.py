@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.dev.nursery import OUTPUT, nursery
 from unstuck.events import NonFinite
 from unstuck.record import Record, read
+from unstuck.testing.runs import OUTPUT, run_server
 
 SCRIPT = """
 import torch
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *options: str) -> tuple[int, str]:
-    code = nursery().run(str(folder), ["run", "--fail-on", "never", *options, "train.py"])
+    code = run_server().run(str(folder), ["run", "--fail-on", "never", *options, "train.py"])
     return code, (folder / OUTPUT).read_text()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from unstuck.cli import main
-from unstuck.dev.nursery import OUTPUT, Nursery
+from unstuck.testing.runs import OUTPUT, RunServer
 
 HEALTHY = Path(__file__).parents[2] / "examples" / "healthy"
 SCRIPTS = sorted(HEALTHY.glob("*.py"))
@@ -25,19 +25,19 @@ _RESULT = re.compile(r"^(?P<what>[a-z ]+) (?P<first>-?\d+\.\d+) -> (?P<last>-?\d
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
+def run_server() -> Iterator[RunServer]:
     """One thread each: on small tensors a second one only waits, and for long on a busy machine."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OMP_NUM_THREADS", "1")
-        process = Nursery()
+        process = RunServer()
     yield process
     process.close()
 
 
-def report_of(script: Path, folder: Path, nursery: Nursery) -> dict[str, Any]:
+def report_of(script: Path, folder: Path, run_server: RunServer) -> dict[str, Any]:
     """What `unstuck run` reports of a script that runs in the folder."""
     arguments = ["run", "--format", "json", "--output", REPORT, "--fail-on", "never", str(script)]
-    code = nursery.run(str(folder), arguments)
+    code = run_server.run(str(folder), arguments)
     assert code == 0, (folder / OUTPUT).read_text(encoding="utf-8")
     report: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     return report
@@ -55,8 +55,8 @@ def learned(output: str) -> bool:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.stem for script in SCRIPTS])
-def test_a_healthy_run_ends_with_nothing_found(script: Path, tmp_path: Path, nursery: Nursery) -> None:
-    report = report_of(script, tmp_path, nursery)
+def test_a_healthy_run_ends_with_nothing_found(script: Path, tmp_path: Path, run_server: RunServer) -> None:
+    report = report_of(script, tmp_path, run_server)
     assert not report["diagnoses"], said(report["diagnoses"])
     assert not report["unconfirmed"], said(report["unconfirmed"])
     assert not report["errors"]
@@ -83,9 +83,9 @@ def test_every_architecture_is_there(architecture: str) -> None:
     assert (HEALTHY / f"{architecture}.py").is_file()
 
 
-def test_a_script_without_its_health_would_be_found(tmp_path: Path, nursery: Nursery) -> None:
+def test_a_script_without_its_health_would_be_found(tmp_path: Path, run_server: RunServer) -> None:
     text = (HEALTHY / "mlp.py").read_text(encoding="utf-8")
     broken = tmp_path / "mlp.py"
     broken.write_text(text.replace("return self.layers(points)", "return self.layers(points).softmax(1)"))
-    report = report_of(broken, tmp_path, nursery)
+    report = report_of(broken, tmp_path, run_server)
     assert [item["code"] for item in report["diagnoses"]] == ["O12"]

@@ -82,6 +82,16 @@ def test_a_loss_that_fell_at_once_and_stayed_low_has_fallen() -> None:
     assert trend_of(losses).word == "falling"
 
 
+@pytest.mark.parametrize(("step", "word"), [(0.07, "rising"), (0.04, "too short")])
+def test_a_direction_exceeds_its_error_four_times(step: float, word: str) -> None:
+    losses = [1 + (step if index >= 60 else 0) + (0.02 if index % 2 else -0.02) for index in range(120)]
+    trend = trend_of(losses)
+    assert trend.word == word
+    assert trend.change is not None
+    assert trend.error is not None
+    assert (4 < trend.change / trend.error < 8) == (word == "rising")
+
+
 def test_a_certain_but_tiny_drift_is_flat() -> None:
     assert trend_of(noisy(lambda t: 2.303 - 0.004 * t, 1000, 1e-4)).word == "flat"
 

@@ -277,6 +277,25 @@ def test_a_disk_that_fills_up_stops_the_recording_only(tmp_path, monkeypatch):
     assert len(read(tmp_path / "run").events) == 1
 
 
+def test_nothing_follows_a_line_of_which_only_a_part_was_written(tmp_path):
+    resource = pytest.importorskip("resource")
+    writer = Writer(tmp_path / "run")
+    writer(RunStarted())
+    file = tmp_path / "run" / RECORD_NAME
+    size, limits = file.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))  # the kernel then writes ten bytes more
+    try:
+        writer(Note(text="cut"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    writer(RunEnded())
+    writer.close()
+    assert file.stat().st_size == size + 10
+    assert writer.warning == f"Recording to {file} stopped: the disk is full."
+    record = read(tmp_path / "run")
+    assert [type(event) for event in record.events] == [RunStarted]
+
+
 def test_a_place_that_cannot_be_written_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("in the way")
     writer = Writer(tmp_path / "file" / "run")

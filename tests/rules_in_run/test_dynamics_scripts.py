@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.dev.nursery import nursery
 from unstuck.judge import judge
 from unstuck.record import read
 from unstuck.rule import find_rule
+from unstuck.testing.runs import run_server
 
 CODES = ("O07", "O22", "O25", "O26", "G04", "G05", "G07", "G08", "G09", "G17", "G18", "M14")
 START = """
@@ -119,7 +119,7 @@ for step in range(60):
 def found(script: str, folder: Path) -> list[str]:
     """What the rules about magnitudes say of a run of this script, the cause first."""
     (folder / "train.py").write_text(START + script, encoding="utf-8")
-    nursery().run(str(folder), ["run", "--fail-on", "never", "train.py"])
+    run_server().run(str(folder), ["run", "--fail-on", "never", "train.py"])
     with contextlib.chdir(folder):
         record = read(next((folder / ".unstuck/runs").iterdir()))
         rules = [rule for code in CODES if (rule := find_rule(code)) is not None]

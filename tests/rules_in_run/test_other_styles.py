@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.dev.nursery import nursery
 from unstuck.judge import judge
 from unstuck.record import read
+from unstuck.testing.runs import run_server
 
 HEAD = """
 import torch
@@ -98,7 +98,7 @@ def regression(**others: object) -> str:
 def said(script: str, folder: Path) -> dict[str, str]:
     """What a run of the script shows, by code: the line that is named, and the sentence."""
     (folder / "train.py").write_text(script, encoding="utf-8")
-    nursery().run(str(folder), ["run", "--fail-on", "never", "train.py"])
+    run_server().run(str(folder), ["run", "--fail-on", "never", "train.py"])
     with contextlib.chdir(folder):
         verdict = judge(record=read(next((folder / ".unstuck/runs").iterdir())))
     assert not verdict.failures

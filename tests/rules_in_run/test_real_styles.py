@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from fakes import make_record
 
-from unstuck.dev.nursery import nursery
 from unstuck.events import ClassFact, Gauges, LossCall, Place, TensorFact
 from unstuck.judge import ABSENT, judge
 from unstuck.record import read
 from unstuck.rule import all_rules, find_rule
+from unstuck.testing.runs import run_server
 
 CLASSIFIER = """
 import torch
@@ -88,7 +88,7 @@ MIXED_UP = "labels = labels[torch.randperm(len(labels))]"
 def found(codes: list[str], script: str, folder: Path) -> list[str]:
     """What these rules say of a run of this script, the cause first."""
     (folder / "train.py").write_text(script, encoding="utf-8")
-    nursery().run(str(folder), ["run", "--fail-on", "never", "train.py"])
+    run_server().run(str(folder), ["run", "--fail-on", "never", "train.py"])
     rules = [rule for code in codes if (rule := find_rule(code)) is not None]
     with contextlib.chdir(folder):
         verdict = judge(record=read(next((folder / ".unstuck/runs").iterdir())), rules=rules)

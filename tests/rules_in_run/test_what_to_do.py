@@ -6,10 +6,10 @@ import contextlib
 import textwrap
 from pathlib import Path
 
-from unstuck.dev.nursery import nursery
 from unstuck.findings import Finding, Severity
 from unstuck.judge import judge
 from unstuck.record import read
+from unstuck.testing.runs import run_server
 
 START = """
 import torch
@@ -22,7 +22,7 @@ inputs, labels = torch.randn(64, 8), torch.randint(0, 3, (64,))
 def first_finding(folder: Path, code: str) -> Finding:
     """What the run alone shows first."""
     (folder / "train.py").write_text(START + textwrap.dedent(code))
-    nursery().run(str(folder), ["run", "--quiet", "--fail-on", "never", "train.py"])
+    run_server().run(str(folder), ["run", "--quiet", "--fail-on", "never", "train.py"])
     with contextlib.chdir(folder):
         record = read(next(Path(".unstuck/runs").iterdir()))
         assert record.crash is None

@@ -218,13 +218,13 @@ def _seen_by(code: str, name: str, example: Example, witness: Witness) -> list[t
 
 def _of_run(example: Example) -> dict[str, list[Json]]:
     """Judged with the script beside the record, and from the record alone."""
-    from unstuck.dev.nursery import nursery
+    from unstuck.testing.runs import run_server
 
     Path(SCRIPT).write_text(example.code, encoding="utf-8")
     options = ("--fail-on", "never", "--format", "json", "--output")
-    nursery().run(os.getcwd(), ["run", *options, "run.json", SCRIPT])
+    run_server().run(os.getcwd(), ["run", *options, "run.json", SCRIPT])
     Path(SCRIPT).unlink()
-    nursery().run(os.getcwd(), ["report", *options, "record.json"])
+    run_server().run(os.getcwd(), ["report", *options, "record.json"])
     run, record = (json.loads(Path(f"{what}.json").read_text(encoding="utf-8")) for what in ("run", "record"))
     crash = f" {run['run']['crash']['kind']} at {_spot(run['run']['crash']['place'])}" if run["run"]["crash"] else ""
     return {f"run ({run['run']['status']}{crash})": run["diagnoses"], "record": record["diagnoses"]}
@@ -250,7 +250,7 @@ def _of_surface(example: Example) -> dict[str, list[Json]]:
 
 
 def _of_experiment(example: Example) -> dict[str, list[Json]]:
-    from unstuck.dev.laboratory import experiment_on
+    from unstuck.testing.experiments import experiment_on
 
     done = experiment_on(example.code, example.experiment, SCRIPT)
     found = [finding for rule in all_rules() for finding in rule.findings(Witness.EXPERIMENT, done)]

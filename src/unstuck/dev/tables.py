@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unstuck.dev.common import Refusal
 from unstuck.page import page_name
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, own_rules
 
 BEGIN = "<!-- rules:begin -->"
 END = "<!-- rules:end -->"
@@ -20,7 +20,7 @@ def main(root: Path, *, check: bool) -> int:
     stale = []
     for file in FILES:
         before = _read(root / file)
-        after = with_table(before, rule_table(all_rules(), _way_to_pages(file)), str(file))
+        after = with_table(before, rule_table(own_rules(), _way_to_pages(file)), str(file))
         if before != after:
             stale.append(str(file))
             if not check:

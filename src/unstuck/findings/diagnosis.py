@@ -8,9 +8,6 @@ import msgspec
 
 from unstuck.events import Place
 from unstuck.findings.finding import Confidence, Evidence, Finding, Severity, Witness
-from unstuck.lazy import pattern
-
-_NUMBER = pattern(r"\d[\d.]*")
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +110,7 @@ def _other_lines(source: Finding, lead: Finding) -> tuple[Place, ...]:
 
 
 def one_per_cause(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """Unite what a run shows at several calls in the same words, but for the numbers in them: one model, many losses.
+    """Unite what a run shows at several calls of one kind, by the same facts: one model, many losses.
 
     What the text has shown too knows the line to change, and stays apart.
     """
@@ -127,8 +124,8 @@ def _cause(diagnosis: Diagnosis) -> tuple[object, ...]:
     lead = diagnosis.lead
     if diagnosis.witnesses != (Witness.RUN,) or lead.subject.kind != "call" or lead.place is None:
         return (id(diagnosis),)
-    words = _NUMBER.sub("0", lead.message)
-    return (lead.code, diagnosis.severity, diagnosis.confidence, words, lead.cause, lead.fix.text)
+    facts = tuple(item.name for item in lead.evidence)
+    return (lead.id, diagnosis.severity, diagnosis.confidence, lead.subject.key, facts)
 
 
 def _united(group: Sequence[Diagnosis]) -> Diagnosis:
@@ -182,5 +179,5 @@ def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:
         place.column,
         lead.code,
         lead.subject.name,
-        lead.message,
+        lead.variant,
     )

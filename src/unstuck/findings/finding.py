@@ -80,18 +80,26 @@ class Variant(enum.StrEnum):
         return {member.value: member.meaning for member in cls}
 
 
-class Subject(msgspec.Struct, frozen=True):
+class Subject(msgspec.Struct, frozen=True, eq=False):
     """What a finding is about. `kind`: parameter, module, call, optimizer, loss, target or loop."""
 
     kind: str
     name: str
-    """As the user calls it, such as `self.optimizer` or `model.fc1.weight`."""
+    """As the user calls it, such as `self.optimizer` or `nll_loss at train.py:12`."""
+    key: str = ""
+    """The same wherever it is met: `optimizer`, `nll_loss`, `model.fc1.weight`. Derived from the name, so it
+    says nothing about which object is meant."""
 
-    @property
-    def key(self) -> str:
-        """The same for every spelling: a method that is read on its own and from its caller calls one object
-        `self.optimizer` and `optimizer`."""
-        return f"{self.kind}:{self.name.removeprefix('self.')}"
+    def __post_init__(self) -> None:
+        if not self.key:
+            # A method that is read on its own and from its caller calls one object `self.optimizer` and `optimizer`.
+            msgspec.structs.force_setattr(self, "key", self.name.replace("self.", ""))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subject) and (self.kind, self.name) == (other.kind, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ import msgspec
 from unstuck._version import __version__
 from unstuck.lint.outcome import Outcome
 from unstuck.record.own_folder import FOLDER, NotOurs, own_folder, remove_own_files
+from unstuck.rule import files_of_other_packages
 from unstuck.source.documents.files import digest_at, digest_of
 
 MOST_ENTRIES = 20_000
@@ -134,9 +135,10 @@ def _users_folder() -> Path:
 
 @once
 def _own_code() -> str:
-    """A digest of everything here that a finding depends on."""
+    """A digest of all code that a finding depends on, rules of other packages included."""
     package = Path(__file__).parent.parent
     files = [file for name in OWN_CODE for file in _python_files(package / name)]
+    files += map(str, files_of_other_packages())
     return digest_of(b"\0".join(Path(file).read_bytes() for file in files)).hex()
 
 

@@ -157,7 +157,7 @@ def _key(finding: Finding, document: Document) -> object:
     """What tells a finding from others of its rule while lines move."""
     line = finding.place.line if finding.place else 0
     text = document.rows[line - 1].text if 0 < line <= len(document.rows) else ""
-    return finding.code, finding.message, text, tuple(edit.text for edit in finding.fix.edits)
+    return finding.id, finding.subject.key, text, tuple(edit.text for edit in finding.fix.edits)
 
 
 def _apart(findings: Sequence[Finding]) -> list[Finding]:

@@ -112,7 +112,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> Json:
         "witnesses": [witness.value for witness in diagnosis.witnesses],
         "place": _place(lead.place),
         "related": _places(lead.related),
-        "subject": {"kind": lead.subject.kind, "name": lead.subject.name},
+        "subject": {"kind": lead.subject.kind, "name": lead.subject.name, "key": lead.subject.key},
         "message": lead.message,
         "evidence": [_evidence(item) for item in diagnosis.evidence],
         "cause": lead.cause,

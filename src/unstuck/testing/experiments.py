@@ -24,7 +24,7 @@ def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
     from unstuck.trials.context import Context
     from unstuck.trials.runner import Program
 
-    runner, home = _laboratory()
+    runner, home = _runner()
     (home / script).write_text(code, encoding="utf-8")
     runner.program = Program(script)
     experiment: Experiment = getattr(importlib.import_module(f"unstuck.experiments.{name}"), name)(
@@ -34,7 +34,7 @@ def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
 
 
 @functools.cache
-def _laboratory() -> tuple[Runner, Path]:
+def _runner() -> tuple[Runner, Path]:
     """The one of this process, and the folder in which its scripts lie."""
     from unstuck.trials.runner import Program, Runner
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unstuck.dev.nursery import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, nursery
 from unstuck.findings import Finding, Severity, Witness
 from unstuck.judge import Verdict, judge, script_of
 from unstuck.page import HEADINGS, VARIANTS, Example, Page, PageError, page_name, read_page
 from unstuck.record import Record, RecordError, read
-from unstuck.rule import Rule, all_rules
+from unstuck.rule import Rule, add_page, all_rules
+from unstuck.testing.runs import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, run_server
 
 SCRIPT = "train.py"
 WITH_VARIANTS = (HEADINGS[0], VARIANTS, *HEADINGS[1:])
@@ -38,9 +39,18 @@ def check_rule(rule: Rule) -> None:
     The page's examples are its tests: a broken one is found on its marked lines by each witness of the rule,
     and a fixed one is passed over in silence by every rule there is.
     """
+    if not rule.page.name:
+        _find_page(rule)
     check_identity(rule)
     for example in check_page(rule).examples:
         check_example(rule, example)
+
+
+def _find_page(rule: Rule) -> None:
+    """A rule that was imported and not loaded does not know where its page lies: beside the module that holds it."""
+    holding = [name for name, module in list(sys.modules.items()) if getattr(module, "rule", None) is rule]
+    _expect(holding, f"rule {rule.code}: its module must call it `rule`.")
+    add_page(rule, sys.modules[min(holding, key=len)])
 
 
 def check_identity(rule: Rule) -> None:
@@ -185,7 +195,7 @@ def check_surface(rule: Rule, example: Example) -> None:
 
 def check_experiment(rule: Rule, example: Example) -> None:
     """The experiment that the page names, made on the example, shows the rule, or nothing to any rule."""
-    from unstuck.dev.laboratory import experiment_on
+    from unstuck.testing.experiments import experiment_on
 
     where = _where(rule, example, example.experiment or "experiment")
     _expect(example.experiment, f"{where}: name the experiment after ```python, such as experiment=overfit.")
@@ -230,7 +240,7 @@ def check_run(rule: Rule, example: Example) -> None:
 def _record_of(code: str, where: str) -> Record:
     """Run a script under watch, in this folder and a process of its own."""
     Path(SCRIPT).write_text(code, encoding="utf-8")
-    exit_code = nursery().run(os.getcwd(), ["run", "--fail-on", "never", SCRIPT])
+    exit_code = run_server().run(os.getcwd(), ["run", "--fail-on", "never", SCRIPT])
     _expect(exit_code != TOOK_TOO_LONG, f"{where} ran for {LONGEST_RUN} s; an example takes seconds.")
     try:
         return read(next(Path(".unstuck/runs").iterdir()))

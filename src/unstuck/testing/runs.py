@@ -17,11 +17,11 @@ LONGEST_RUN = 120
 TOOK_TOO_LONG = -signal.SIGALRM
 
 
-class Nursery:
+class RunServer:
     """A process that has torch ready. `run` gives one script in one folder to a fork of it."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "unstuck.dev.nursery"]
+        command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
         # Two threads on small tensors only wait for each other on a busy machine.
         environment = {"OMP_NUM_THREADS": "1", **os.environ, "UNSTUCK_RAISE": "1"}
         pipe = subprocess.PIPE
@@ -42,9 +42,9 @@ class Nursery:
 
 
 @functools.cache
-def nursery() -> Nursery:
+def run_server() -> RunServer:
     """The one of this process."""
-    return Nursery()
+    return RunServer()
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:
@@ -52,7 +52,8 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def _serve() -> None:
+def serve() -> None:
+    """What the process does: run the script of each line that it is sent."""
     _import_what_runs_need()
     for line in sys.stdin:
         child = os.fork()
@@ -66,14 +67,12 @@ def _import_what_runs_need() -> None:
     """Building an optimizer imports torch._dynamo, and a report imports every rule: most of the time of a short run."""
     import importlib
 
-    import torch._dynamo  # noqa: F401
-
     from unstuck.rule import all_rules
 
     all_rules()
-    names = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "watch.outcome", "report.text", "source")
-    for name in names:
-        importlib.import_module(f"unstuck.{name}")
+    ours = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "watch.outcome", "report.text", "source")
+    for name in ("torch._dynamo", *(f"unstuck.{name}" for name in ours)):
+        importlib.import_module(name)
 
 
 def _become(folder: str, *arguments: str) -> None:
@@ -97,7 +96,3 @@ def _become(folder: str, *arguments: str) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    _serve()

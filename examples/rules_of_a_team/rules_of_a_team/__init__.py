@@ -1,0 +1,1 @@
+"""Rules that this team adds to unstuck."""
