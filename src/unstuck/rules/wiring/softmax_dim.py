@@ -142,7 +142,7 @@ def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
     over_bmm = function and bool(called.args) and _is_bmm(called.args[0])
     edits = Editor(script).set_keyword(called.place, "dim", "-1")
     yield rule.finding(
-        f"{called.last} has no dim" + ("and uses axis 0 of the result of bmm." if over_bmm else "."),
+        f"{called.last} has no dim" + (" and uses axis 0 of the result of bmm." if over_bmm else "."),
         cause=OVER_BMM if over_bmm else IMPLICIT,
         fix=fix_with("Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.", edits, "unsafe"),
         subject=Subject("call", f"softmax at {called.place}"),

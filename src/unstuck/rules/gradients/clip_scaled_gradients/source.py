@@ -200,7 +200,7 @@ def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
     known = _known(scaled.scaler)
     return _finding(
         Scaling.CLIPPED,
-        f"Gradients are clipped while {which} scaled by {scaler}: {missing} is missing before.",
+        f"Gradients are clipped while {which} scaled by {scaler}: no {missing} before the clip.",
         CLIPPED.format(times=AT_FIRST),
         fix_with(text, _unscale(script, scaled, calls) if always else None, "safe"),
         scaled.guilty.event.place,
