@@ -57,7 +57,7 @@ def test_where_the_examples_are_mixed_is_named() -> None:
     inner = of(lambda self, x: x - x.mean(0))
     model = nn.Sequential(nn.Linear(8, 8), inner, nn.Linear(8, 3))
     message = found(model, nn.CrossEntropyLoss(), (X, Y))["R04"]
-    assert "beginning in 1 (Layered)" in message
+    assert "starting in 1 (Layered)" in message
 
 
 def test_a_place_in_the_user_s_file_is_named() -> None:
@@ -180,7 +180,7 @@ def language_model(mask: bool = True, **gru: Any) -> Any:
 
 def test_a_bidirectional_language_model_sees_the_future() -> None:
     batch = (TOKENS[:, :-1], TOKENS[:, 1:])
-    assert "beginning in gru (GRU)" in found(language_model(bidirectional=True), by_token, batch)["R05"]
+    assert "starting in gru (GRU)" in found(language_model(bidirectional=True), by_token, batch)["R05"]
     assert not found(language_model(), by_token, batch)
 
 
@@ -281,7 +281,8 @@ class DecayingAll(torch.optim.SGD):
 def test_a_step_that_changes_nothing() -> None:
     model = nn.Linear(8, 3)
     assert (
-        "bit for bit (weight, bias)" in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
+        "bit for bit (weight, bias)"
+        in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
     )
     assert not found(model, F.cross_entropy, (X, Y), torch.optim.SGD(model.parameters(), lr=0.1))
     warming_up = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -522,7 +522,7 @@ def test_a_signal_that_grows_from_layer_to_layer_names_the_initialisation_of_eac
     verdict = Run(FLAT, extra=[layers_ran(8.0, 60.0, 450.0, 3400.0)]).verdict()
     (diagnosis,) = verdict.diagnoses
     assert diagnosis.lead.code == "G17"
-    assert "layer layers.0 with nn.init.kaiming_normal_ (He, std 0.18 in place of 0.047)" in diagnosis.lead.fix.text
+    assert "layer layers.0 with nn.init.kaiming_normal_ (He, std 0.18 instead of 0.047)" in diagnosis.lead.fix.text
 
 
 def test_tanh_is_initialised_with_xavier() -> None:

@@ -157,7 +157,7 @@ GUILTY = {
     ),
     "squares with a limit": (
         regression(loss="((net(X[rows]) - Y[rows]) ** 2).clamp(max=10.0).mean()"),
-        "G19", "% of the losses lie beyond it",
+        "G19", "% of the losses are beyond it",
     ),
     "a rate that throws the weights away, and single losses of exactly 0": (
         classifier(TURN.format(between=""), optimizer="Adam(net.parameters(), lr=5.0)", epochs=10), "M14", "at lr 5 ",

@@ -238,7 +238,7 @@ def test_a_minimum_in_a_kink_is_advice() -> None:
 def test_a_good_loss_is_said_to_be_well_shaped_and_nothing_else(loss: Any, reach: float) -> None:
     surface = plane(loss, reach)
     assert codes(surface) == {"S06"}
-    assert "its gradient leads from 100 % of 144 starts to where it is lowest" in message(surface, "S06")
+    assert "its gradient leads from 100 % of 144 starts to its lowest value" in message(surface, "S06")
 
 
 def test_a_loss_that_is_the_same_everywhere_is_not_praised() -> None:

@@ -400,12 +400,12 @@ def expected_start(record: Record) -> tuple[float, str] | None:
     """What a model that knows nothing costs, and how that comes about, for a run with one kind of loss."""
     from unstuck.events import LossCall
     from unstuck.rules.recipe.init_loss import LOSSES, guess_of
-    from unstuck.rules.shared import loss_calls
+    from unstuck.rules.shared import losses
 
-    if not loss_calls.starts_fresh(record):
+    if not losses.starts_fresh(record):
         return None
     first = [call for call in record.of(LossCall) if call.step == 0 and call.output_requires_grad]
-    groups = loss_calls.trained(first, LOSSES)
+    groups = losses.trained(first, LOSSES)
     if len(groups) != 1 or len(groups[0]) != len(first) or any(c.weighted or c.reduction != "mean" for c in first):
         return None
     guess, words = guess_of(first[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Activations, Event, Histograms, OptimizerStep, TensorsNamed
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -86,7 +86,7 @@ FADED_GRADIENTS = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The first of weights, activations and gradients that changed, as one finding, if the loss does not improve."""
-    if not harm.ailment(record) or dynamics.trend(record).word == "crawling":
+    if not dynamics.problem(record) or dynamics.trend(record).word == "crawling":
         return
     for of in ("weights", "activations", "gradients"):
         if found := list(_changes(record, of)):
@@ -174,7 +174,7 @@ def _finding(record: Record, changes: Sequence[Change]) -> Finding:
     decay = _decay(record) if worst.of == "weights" and worst.kind is Kind.COLLAPSE else ""
     optimizer = dynamics.sole_optimizer(record)
     return rule.finding(
-        f"The {worst.of} of {worst.name} {_became(worst)}{also}, and the loss {harm.ailment(record)}.",
+        f"The {worst.of} of {worst.name} {_became(worst)}{also}, and the loss {dynamics.problem(record)}.",
         cause=CAUSES[worst.kind],
         fix=decay or fix,
         subject=Subject("parameter" if worst.of != "activations" else "module", worst.name),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import Activations, NonFinite, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -63,7 +63,7 @@ class Layer(NamedTuple):
 def in_run(record: Record) -> Iterator[Finding]:
     """One finding for dead layers and one for saturated ones, if the loss does not improve."""
     layers = _layers(record)
-    if not harm.ailment(record):
+    if not dynamics.problem(record):
         layers = [layer for layer in layers if _lets_nothing_through(layer)]
     dead = [layer for layer in layers if _is_dead(layer)]
     if dead:
@@ -129,7 +129,7 @@ def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[
     whose = f"the outputs of {layers[0].name} are" if squashing else f"the units of {layers[0].name} were"
     where = "at an end of its range" if squashing else f"0 for each of {inputs:,} inputs"
     others = f" ({len(layers) - 1} more layers are similar)" if len(layers) > 1 else ""
-    ailment = harm.ailment(record)
+    ailment = dynamics.problem(record)
     consequence = f"the loss {ailment}" if ailment else "nothing before them can have learned, although the loss falls"
     return rule.finding(
         f"{share:.0%} of {whose} {where}{others}, and {consequence}.",

@@ -106,7 +106,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The range test found the learning rate a decade or more below the productive band, and higher ones did better."""
     if experiment.name != "lr" or experiment.verdict != "too low":
         return
-    band = range_test.told(experiment)
+    band = range_test.measures_of(experiment)
     yield rule.finding(
         f"The learning rate {band.own:.3g} is a factor of {band.lowest / band.own:,.0f} below the productive band, "
         f"{band.words}{range_test.comparison(experiment)}.",

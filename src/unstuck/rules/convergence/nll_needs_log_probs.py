@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, LossCall, Setup
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind, producers
 from unstuck.source.trace import Happened
@@ -61,14 +61,14 @@ SOFTMAX_NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Every path into nll_loss ends in something other than a log-probability."""
-    for call, makers in predictions.training_losses(script, ("nll_loss",)):
+    for call, makers in losses.training_losses(script, ("nll_loss",)):
         if not _is_averaged(call) or _is_completed(script, call):
             continue
         if all(maker.op == "softmax" for maker in makers):
             fix = _with_log(script, call, makers)
             yield _finding(Input.PROBABILITIES, call, makers, "plain probabilities (softmax)", fix)
         elif all(maker.op in SCORES for maker in makers):
-            edits = predictions.renamed_loss(script, Editor(script), call, "cross_entropy", "CrossEntropyLoss")
+            edits = losses.renamed_loss(script, Editor(script), call, "cross_entropy", "CrossEntropyLoss")
             text = "Use cross_entropy (CrossEntropyLoss), which applies log_softmax to raw scores."
             yield _finding(Input.RAW_SCORES, call, makers, "raw scores", fix_with(text, edits, "safe"))
         elif all(maker.op in SCORES or maker.op in SQUASHED for maker in makers):
@@ -123,7 +123,7 @@ def _with_log(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
     """log_softmax instead of softmax; safe if only the loss reads it."""
     editor = Editor(script)
     edits = _renamed_softmax(script, editor, makers[0]) if len(makers) == 1 else None
-    local = edits is not None and predictions.stands_in(editor, makers[0], call)
+    local = edits is not None and losses.stands_in(editor, makers[0], call)
     return fix_with("Use log_softmax instead of softmax.", edits, "safe" if local else "unsafe")
 
 
@@ -131,7 +131,7 @@ def _renamed_softmax(script: Script, editor: Editor, maker: Tensor) -> Edits | N
     node = editor.call_at(maker.place) if maker.place else None
     name = editor.text_of(node.func) if node is not None else None
     last = name.rpartition(".")[2] if name else ""
-    if node is None or last not in SOFTMAX_NAMES or not predictions.is_function_of_torch(script, node, last):
+    if node is None or last not in SOFTMAX_NAMES or not losses.is_function_of_torch(script, node, last):
         return None
     return editor.rename_callee(node, SOFTMAX_NAMES[last])
 
@@ -149,19 +149,19 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
-    groups = loss_calls.trained(calls, ("nll_loss",))
+    groups = losses.trained(calls, ("nll_loss",))
     if not groups or any(_completes(backward) for backward in backwards):
         return
     for group in groups:
         means = [call for call in group if call.reduction == "mean"]
-        makers = {loss_calls.given(call).made_by for call in means}
-        highs = [fact.high for call in loss_calls.looked_at(means) if (fact := loss_calls.given(call)).high is not None]
+        makers = {losses.given(call).made_by for call in means}
+        highs = [fact.high for call in losses.looked_at(means) if (fact := losses.given(call)).high is not None]
         if not means or any(maker.startswith("LogSoftmax") for maker in makers):
             continue
         if makers == {"SoftmaxBackward0"}:
             fix = "Use log_softmax instead of softmax."
             yield _measured(Input.PROBABILITIES, means, "plain probabilities (softmax)", fix)
-        elif all(maker.startswith(loss_calls.LAYERS[:4]) for maker in makers) or (highs and max(highs) > ABOVE_ZERO):
+        elif all(maker.startswith(losses.LAYERS[:4]) for maker in makers) or (highs and max(highs) > ABOVE_ZERO):
             squashed = next((word for node, word in SQUASHERS.items() if makers == {node}), "")
             given = f"the output of {squashed}" if squashed else f"numbers up to {max(highs, default=0):.3g}"
             fix = "Use cross_entropy (CrossEntropyLoss) on the raw scores, which applies log_softmax to them."
@@ -175,7 +175,7 @@ def _completes(backward: Backward) -> bool:
 
 def _measured(variant: Input, calls: Sequence[LossCall], given: str, fix: str) -> Finding:
     values = [call.value for call in calls if call.value is not None]
-    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(calls[0])]
+    evidence = [Evidence("calls seen", len(calls)), *losses.shape_and_range(calls[0])]
     if values:
         evidence.append(Evidence("loss", f"{values[0]:.3g} to {values[-1]:.3g}"))
     return rule.finding(

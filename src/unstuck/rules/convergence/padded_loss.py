@@ -12,7 +12,7 @@ from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, order
+from unstuck.rules.shared import loop_order, losses
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
@@ -114,7 +114,7 @@ def _learned_padding(call: Happened) -> tuple[Instance, object] | None:
         return None
     if not isinstance(target, Tensor) or target.op not in SEQUENCE or call.value is None:
         return None
-    for model in order.modules_behind([call.value]):
+    for model in loop_order.modules_behind([call.value]):
         for part in knowledge.parts(model):
             pad = part.kwargs.get("padding_idx") if part.last == "Embedding" else None
             # The scores must be flattened too: one row per token, not per sequence.
@@ -145,9 +145,9 @@ def in_run(record: Record) -> Iterator[Finding]:
         if mean is not None:
             yield _diluted_in_run(backward, mean.share or 0.0)
             break
-    vocabularies = [module for module in loss_calls.embeddings(record.of(ModelSeen)) if "padding_idx" in module.numbers]
+    vocabularies = [module for module in losses.embeddings(record.of(ModelSeen)) if "padding_idx" in module.numbers]
     batches = [batch for batch in record.of(BatchSeen) if batch.model] if vocabularies else []
-    for calls in loss_calls.trained(record.of(LossCall), ("cross_entropy", "nll_loss")) if vocabularies else ():
+    for calls in losses.trained(record.of(LossCall), ("cross_entropy", "nll_loss")) if vocabularies else ():
         found = list(_learned_in_run(calls, vocabularies))
         yield from found or _tagged(calls, batches, {int(module.numbers["padding_idx"]) for module in vocabularies})
 
@@ -178,8 +178,8 @@ def _learned_in_run(calls: list[LossCall], vocabularies: list[ModuleFact]) -> It
     """The scores are for the vocabulary of an embedding, and its pad id is a target."""
     for module in vocabularies:
         pad = int(module.numbers["padding_idx"])
-        read = [call for call in calls if loss_calls.wanted(call).classes is not None and not call.weighted]
-        own = [call for call in read if loss_calls.classes_of(call) == module.numbers["num_embeddings"]]
+        read = [call for call in calls if losses.wanted(call).classes is not None and not call.weighted]
+        own = [call for call in read if losses.classes_of(call) == module.numbers["num_embeddings"]]
         shares = [_share(call, pad) for call in own]
         if own and sum(shares) / len(shares) >= FEWEST_PADS and own[0].reduction != "none":
             share = 100 * sum(shares) / len(shares)
@@ -208,8 +208,8 @@ def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> 
         # If the number never varied, it could match by coincidence.
         if len(pairs) < FEWEST_BATCHES or len({often for often, _ in pairs}) < 2:
             continue
-        share = sum(often for often, _ in pairs) / sum(math.prod(loss_calls.wanted(call).shape) for _, call in pairs)
-        same = [label for label in range(loss_calls.classes_of(calls[0])) if _matches(label, pairs)]
+        share = sum(often for often, _ in pairs) / sum(math.prod(losses.wanted(call).shape) for _, call in pairs)
+        same = [label for label in range(losses.classes_of(calls[0])) if _matches(label, pairs)]
         if share >= FEWEST_PADS and len(same) == 1:
             yield _tagged_finding(calls[0], pad, same[0], 100 * share, len(pairs))
             return
@@ -217,12 +217,12 @@ def _tagged(calls: list[LossCall], batches: list[BatchSeen], pads: set[int]) -> 
 
 def _is_one_each(ids: ClassFact, call: LossCall) -> bool:
     """Is there one target for each input, none of them ignored or weighted?"""
-    classes = loss_calls.wanted(call).classes
+    classes = losses.wanted(call).classes
     return classes is not None and classes.total == ids.total and not call.weighted and call.reduction != "none"
 
 
 def _matches(label: int, pairs: list[tuple[int, LossCall]]) -> bool:
-    counts = [(often, loss_calls.wanted(call).classes) for often, call in pairs]
+    counts = [(often, losses.wanted(call).classes) for often, call in pairs]
     return all(classes is not None and classes.counts.get(label, 0) == often for often, classes in counts)
 
 
@@ -242,5 +242,5 @@ def _tagged_finding(call: LossCall, pad: int, label: int, share: float, batches:
 
 
 def _share(call: LossCall, label: int) -> float:
-    classes = loss_calls.wanted(call).classes
+    classes = losses.wanted(call).classes
     return classes.counts.get(label, 0) / classes.total if classes is not None and classes.total else 0.0

@@ -10,7 +10,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.gradients import vanishing_gradients
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 from unstuck.rules.wiring import lr_too_high
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ UNMOVED = "Weights that change so little stay at their initial values."
 def in_run(record: Record) -> Iterator[Finding]:
     """The tensor that is far ahead, or the whole model; nothing if another rule blames the learning rate itself."""
     optimizer, trend = dynamics.sole_optimizer(record), dynamics.trend(record)
-    if optimizer is None or not harm.ailment(record):
+    if optimizer is None or not dynamics.problem(record):
         return
     if lr_too_high.judged(record) or lr_too_low.judged(record) or vanishing_gradients.judged(record):
         return
@@ -69,7 +69,7 @@ def _ahead(record: Record, optimizer: OptimizerSeen, typical: dict[dynamics.Tens
     rates = _rates_of(record, fastest.group)
     yield rule.finding(
         f"{fastest.name} changes by {ratio:.2g} of its size per step, {ratio / peers:,.0f} times as much as the other "
-        f"weights, and the loss {harm.ailment(record)}.",
+        f"weights, and the loss {dynamics.problem(record)}.",
         cause=OVERWRITTEN,
         fix=_fix_for_one(fastest.name, rates),
         subject=Subject("parameter", fastest.name),
@@ -112,7 +112,7 @@ def _whole(record: Record, optimizer: OptimizerSeen, ratio: float, tensors: int)
     better = dynamics.rounded(rate * dynamics.USUAL / ratio)
     return rule.finding(
         f"Throughout the run the weights change by {ratio:.1e} of their size per step (1e-3 is usual), and "
-        f"the loss {harm.ailment(record)}.",
+        f"the loss {dynamics.problem(record)}.",
         cause=OVERWRITTEN if large else UNMOVED,
         fix=f"{way} the learning rate from {rate:.3g} to about {better}, and check the ratio again.",
         subject=Subject("optimizer", optimizer.optimizer),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.modes import says_evaluation
 from unstuck.source.trace import Loop, loops_in
 from unstuck.source.values import Const, Instance, Value
@@ -40,7 +40,7 @@ SEEDS = pattern(r"(^|\.)(manual_seed|manual_seed_all|seed|seed_everything|set_se
 def in_source(script: Script) -> Iterator[Finding]:
     """A sampler without set_epoch(), or a loader without a sampler under DDP."""
     sampled, started = "DistributedSampler" in script.text, "init_process_group" in script.text
-    if not (sampled or started) or order.uses_framework(script):
+    if not (sampled or started) or loop_order.uses_framework(script):
         return
     if sampled and "set_epoch" not in script.text:
         yield from _same_order(script)
@@ -57,7 +57,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
         name = call.result.label if isinstance(call.result, Instance) else ""
         given = ast.unparse(call.node.args[0]) if call.node.args else ""
         fixed = call.kwargs.get("shuffle", Const(True)) != Const(True)
-        if _given_away(script, call.result):
+        if _is_passed_on(script, call.result):
             return
         if not fixed and not any(map(says_evaluation, re.findall(r"\w+", f"{name} {given}"))):
             yield rule.finding(
@@ -72,7 +72,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
             return
 
 
-def _given_away(script: Script, sampler: Value) -> bool:
+def _is_passed_on(script: Script, sampler: Value) -> bool:
     """Was the sampler passed to something other than a loader, which may call set_epoch()?"""
     return any(
         call.last != "DataLoader" and any(value is sampler for value in (*call.args, *call.kwargs.values()))
@@ -93,7 +93,7 @@ def _over_epochs(loop: Loop) -> bool:
 
 
 def _same_samples(script: Script) -> Iterator[Finding]:
-    wraps = order.wrapped_for_ranks(script)
+    wraps = loop_order.wrapped_for_ranks(script)
     headers = [ast.unparse(loop.node.iter) for loop in script.training_loops if isinstance(loop.node, ast.For)]
     own = _by_rank(script) if wraps else set()
     for call in script.facts.calls if wraps else ():

@@ -12,8 +12,7 @@ from unstuck.events import Backward, OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, is_micro, step_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, is_micro, step_windows, usual, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         outer = _loop_around(script, window.loop)
         if outer is None or not window.complete or not _counted_per_epoch(window):
             continue
-        if window.once(ZeroGrad) and not window.every_turn(ZeroGrad) and not _ends_outside(outer, window):
+        if window.once(ZeroGrad) and not window.every_iteration(ZeroGrad) and not _ends_outside(outer, window):
             yield from _leak(script, window)
 
 
@@ -182,8 +181,8 @@ def _remainder(record: Record) -> _Remainder | None:
         return None
     period = longer[0]
     left = counts[period] - every
-    kept = all(count == every + left * (index % period == 0 and index > 0) for index, count in enumerate(counts))
-    if not 0 < left < every or not kept:
+    regular = all(count == every + left * (index % period == 0 and index > 0) for index, count in enumerate(counts))
+    if not 0 < left < every or not regular:
         return None
     ends_alike = len(counts) % period == 0 and _after_last_step(record, windows[-1]) == left
     if len(longer) < 2 and not ends_alike:

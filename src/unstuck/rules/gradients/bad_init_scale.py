@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unstuck.events import LayersRan, ModelSeen, OptimizerStep, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -79,10 +79,10 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 def in_run(record: Record) -> Iterator[Finding]:
     """Uses the outputs of the first forward pass; a smaller factor counts if the loss does not fall."""
     first = {event.model: event for event in reversed(list(record.of(LayersRan))) if event.step == 0}
-    suffers = harm.ailment(record)
+    problem = dynamics.problem(record)
     for start in _starts(list(first.values()), record.setup().models):
-        if _is_off(start.growth, NOTABLE if suffers else EXTREME):
-            state = f", and the loss {suffers}" if suffers else ""
+        if _is_off(start.growth, NOTABLE if problem else EXTREME):
+            state = f", and the loss {problem}" if problem else ""
             yield _finding(start, _deviations(record), _gradients(record), state)
 
 

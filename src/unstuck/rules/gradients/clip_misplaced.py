@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Path
@@ -65,15 +65,15 @@ STEADY = 3
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Misplaced on every path on which the call occurs."""
-    for ways in order.readable_loops(script):
-        for place, variant in order.always(ways, _misplaced).items():
+    for ways in loop_order.readable_loops(script):
+        for place, variant in loop_order.always(ways, _misplaced).items():
             fix = fix_with(FIX, _moved(script, ways, place), "safe")
             yield _finding(Misplaced(variant), place, fix)
 
 
 def _moved(script: Script, ways: Sequence[Path], clip: Place) -> Edits | None:
     """The clip with the step it belongs before, if that is the same step on every path."""
-    steps = {step for way in ways for step in _steps_beside(order.gradient_events(way), clip)}
+    steps = {step for way in ways for step in _steps_beside(loop_order.gradient_events(way), clip)}
     step = steps.pop() if len(steps) == 1 else None
     return Editor(script).move_before(clip, step) if step is not None else None
 
@@ -82,13 +82,13 @@ def _steps_beside(items: Sequence[Happened], clip: Place) -> Iterator[Place | No
     """Steps of the clipped parameters before or after each clip; None for a step through a scaler."""
     clips = [item for item in items if isinstance(item.event, Clip) and item.event.place == clip]
     for item in items if clips else ():
-        if isinstance(item.event, OptimizerStep) and order.concerns(clips[0], item):
+        if isinstance(item.event, OptimizerStep) and loop_order.concerns(clips[0], item):
             yield None if item.event.through_scaler else item.event.place
 
 
-def _misplaced(path: Path) -> order.Opinion:
-    items = order.gradient_events(path)
-    opinion = order.Opinion()
+def _misplaced(path: Path) -> loop_order.Opinion:
+    items = loop_order.gradient_events(path)
+    opinion = loop_order.Opinion()
     for position, item in enumerate(items):
         if isinstance(item.event, Clip) and item.event.place is not None:
             before, after = _before(items[:position], item), _next(items[position + 1 :])
@@ -103,7 +103,7 @@ def _misplaced(path: Path) -> order.Opinion:
 def _before(earlier: Sequence[Happened], clip: Happened) -> Event | None:
     """The last thing that happened to the gradients that are clipped."""
     for item in reversed(earlier):
-        if isinstance(item.event, Backward) or (not isinstance(item.event, Clip) and order.concerns(item, clip)):
+        if isinstance(item.event, Backward) or (not isinstance(item.event, Clip) and loop_order.concerns(item, clip)):
             return item.event
     return None
 
@@ -126,7 +126,7 @@ def _misplacement(before: Event | None, after: Event | None) -> Misplaced | None
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Clips without gradients, or on gradients that a step had already used."""
-    events = [event for event in record.events if isinstance(event, order.GRADIENT_EVENTS)]
+    events = [event for event in record.events if isinstance(event, loop_order.GRADIENT_EVENTS)]
     alone = len({step.optimizer for step in record.of(OptimizerStep)}) <= 1
     by_place: dict[Place | None, list[tuple[Clip, Misplaced | None]]] = {}
     for before, event, after in _with_neighbours(events):

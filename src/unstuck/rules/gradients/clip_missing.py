@@ -12,7 +12,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
-from unstuck.rules.shared import dynamics, order
+from unstuck.rules.shared import dynamics, loop_order
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened, Loop, events_in, reads_all
 
@@ -60,7 +60,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[Finding]:
     backwards = [item for item in happened if isinstance(item.event, Backward) and item.value is not None]
-    models = order.modules_behind(item.value for item in backwards if item.value is not None)
+    models = loop_order.modules_behind(item.value for item in backwards if item.value is not None)
     kinds = {SPIKY[part.last]: model for model in models for part in knowledge.parts(model) if part.last in SPIKY}
     label = next((model.label for model in kinds.values()), "") or "model"
     what = next(iter(kinds), "") or ("a policy" if _learns_policy(script, loop) else "")

@@ -10,8 +10,7 @@ from unstuck.events import Clip, OptimizerStep, Place, Unscale
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, micro_windows, usual, windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
@@ -41,7 +40,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     if "clip_grad" not in script.text:
         return
     for window in windows(script):
-        for clip in window.every_turn(Clip):
+        for clip in window.every_iteration(Clip):
             if _clips_partial_sums(window, clip):
                 yield _finding(script, window, clip)
 
@@ -49,8 +48,8 @@ def in_source(script: Script) -> Iterator[Finding]:
 def _clips_partial_sums(window: Window, clip: Located) -> bool:
     """After the backward of each iteration, and under no condition that may select the last iteration of a window."""
     first = window.backwards[0]
-    shared = {(branch.condition, held) for branch, held in first.branches}
-    own = [branch for branch, held in clip.branches if (branch.condition, held) not in shared]
+    shared = {(branch.condition, outcome) for branch, outcome in first.branches}
+    own = [branch for branch, outcome in clip.branches if (branch.condition, outcome) not in shared]
     steady = all(not branch.varies and not MAY_BE_THE_GUARD.search(branch.condition) for branch in own)
     return steady and clip.item.time > first.item.time
 
@@ -76,7 +75,7 @@ def _moved(
     editor, step = Editor(script), steps[0]
     if place is None or step is None or len(steps) > 1 or place.function != step.function:
         return None
-    if [*window.every_turn(Unscale), *window.once(Unscale)]:
+    if [*window.every_iteration(Unscale), *window.once(Unscale)]:
         return None
     statement, around = editor.statement_at(place), {branch.condition for branch, _ in window.backwards[0].branches}
     text = editor.text_of(statement) if statement is not None else None

@@ -9,7 +9,7 @@ from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.gradients.clip_always_on import clips_by_place
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
@@ -41,20 +41,22 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(record, place, clips[-1][1], worst)
 
 
-def worst_gradient(record: Record) -> harm.Spike | None:
+def worst_gradient(record: Record) -> dynamics.Spike | None:
     """The largest spike that raised the loss, or the largest gradient of a run that diverged."""
-    if hurting := harm.spikes_that_hurt(record):
+    if hurting := dynamics.costly_spikes(record):
         return max(hurting, key=lambda spike: spike.norm)
-    hurt, norms = harm.harm(record), dynamics.grad_norms(record)
-    if hurt is None or len(norms) < FEWEST:
+    failure, norms = dynamics.failure(record), dynamics.grad_norms(record)
+    if failure is None or len(norms) < FEWEST:
         return None
     usual = dynamics.median([norm for _, norm in norms[: len(norms) // 2]]) or 0.0
     step, norm = max(norms, key=lambda item: item[1])
-    return harm.Spike(step, norm, usual, hurt.before, hurt.after) if norm > harm.SPIKE * usual > 0 else None
+    return (
+        dynamics.Spike(step, norm, usual, failure.before, failure.after) if norm > dynamics.SPIKE * usual > 0 else None
+    )
 
 
-def _finding(record: Record, place: Place | None, limit: float, worst: harm.Spike) -> Finding:
-    quiet = [norm for _, norm in dynamics.grad_norms(record) if norm < harm.SPIKE * worst.usual]
+def _finding(record: Record, place: Place | None, limit: float, worst: dynamics.Spike) -> Finding:
+    quiet = [norm for _, norm in dynamics.grad_norms(record) if norm < dynamics.SPIKE * worst.usual]
     better = dynamics.quantile(quiet, 0.9) or worst.usual
     after = (
         "the loss was not finite after it" if worst.after is None else f"the loss rose to {worst.after:.4g} after it"

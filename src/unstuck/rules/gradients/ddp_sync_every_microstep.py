@@ -11,9 +11,8 @@ from unstuck.events import Backward, GradientsReduced
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared import order
-from unstuck.rules.shared.accumulation import STEADY, micro_windows, usual
-from unstuck.rules.shared.windows import windows
+from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.accumulation import STEADY, micro_windows, usual, windows
 from unstuck.source.values import Instance, root
 
 if TYPE_CHECKING:
@@ -43,11 +42,11 @@ def in_source(script: Script) -> Iterator[Finding]:
     """A model wrapped by DDP and an accumulation window, with nothing that controls synchronisation."""
     if "DistributedDataParallel" not in script.text and "DDP" not in script.text:
         return
-    wraps = order.wrapped_for_ranks(script)
+    wraps = loop_order.wrapped_for_ranks(script)
     if not wraps:
         return
     yield from _reduced_by_hand(script, wraps)
-    handled = HANDLED.search(script.text) is not None or order.uses_framework(script)
+    handled = HANDLED.search(script.text) is not None or loop_order.uses_framework(script)
     for window in windows(script) if not handled else ():
         backward = window.backwards[0].item.event.place
         yield rule.finding(

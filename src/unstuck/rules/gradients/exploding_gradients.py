@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
@@ -71,26 +71,30 @@ def in_run(record: Record) -> Iterator[Finding]:
 def _explosion(record: Record) -> tuple[tuple[int, float], str, str] | None:
     """The worst step, what the gradients did, and what followed."""
     norms = dynamics.grad_norms(record)
-    hurting = harm.spikes_that_hurt(record)
+    hurting = dynamics.costly_spikes(record)
     if hurting:
         worst = max(hurting, key=lambda spike: spike.norm)
-        after = "the loss was not finite after it" if worst.after is None else _rose(worst.before, worst.after)
+        after = (
+            "the loss was not finite after it"
+            if worst.after is None
+            else f"the loss went from {worst.before:.4g} to {worst.after:.4g} after it"
+        )
         times = f"{worst.norm / worst.usual:,.0f} times the usual {worst.usual:.3g}"
         return (
             (worst.step, worst.norm),
             f"At step {worst.step + 1} the gradient norm was {worst.norm:.3g}, {times}",
             after,
         )
-    hurt = harm.harm(record)
-    if hurt is None:
+    failure = dynamics.failure(record)
+    if failure is None:
         return None
     worst_step = max(norms, key=lambda item: item[1])
     early = dynamics.median([norm for _, norm in norms[: max(3, len(norms) // 4)]]) or 0.0
     late = dynamics.median([norm for _, norm in norms[-max(3, len(norms) // 4) :]]) or 0.0
     if len(norms) >= FEWEST and late > GROWN * early > 0:
-        return worst_step, f"The gradient norm grew from {early:.3g} to {late:.3g}", f"the loss {hurt.word}"
+        return worst_step, f"The gradient norm grew from {early:.3g} to {late:.3g}", f"the loss {failure.word}"
     if (dynamics.median([norm for _, norm in norms]) or 0.0) > HUGE:
-        return worst_step, f"The gradient norm is {late:.3g}, where 0.1 to 10 is usual", f"the loss {hurt.word}"
+        return worst_step, f"The gradient norm is {late:.3g}, where 0.1 to 10 is usual", f"the loss {failure.word}"
     return None
 
 
@@ -105,10 +109,6 @@ def _at_once(record: Record, norms: Sequence[tuple[int, float]]) -> tuple[tuple[
         return None
     words = f"At step {step + 1} the gradient norm was {norm:.3g}, where 0.1 to 10 is usual"
     return (step, norm), words, f"step {broken + 1} produced a value that was not finite"
-
-
-def _rose(before: float, after: float) -> str:
-    return f"the loss went from {before:.4g} to {after:.4g} after it"
 
 
 def _limit(norms: list[float]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm
+from unstuck.rules.shared import dynamics
 from unstuck.rules.wiring import lr_too_high
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     if dynamics.sole_optimizer(record) is None:
         return
     measured = [series for series in dynamics.weights(record) if len(dynamics.known(series.grad_norm)) >= FEWEST_STEPS]
-    if harm.ailment(record):
+    if dynamics.problem(record):
         yield from _gone(record, measured)
     yield from _large(record, measured)
 
@@ -57,7 +57,7 @@ def _gone(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator
     names = [series.name for series in lost]
     after = next(step for step, norm in _tail_of_nothing(first))
     yield rule.finding(
-        f"From step {after + 1} on, {_counted(names)} no gradient, and the loss {harm.ailment(record)}.",
+        f"From step {after + 1} on, {_counted(names)} no gradient, and the loss {dynamics.problem(record)}.",
         cause=LOST,
         fix=f"Look between {first.name} and the loss for a ReLU, clamp or saturated gate that is 0 for every "
         "input, or a branch that is multiplied by 0.",
@@ -94,8 +94,8 @@ def _is_lost(series: dynamics.TensorSeries) -> bool:
 
 
 def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterator[Finding]:
-    optimizer, hurt = dynamics.sole_optimizer(record), harm.harm(record)
-    if optimizer is None or hurt is None or dynamics.is_adaptive(optimizer) or lr_too_high.judged(record):
+    optimizer, failure = dynamics.sole_optimizer(record), dynamics.failure(record)
+    if optimizer is None or failure is None or dynamics.is_adaptive(optimizer) or lr_too_high.judged(record):
         return
     rate = dynamics.highest_rate(record)
     ratios = {series.name: ratio for series in measured if (ratio := _ratio(series)) is not None and ratio > LARGE}
@@ -103,7 +103,7 @@ def _large(record: Record, measured: Sequence[dynamics.TensorSeries]) -> Iterato
         return
     name = max(ratios, key=lambda one: ratios[one])
     yield rule.finding(
-        f"The gradient of {name} is {ratios[name]:.2g} times the weight, and the loss {hurt.word}.",
+        f"The gradient of {name} is {ratios[name]:.2g} times the weight, and the loss {failure.word}.",
         cause=TOO_LARGE,
         fix=f"Lower the learning rate ({rate:.3g}), clip the gradients, or fix what makes them large: inputs that "
         "are not normalised, or a loss that is summed instead of averaged.",

@@ -11,8 +11,7 @@ from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import condition_key
 
@@ -42,9 +41,9 @@ def in_source(script: Script) -> Iterator[Finding]:
     if not RESCALES.search(script.text):
         return
     for window in windows(script):
-        if window.every_turn(ZeroGrad):
+        if window.every_iteration(ZeroGrad):
             continue  # nothing is added to these gradients afterwards
-        for node in _on_every_turn(window):
+        for node in _in_every_iteration(window):
             if isinstance(node, ast.AugAssign | ast.Call) and _divides_by(node, window.every):
                 place = SourceFile(script.path, script.lines).place(node, window.loop.place.function)
                 yield rule.finding(
@@ -58,7 +57,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 )
 
 
-def _on_every_turn(window: Window) -> Iterator[ast.AST]:
+def _in_every_iteration(window: Window) -> Iterator[ast.AST]:
     """Statements of the loop outside branches for the end of a window, up to an early `continue`."""
     waiting: list[ast.AST] = list(getattr(window.loop.node, "body", []))
     while waiting:

@@ -61,7 +61,10 @@ def in_run(record: Record) -> Iterator[Finding]:
             _message(event),
             cause=CAUSE,
             fix=f"Give the optimizer a finite {settings[0].name}." if settings else _fix(event),
-            subject=Subject(_kind(event), event.name or event.what),
+            subject=Subject(
+                {"input": "module", "activation": "module", "loss": "loss"}.get(event.what, "parameter"),
+                event.name or event.what,
+            ),
             place=event.place,
             evidence=[*settings, *_evidence(event)],
         )
@@ -153,10 +156,6 @@ def _fix(event: NonFinite) -> str:
 def _operation(node: str) -> str:
     """`LogBackward0` as the user wrote it: `log`."""
     return node.removesuffix("0").removesuffix("Backward").lower()
-
-
-def _kind(event: NonFinite) -> str:
-    return {"input": "module", "activation": "module", "loss": "loss"}.get(event.what, "parameter")
 
 
 def _evidence(event: NonFinite) -> list[Evidence]:

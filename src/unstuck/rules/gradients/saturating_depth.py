@@ -86,8 +86,8 @@ def _counts(stack: ast.AST) -> Counter[str]:
         if isinstance(node, ast.FunctionDef) and _unpacks_into_sequential(node):
             chains.append(_in_chain(node, 1, {}))
         elif isinstance(node, ast.For) and _passes_on(node):
-            turns = _length(node.iter, lists)
-            chains.append(_in_chain(node, turns, {}) + Counter({"layers": turns}))
+            repeats = _length(node.iter, lists)
+            chains.append(_in_chain(node, repeats, {}) + Counter({"layers": repeats}))
     longest: Counter[str] = Counter()
     for chain in chains:
         longest |= chain

@@ -89,9 +89,9 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _squashes(record: Record) -> bool:
     """Does the model use activations that saturate at both ends?"""
-    held = {module.kind.lower() for model in record.of(ModelSeen) for module in model.modules}
+    kinds = {module.kind.lower() for model in record.of(ModelSeen) for module in model.modules}
     called = {kind for event in record.of(Activations) for kind in event.kinds}
-    return bool(SQUASHING & (held | called))
+    return bool(SQUASHING & (kinds | called))
 
 
 @dynamics.remembered

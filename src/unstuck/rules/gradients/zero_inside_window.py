@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import order
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
-from unstuck.rules.shared.windows import Window, windows
+from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
 
@@ -39,18 +38,20 @@ def in_source(script: Script) -> Iterator[Finding]:
     """A window that clears the gradients wherever it runs backward."""
     for window in windows(script):
         steps = window.once(OptimizerStep)
-        for zero in window.every_turn(ZeroGrad) if window.complete and steps else ():
-            if _clears_on_every_turn(window, zero) and all(order.concerns(zero.item, step.item) for step in steps):
+        for zero in window.every_iteration(ZeroGrad) if window.complete and steps else ():
+            if _clears_in_every_iteration(window, zero) and all(
+                loop_order.concerns(zero.item, step.item) for step in steps
+            ):
                 yield _finding(script, window, zero)
 
 
-def _clears_on_every_turn(window: Window, zero: Located) -> bool:
+def _clears_in_every_iteration(window: Window, zero: Located) -> bool:
     """Wherever backward runs, but not between it and the step: that loses everything and has a rule of its own."""
     first = window.backwards[0]
     steps = [step.item.time for step in window.once(OptimizerStep)]
     wiped = first.item.time < zero.item.time and (not window.guard or zero.item.time < max(steps))
-    around = {(branch.condition, held) for branch, held in first.branches}
-    return not wiped and {(branch.condition, held) for branch, held in zero.branches} <= around
+    around = {(branch.condition, outcome) for branch, outcome in first.branches}
+    return not wiped and {(branch.condition, outcome) for branch, outcome in zero.branches} <= around
 
 
 def _finding(script: Script, window: Window, zero: Located) -> Finding:
@@ -87,9 +88,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Windows in which every backward was cleared, so the step used only the last one."""
     windows = micro_windows(record)
     emptied = [window for window in windows if _cleared_between(window)]
-    kept = [share for window in emptied if (share := window.kept) is not None]
+    ratios = [share for window in emptied if (share := window.norm_ratio) is not None]
     # Gradients that were saved and restored, as for privacy or per task, are not those of the last backward.
-    used_last = all(close(share, 1.0) for share in kept) if kept else any(w.backwards[-1].scaled for w in emptied)
+    used_last = all(close(share, 1.0) for share in ratios) if ratios else any(w.backwards[-1].scaled for w in emptied)
     if len(emptied) < STEADY or len(emptied) < 0.8 * len(windows) or not used_last:
         return
     every = usual([len(window.backwards) for window in emptied])

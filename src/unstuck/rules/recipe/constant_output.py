@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import Gauges, LossCall, TensorFact
+from unstuck.events import Gauges, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -23,7 +23,7 @@ rule = Rule(
     needs=(LossCall, Gauges),
 )
 
-LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", *loss_calls.REGRESSIONS)
+LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", *losses.REGRESSIONS)
 FEWEST_STEPS = 30
 FEWEST_READS = 3
 FEWEST_EXAMPLES = 16
@@ -56,11 +56,11 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Uses the second half of a run whose loss does not fall."""
     if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS:
         return
-    for calls in loss_calls.trained(record.of(LossCall), LOSSES):
+    for calls in losses.trained(record.of(LossCall), LOSSES):
         stays = _stays(calls[len(calls) // 2 :]) and _reach_the_end(calls, record)
-        if not (dynamics.suffers(record) or stays):
+        if not (dynamics.is_unhealthy(record) or stays):
             continue
-        read = [call for call in loss_calls.looked_at(calls) if _is_telling(call)]
+        read = [call for call in losses.looked_at(calls) if _is_telling(call)]
         late = read[len(read) // 2 :]
         if len(late) < FEWEST_READS:
             continue
@@ -80,23 +80,23 @@ def _reach_the_end(calls: Sequence[LossCall], record: Record) -> bool:
 
 def _stays(calls: Sequence[LossCall]) -> bool:
     """Has this loss stopped falling, perhaps after learning a bias?"""
-    return trend_of(dynamics.known([call.value for call in calls])).word in (*dynamics.SUFFERING, "crawling")
+    return trend_of(dynamics.known([call.value for call in calls])).word in (*dynamics.UNHEALTHY, "crawling")
 
 
 def _is_telling(call: LossCall) -> bool:
     """Are there enough examples, with different targets, and was nothing learned about them?"""
-    given, target = loss_calls.given(call), loss_calls.wanted(call)
+    given, target = losses.given(call), losses.wanted(call)
     size = target.shape[0] if target.shape else 0
     if size < FEWEST_EXAMPLES or given.between is None or call.weighted:
         return False
     if target.classes is not None:
         shares = target.classes.counts.values()
         mixed = max(shares, default=0) < ONE_SIDED * target.classes.total
-        return mixed and _is_at_least(call, loss_calls.entropy(shares))
+        return mixed and _is_at_least(call, losses.entropy(shares))
     if call.loss.startswith("binary"):
         share = target.mean or 0.0
-        mixed = loss_calls.is_binary(target) and 1 - ONE_SIDED < share < ONE_SIDED
-        return mixed and _is_at_least(call, loss_calls.entropy((share, 1 - share)))
+        mixed = losses.is_binary(target) and 1 - ONE_SIDED < share < ONE_SIDED
+        return mixed and _is_at_least(call, losses.entropy((share, 1 - share)))
     known = target.spread**2 if call.loss == "mse_loss" and target.spread else 0.0
     return bool(target.between) and _is_at_least(call, known)
 
@@ -106,20 +106,16 @@ def _is_at_least(call: LossCall, known: float) -> bool:
 
 
 def _is_constant(call: LossCall) -> bool:
-    given, target = loss_calls.given(call), loss_calls.wanted(call)
-    measure = (target.between or 0.0) if call.loss in loss_calls.REGRESSIONS else 1.0
+    given, target = losses.given(call), losses.wanted(call)
+    measure = (target.between or 0.0) if call.loss in losses.REGRESSIONS else 1.0
     return given.between is not None and given.between < BARELY * measure
 
 
 def _is_collapsed(call: LossCall) -> bool:
-    given = loss_calls.given(call)
+    given = losses.given(call)
     if call.loss.startswith("binary"):
-        return _one_side(given)
+        return given.low is not None and given.high is not None and (given.low > 0 or given.high < 0)
     return given.classes is not None and given.classes.distinct == 1 and given.classes.total >= FEWEST_EXAMPLES
-
-
-def _one_side(scores: TensorFact) -> bool:
-    return scores.low is not None and scores.high is not None and (scores.low > 0 or scores.high < 0)
 
 
 def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
@@ -128,7 +124,7 @@ def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
     middle = dynamics.median(dynamics.known([call.value for call in _second_half(calls)]))
     if middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
         return False
-    lowest, highest = (share * loss_calls.entropy(labels.values()) for share in GUESSING)
+    lowest, highest = (share * losses.entropy(labels.values()) for share in GUESSING)
     return lowest <= middle <= highest
 
 
@@ -140,7 +136,7 @@ def _labels(read: Sequence[LossCall]) -> Counter[int]:
     """How often each class occurred; empty if there are too many classes to count."""
     seen: Counter[int] = Counter()
     for call in read:
-        classes = loss_calls.wanted(call).classes
+        classes = losses.wanted(call).classes
         if classes is None or classes.distinct > len(classes.counts):
             return Counter()
         seen.update(classes.counts)
@@ -150,13 +146,13 @@ def _labels(read: Sequence[LossCall]) -> Counter[int]:
 def _how_often(read: Sequence[LossCall]) -> list[Evidence]:
     labels = _labels(read)
     return [
-        Evidence("loss of guessing", float(f"{loss_calls.entropy(labels.values()):.3g}")),
+        Evidence("loss of guessing", float(f"{losses.entropy(labels.values()):.3g}")),
         Evidence("classes among the labels", len(labels)),
     ]
 
 
 def _how_constant(calls: Sequence[LossCall]) -> list[Evidence]:
-    given, target = loss_calls.given(calls[-1]), loss_calls.wanted(calls[-1])
+    given, target = losses.given(calls[-1]), losses.wanted(calls[-1])
     evidence = [Evidence("spread of predictions between examples", float(f"{given.between or 0:.3g}"))]
     if target.between is not None:
         evidence.append(Evidence("spread of targets between examples", float(f"{target.between:.3g}")))
@@ -164,7 +160,7 @@ def _how_constant(calls: Sequence[LossCall]) -> list[Evidence]:
 
 
 def _which_class(calls: Sequence[LossCall]) -> list[Evidence]:
-    given, target = loss_calls.given(calls[-1]), loss_calls.wanted(calls[-1])
+    given, target = losses.given(calls[-1]), losses.wanted(calls[-1])
     evidence = []
     if given.classes is not None:
         evidence.append(Evidence("class predicted", next(iter(given.classes.counts))))

@@ -10,7 +10,7 @@ from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
-from unstuck.rules.shared.rates import Rates, Schedule, dead_from, finished, rates_in_use, schedules
+from unstuck.rules.shared.schedules import Rates, Schedule, dead_from, finished, rates_in_use, schedules
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention

@@ -11,7 +11,7 @@ import msgspec
 from unstuck.events import LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -61,7 +61,7 @@ class Bias(msgspec.Struct, frozen=True):
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The first predictions of the probed batch against its targets."""
-    for calls in loss_calls.trained(setup.losses, LOSSES):
+    for calls in losses.trained(setup.losses, LOSSES):
         bias = _bias(calls, 1)
         if bias is not None:
             yield _finding(calls[0], bias, setup.models, "", Severity.ADVICE)
@@ -70,9 +70,9 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same, if a large part of the run was spent learning it."""
-    if not loss_calls.starts_fresh(record) or dynamics.alternating(record):
+    if not losses.starts_fresh(record) or dynamics.alternating(record):
         return
-    for calls in loss_calls.trained(record.of(LossCall), LOSSES):
+    for calls in losses.trained(record.of(LossCall), LOSSES):
         bias = _bias(calls, FEWEST_BATCHES) if calls[0].step == 0 else None
         wasted = _wasted(calls, bias.reached) if bias is not None else None
         if bias is not None and wasted is not None:
@@ -98,17 +98,17 @@ LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits")
 
 def _bias(calls: Sequence[LossCall], batches: int) -> Bias | None:
     first = calls[0]
-    has_bias = loss_calls.given(first).made_by.startswith(("AddmmBackward", "ConvolutionBackward"))
+    has_bias = losses.given(first).made_by.startswith(("AddmmBackward", "ConvolutionBackward"))
     if not has_bias or first.reduction != "mean" or first.weighted or first.value is None:
         return None
     if first.loss == "mse_loss":
-        found = [_of_values(same, batches) for same in _by_turn(loss_calls.looked_at(calls))]
+        found = [_of_values(same, batches) for same in _by_call_order(losses.looked_at(calls))]
         known = [bias for bias in found if bias is not None]
         return max(known, key=lambda bias: bias.reached) if known and len(known) == len(found) else None
     return _of_classes(calls, first.value) if first.loss == "cross_entropy" else _of_positives(calls, first.value)
 
 
-def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
+def _by_call_order(calls: Sequence[LossCall]) -> list[list[LossCall]]:
     """One line may serve many time steps, each with its own targets: the first calls of all steps, the second..."""
     by_step: dict[int, list[LossCall]] = {}
     for call in calls:
@@ -120,8 +120,8 @@ def _by_turn(calls: Sequence[LossCall]) -> list[list[LossCall]]:
 
 def _of_values(calls: Sequence[LossCall], batches: int) -> Bias | None:
     """Uses the targets of all batches: those of one may be similar and far from the others."""
-    given, first = loss_calls.given(calls[0]), loss_calls.wanted(calls[0])
-    targets = [loss_calls.wanted(call) for call in calls]
+    given, first = losses.given(calls[0]), losses.wanted(calls[0])
+    targets = [losses.wanted(call) for call in calls]
     means = [fact.mean for fact in targets if fact.mean is not None and fact.spread is not None]
     if given.mean is None or len(means) < max(batches, len(targets)) or given.shape != first.shape:
         return None
@@ -137,20 +137,20 @@ def _of_values(calls: Sequence[LossCall], batches: int) -> Bias | None:
 
 
 def _of_positives(calls: Sequence[LossCall], value: float) -> Bias | None:
-    means = [loss_calls.wanted(call).mean for call in loss_calls.looked_at(calls)]
+    means = [losses.wanted(call).mean for call in losses.looked_at(calls)]
     share = sum(dynamics.known(means)) / max(1, len(means))
-    if not loss_calls.is_binary(loss_calls.wanted(calls[0])) or not (0 < share < RARE or 1 - RARE < share < 1):
+    if not losses.is_binary(losses.wanted(calls[0])) or not (0 < share < RARE or 1 - RARE < share < 1):
         return None
-    known = loss_calls.entropy((share, 1 - share))
+    known = losses.entropy((share, 1 - share))
     because = f"{100 * share:.2g} % of the targets are 1, but an untrained model predicts 50 %"
     return Bias(f"{math.log(share / (1 - share)):.3g}", because, value, known, 1.25 * known) if value > known else None
 
 
 def _of_classes(calls: Sequence[LossCall], value: float) -> Bias | None:
-    labels, classes = loss_calls.labels(calls), loss_calls.classes_of(calls[0])
+    labels, classes = losses.labels(calls), losses.classes_of(calls[0])
     if not labels or not 2 <= classes <= MOST_CLASSES or sum(labels.values()) < LABELS_PER_CLASS * classes:
         return None
-    known = loss_calls.entropy(labels.values())
+    known = losses.entropy(labels.values())
     if known > SKEWED * math.log(classes) or value < known:
         return None
     label, often = labels.most_common(1)[0]
@@ -162,7 +162,7 @@ def _of_classes(calls: Sequence[LossCall], value: float) -> Bias | None:
 
 
 def _finding(call: LossCall, bias: Bias, models: Iterable[ModelSeen], wasted: str, severity: Severity) -> Finding:
-    name = _last_bias(models, loss_calls.given(call).shape)
+    name = _last_bias(models, losses.given(call).shape)
     filled = "copy_" if "torch" in bias.value else "fill_"
     return rule.finding(
         f"{bias.because[0].upper()}{bias.because[1:]}: the loss starts at {bias.start:.3g} instead of "

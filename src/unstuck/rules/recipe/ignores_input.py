@@ -43,8 +43,8 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     unused, seeds = bool(measures.get("identical")), measures.get("seeds")
     certain = unused or (isinstance(seeds, int) and seeds >= SEEDS)
     names = {"real": "loss with real inputs", "shuffled": "with shuffled inputs", "zeros": "with zeros"}
-    told = [(name, measures.get(key)) for key, name in names.items()]
-    evidence = [Evidence(name, float(f"{value:.4g}")) for name, value in told if isinstance(value, int | float)]
+    rows = [(name, measures.get(key)) for key, name in names.items()]
+    evidence = [Evidence(name, float(f"{value:.4g}")) for name, value in rows if isinstance(value, int | float)]
     yield rule.finding(
         experiment.sentence,
         cause=UNUSED if unused else APART,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -22,7 +22,7 @@ rule = Rule(
     needs=(LossCall,),
 )
 
-LOSSES = ("cross_entropy", "nll_loss", *loss_calls.BINARY, "mse_loss")
+LOSSES = ("cross_entropy", "nll_loss", *losses.BINARY, "mse_loss")
 TIMES = 1.5
 TIMES_SQUARED = 4.0
 """For squared errors, which a few outliers can double."""
@@ -66,7 +66,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 @dynamics.remembered
 def judged(record: Record) -> list[LossCall]:
     """The first losses of a run that started with untrained weights and far above guessing."""
-    if not loss_calls.starts_fresh(record) or _is_pretrained(record.of(ModelSeen)):
+    if not losses.starts_fresh(record) or _is_pretrained(record.of(ModelSeen)):
         return []
     high = _high(call for call in record.of(LossCall) if call.step == 0)
     return [call for call in high if not _is_over_at_once(record, call)]
@@ -105,8 +105,8 @@ def large_column(fact: InputFact) -> str:
 
 
 def _high(calls: Iterable[LossCall]) -> Iterator[LossCall]:
-    for group in loss_calls.trained(calls, LOSSES):
-        read = loss_calls.looked_at(group)
+    for group in losses.trained(calls, LOSSES):
+        read = losses.looked_at(group)
         # One line may serve many time steps, each with its own targets.
         if read and all(_is_high(call) for call in read):
             yield read[0]
@@ -123,31 +123,31 @@ def _is_high(call: LossCall) -> bool:
 
 def _is_judged(call: LossCall) -> bool:
     """Does the prediction come directly from a layer, for enough targets?"""
-    made_by = loss_calls.given(call).made_by
-    as_it_is = made_by.startswith(loss_calls.LAYERS)
+    made_by = losses.given(call).made_by
+    as_it_is = made_by.startswith(losses.LAYERS)
     turned = {"nll_loss": "LogSoftmax", "binary_cross_entropy": "Sigmoid"}.get(call.loss)
     right = made_by.startswith(turned) if turned else as_it_is
-    return right and math.prod(loss_calls.wanted(call).shape) >= FEWEST_TARGETS
+    return right and math.prod(losses.wanted(call).shape) >= FEWEST_TARGETS
 
 
 def guess_of(call: LossCall) -> tuple[float, str]:
     """The loss of guessing, and its formula; 0 if unknown."""
-    target = loss_calls.wanted(call)
+    target = losses.wanted(call)
     if call.loss in ("cross_entropy", "nll_loss"):
-        classes = loss_calls.classes_of(call)
+        classes = losses.classes_of(call)
         if classes < 2 or "float" in target.dtype:
             return 0.0, ""
         return math.log(classes), f"log({classes})"
     if target.mean is None or target.spread is None or target.low is None or target.high is None:
         return 0.0, ""
-    if call.loss in loss_calls.BINARY:
+    if call.loss in losses.BINARY:
         inside = target.low >= 0 and target.high <= 1
         return (math.log(2), "log(2)") if inside else (0.0, "")
     return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")
 
 
 def _finding(call: LossCall, guess: float, words: str, inputs: str) -> Finding:
-    scores, value = loss_calls.given(call), call.value or 0.0
+    scores, value = losses.given(call), call.value or 0.0
     evidence = [Evidence("first loss", value), Evidence("loss of guessing", round(guess, 4))]
     if scores.spread is not None:
         evidence.append(Evidence("spread of the outputs", round(scores.spread, 4)))

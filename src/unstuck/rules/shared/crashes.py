@@ -28,7 +28,7 @@ Reading = tuple[Variant, tuple[str, ...], Callable[[Crash], Explanation | None]]
 
 
 def crash_of(record: Record, *signs: str) -> Crash | None:
-    """The crash, if torch raised it and its message holds one of these."""
+    """The crash, if torch raised it and its message contains one of these."""
     crash = record.crash
     if crash is None or crash.raised or not any(sign in crash.message for sign in signs):
         return None
@@ -41,19 +41,19 @@ def given(crash: Crash, name: str) -> InputFact | None:
 
 
 def count(crash: Crash, name: str) -> int | None:
-    """An input that is a whole number."""
+    """An input that is an integer."""
     value = next((fact.value for fact in crash.inputs if fact.name == name), None)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def word(crash: Crash, name: str) -> str:
-    """An input that is a word, or nothing."""
+    """An input that is a string, or ""."""
     value = next((fact.value for fact in crash.inputs if fact.name == name), None)
     return value if isinstance(value, str) else ""
 
 
 def called(crash: Crash, name: str, otherwise: str) -> str:
-    """What the user's line calls an input, in backticks, or else these words."""
+    """The name of an input in the user's line, in backticks, or else these words."""
     return f"`{crash.names[name]}`" if name in crash.names else otherwise
 
 
@@ -69,13 +69,13 @@ def evidence_of(crash: Crash, *names: str) -> list[Evidence]:
 
 
 def evidence_at(crash: Crash) -> list[Evidence]:
-    """What the failing call was given, or else the tensors that the failing line names."""
+    """The inputs of the failing call, or else the tensors that the failing line names."""
     inputs = evidence_of(crash, "input", "query", "target", "weight")
     return inputs or [Evidence(fact.name, in_words(fact)) for fact in crash.variables if fact.shape is not None]
 
 
 def in_words(fact: InputFact) -> str:
-    """`int64 (64,), from 1 to 5`: the range of integers, which are ids, and of floats if it was the matter."""
+    """`int64 (64,), from 1 to 5`: with the range of integers, which are ids, and of floats where it was recorded."""
     ends = ""
     if fact.low is not None and fact.high is not None:
         digits = ".4g" if "float" in fact.dtype else ".0f"

@@ -1,4 +1,4 @@
-"""How a run went, for rules about magnitudes: a number alone is no finding, only one with a consequence."""
+"""How a run went, for rules about magnitudes: norms and updates by step, and when and how the loss went wrong."""
 
 from __future__ import annotations
 
@@ -24,17 +24,29 @@ from unstuck.record.trend import Trend, trend_of
 if TYPE_CHECKING:
     from unstuck.record import Record
 
-SUFFERING = ("flat", "rising", "spiking", "non-finite")
+UNHEALTHY = ("flat", "rising", "spiking", "non-finite")
 STUCK = ("flat", "crawling")
-HURT = ("rising", "spiking", "non-finite")
 USUAL = 1e-3
-"""The share of itself by which a weight that learns well changes in a step."""
+"""The relative change per step of a weight that learns well."""
 ADAPTIVE = ("ada", "adam", "prop", "lion", "lamb", "muon", "sophia")
-"""What the names of optimizers contain whose steps do not grow with the gradient."""
+"""Parts of the names of optimizers whose steps do not grow with the gradient."""
 NOT_COMPARED = ("Embedding", "EmbeddingBag")
 """Most rows of these have no gradient in most steps."""
 SMALLEST_START = 1e-3
-"""Weights that began smaller than this (root mean square) were meant to begin near 0, as LoRA's do."""
+"""Weights that start smaller than this (root mean square) start near 0 on purpose, as in LoRA."""
+
+JUMP = 3.0
+"""A loss this many times its previous level has jumped."""
+EARLY_JUMP = 10.0
+"""The same while there are few values to estimate the level."""
+FEW = 10
+REPLACED = 0.5
+"""A relative change per step that leaves little of a weight."""
+SPIKE = 10.0
+"""A gradient norm this many times the usual one is a spike."""
+SPIKE_FEWEST = 8
+NEAR = 12
+"""A rise of the loss this many steps later is not attributed to a spike."""
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -43,18 +55,18 @@ _Result = TypeVar("_Result")
 def remembered(
     function: Callable[Concatenate[Record, _Args], _Result],
 ) -> Callable[Concatenate[Record, _Args], _Result]:
-    """Many rules ask the same of one record: keep the answers about the last one. Events cannot be hashed."""
-    kept: list[tuple[object, object, _Result]] = []
+    """Cache the results for the last record, because many rules ask the same. Events cannot be hashed."""
+    cache: list[tuple[object, object, _Result]] = []
 
     @functools.wraps(function)
     def ask(record: Record, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
-        if kept and kept[0][0] is not record.events:
-            kept.clear()
-        for _, given, result in kept:
+        if cache and cache[0][0] is not record.events:
+            cache.clear()
+        for _, given, result in cache:
             if given == (args, kwargs):
                 return result
-        kept.append((record.events, (args, kwargs), function(record, *args, **kwargs)))
-        return kept[-1][2]
+        cache.append((record.events, (args, kwargs), function(record, *args, **kwargs)))
+        return cache[-1][2]
 
     return ask
 
@@ -102,7 +114,7 @@ def tensors(record: Record) -> tuple[TensorSeries, ...]:
 
 
 def _by_layout(record: Record) -> Iterator[tuple[TensorsNamed, list[TensorGauges]]]:
-    """The gauges of each optimizer under the last names told of it."""
+    """The gauges of each optimizer under its last recorded names."""
     named: dict[str, TensorsNamed] = {}
     gauges: dict[str, list[TensorGauges]] = {}
     for event in record.events:
@@ -122,12 +134,12 @@ def _column(gauges: Sequence[TensorGauges], field: str, column: int) -> tuple[fl
 
 @remembered
 def trend(record: Record, optimizer: str = "") -> Trend:
-    """Which way the loss went that this optimizer minimises; without a name, that of the only one."""
+    """The trend of the loss that this optimizer minimises; without a name, of the only optimizer."""
     return goals.with_moving_goal(trend_of([value for _, value in losses(record, optimizer)]), record)
 
 
 def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
-    """Loss by step of one optimizer, or of all gauges; NaN where a step is known to have broken it."""
+    """Loss by step of one optimizer, or of all gauges; NaN where a step is known to have made it non-finite."""
     broken = {event.step for event in record.of(NonFinite)}
     found = []
     for gauge in record.of(Gauges):
@@ -137,24 +149,24 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
             found.append((gauge.step, gauge.loss))
         elif gauge.step in broken:
             found.append((gauge.step, math.nan))
-    between = (pair for told in record.of(LossesBetween) for pair in zip(told.steps, told.values, strict=True))
+    between = (pair for event in record.of(LossesBetween) for pair in zip(event.steps, event.values, strict=True))
     found += [(step, value) for step, value in between if value is not None]
     return sorted(found, key=lambda pair: pair[0])
 
 
-def suffers(record: Record, optimizer: str = "") -> bool:
-    """Does training suffer: is the loss flat, rising, spiking or broken? Several optimizers share no single loss."""
-    return trend(record, optimizer).word in SUFFERING
+def is_unhealthy(record: Record, optimizer: str = "") -> bool:
+    """Is the loss flat, rising, spiking or non-finite?"""
+    return trend(record, optimizer).word in UNHEALTHY
 
 
 def alternating(record: Record) -> bool:
-    """Do several optimizers take turns, so that a loss need not fall?"""
+    """Do several optimizers alternate, so that a loss need not fall?"""
     return len({step.optimizer for step in record.of(OptimizerStep)}) > 1
 
 
 @remembered
 def sole_optimizer(record: Record) -> OptimizerSeen | None:
-    """The one optimizer that steps; None where several take turns, whose losses need not fall."""
+    """The one optimizer that steps; None if several alternate, whose losses need not fall."""
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
     found = [seen for seen in record.setup().optimizers if seen.optimizer in stepping]
     return found[0] if len(stepping) == 1 and found else None
@@ -167,7 +179,7 @@ def is_adaptive(optimizer: OptimizerSeen) -> bool:
 
 @remembered
 def weights(record: Record) -> tuple[TensorSeries, ...]:
-    """The tensors whose magnitudes can be held against each other: no biases, gains, embeddings, nothing near 0."""
+    """The tensors whose magnitudes can be compared: no biases, gains, embeddings, or weights near 0."""
     return tuple(series for series in tensors(record) if _is_comparable(series))
 
 
@@ -180,7 +192,7 @@ def _is_comparable(series: TensorSeries) -> bool:
 
 @remembered
 def pace(record: Record) -> list[tuple[int, float]]:
-    """By step, how much of itself a weight changed: the median over the weights."""
+    """By step, the relative change of a weight: the median over the weights."""
     columns: dict[int, list[float]] = {}
     for series in weights(record):
         for step, ratio in zip(series.steps, series.update_ratio, strict=True):
@@ -191,14 +203,14 @@ def pace(record: Record) -> list[tuple[int, float]]:
 
 @remembered
 def grad_norms(record: Record) -> list[tuple[int, float]]:
-    """By step, the norm of all gradients the optimizer used, so after clipping; without what is not finite."""
+    """By step, the norm of all gradients the optimizer used, after clipping; finite values only."""
     norms = ((step.step, step.grad_norm) for step in record.of(OptimizerStep))
     return [(step, norm) for step, norm in norms if norm is not None and math.isfinite(norm)]
 
 
 @remembered
 def rates(record: Record) -> list[tuple[int, tuple[float, ...]]]:
-    """By step, the learning rate of every group. One that is not finite is no magnitude: G10 names it."""
+    """By step, the learning rate of every group; finite values only."""
     return [
         (gauge.step, gauge.rates) for gauge in record.of(Gauges) if gauge.rates and all(map(math.isfinite, gauge.rates))
     ]
@@ -221,25 +233,195 @@ def step_place(record: Record) -> Place | None:
 
 
 def rounded(value: float) -> str:
-    """With one significant digit, as a person would type a learning rate."""
+    """With one significant digit, as one would type a learning rate."""
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+") if value < 1e-2 or value >= 100 else f"{value:.1g}"
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    """Without what was not measured."""
+    """Only the values that were measured."""
     return [value for value in values if value is not None]
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle value; None of nothing."""
+    """The median; None if there are no values."""
     return sorted(values)[len(values) // 2] if values else None
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The value that this share of them lies below; None of nothing."""
+    """The value that this share of them is below; None if there are no values."""
     return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else None
 
 
 def longest_run(flags: Sequence[bool]) -> int:
-    """How many times in a row something was so, at most."""
+    """The longest run of true values."""
     return max((sum(1 for _ in group) for so, group in itertools.groupby(flags) if so), default=0)
+
+
+class Failure(NamedTuple):
+    """How the loss went wrong: `word` completes "The loss ..."."""
+
+    word: str
+    step: int
+    """The first step whose loss shows it."""
+    before: float
+    after: float | None
+
+
+class Spike(NamedTuple):
+    """A gradient far above the usual, after which the loss was worse."""
+
+    step: int
+    norm: float
+    usual: float
+    before: float
+    after: float | None
+
+
+@remembered
+def failure(record: Record) -> Failure | None:
+    """How and when the loss of the only optimizer went wrong; None if it did not, or if that is unknown."""
+    if sole_optimizer(record) is None:
+        return None
+    values = losses(record)
+    course = trend(record)
+    if course.word == "non-finite":
+        return _broken(record, values)
+    finite = [(step, value) for step, value in values if math.isfinite(value)]
+    if len(finite) < FEW or course.first is None or course.last is None or goals.may_rise(record):
+        return None
+    if jump := _jump(finite, course.last, _early_factor(record)):
+        return jump
+    if course.word == "spiking":
+        return Failure(f"spikes, {course.spikes} times so far", _first_spike(finite), course.first, None)
+    if course.word == "rising" and course.last > 1.5 * course.first > 0:
+        return Failure(f"rises from {course.first:.4g} to {course.last:.4g}", finite[-1][0], course.first, course.last)
+    return _oscillation(finite)
+
+
+def _broken(record: Record, values: Sequence[tuple[int, float]]) -> Failure | None:
+    """The loss ended non-finite; a matter of magnitudes only if it had grown before, or a weight overflowed."""
+    finite = [(step, value) for step, value in values if math.isfinite(value)]
+    event = next(record.of(NonFinite), None)
+    if event is None or not finite:
+        return None
+    first, worst = abs(finite[0][1]), max(abs(value) for _, value in finite)
+    grown = worst > EARLY_JUMP * first
+    if not grown and event.what not in ("parameter", "gradient", "activation"):
+        return None
+    start = _start_of_rise(finite)
+    return Failure(f"went from {finite[0][1]:.4g} to {_word(event.value)}", start or event.step, finite[0][1], None)
+
+
+def _word(value: str) -> str:
+    return "NaN" if value == "nan" else "infinity"
+
+
+def _start_of_rise(finite: Sequence[tuple[int, float]]) -> int | None:
+    """The step after the lowest loss, if the run continued."""
+    lowest = min(range(len(finite)), key=lambda index: finite[index][1])
+    return finite[lowest + 1][0] if lowest + 1 < len(finite) else None
+
+
+def _early_factor(record: Record) -> float:
+    """What counts as a jump while there are few values: less, if the first updates overwrote the weights."""
+    first = median([ratio for _, ratio in pace(record)[:3]]) or 0.0
+    return JUMP if first >= REPLACED else EARLY_JUMP
+
+
+def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Failure | None:
+    """The first jump of several values after which the loss never fell well below its start."""
+    losses = [value for _, value in finite]
+    if min(losses) < 0 or last < 0.5 * losses[0]:
+        return None
+    recovered = last < 0.9 * losses[0]
+    for index in range(1, len(losses)):
+        level = median(losses[max(0, index - FEW) : index]) or 0.0
+        if early == JUMP and index < 3 * FEW:
+            level = min(level, losses[0])  # with a warm-up the loss jumps gradually
+        factor = early if index < FEW else EARLY_JUMP if recovered else JUMP
+        # One high value may be one odd batch, and noisy losses vary: the next values must be above all before.
+        after, before = losses[index : index + 3], max(losses[max(0, index - FEW) : index])
+        if losses[index] > factor * level > 0 and _middle(after) > factor * level and min(after) > before:
+            return Failure(f"jumped from {level:.4g} to {max(losses[index:]):.4g}", finite[index][0], level, last)
+    return None
+
+
+def _middle(values: Sequence[float]) -> float:
+    return median(values) or 0.0 if len(values) == 3 else 0.0
+
+
+def _first_spike(finite: Sequence[tuple[int, float]]) -> int:
+    for index in range(FEW, len(finite)):
+        level = median([value for _, value in finite[index - FEW : index]]) or 0.0
+        if finite[index][1] > JUMP * level:
+            return finite[index][0]
+    return finite[-1][0]
+
+
+def _oscillation(finite: Sequence[tuple[int, float]]) -> Failure | None:
+    """Up and down with every step, by a large share, and no lower at the end."""
+    changes = [after[1] - before[1] for before, after in itertools.pairwise(finite) if after[0] == before[0] + 1]
+    reversals = sum(one * other < 0 for one, other in itertools.pairwise(changes))
+    losses = [value for _, value in finite]
+    level, swing = median(losses) or 0.0, median([abs(change) for change in changes]) or 0.0
+    tail = median(losses[-len(losses) // 3 :]) or 0.0
+    if len(changes) < 20 or reversals < 0.9 * (len(changes) - 1) or min(losses) <= 0:
+        return None
+    if swing < 0.2 * level or tail < 0.7 * losses[0]:
+        return None
+    low, high = quantile(losses, 0.1) or 0.0, quantile(losses, 0.9) or 0.0
+    return Failure(f"swings between {low:.4g} and {high:.4g} with every step", finite[-1][0], low, high)
+
+
+@remembered
+def problem(record: Record) -> str:
+    """Completes "the loss ..." if the training of the only optimizer does not progress; empty if it does."""
+    if sole_optimizer(record) is None:
+        return ""
+    if found := failure(record):
+        return found.word
+    words = {"flat": "is flat", "crawling": "crawls", "rising": "rises", "spiking": "spikes"}
+    words["non-finite"] = "ended non-finite"
+    return words.get(trend(record).word, "")
+
+
+@remembered
+def spikes(record: Record) -> list[tuple[int, float, float]]:
+    """Steps with a gradient far above those before: step, norm, and the usual norm before it."""
+    norms = grad_norms(record)
+    found = []
+    for index in range(SPIKE_FEWEST, len(norms)):
+        usual = median([norm for _, norm in norms[max(0, index - 50) : index]]) or 0.0
+        if norms[index][1] > SPIKE * usual > 0:
+            found.append((*norms[index], usual))
+    return found
+
+
+@remembered
+def costly_spikes(record: Record) -> list[Spike]:
+    """The spikes after which the loss rose above twice its previous level, or was no longer finite."""
+    values = losses(record)
+    # A loss that changes its sign has no level: only a jump above all earlier values counts.
+    worse = 2.0 if all(value > 0 for _, value in values if math.isfinite(value)) else 10.0
+    worse = math.inf if goals.may_rise(record) else worse
+    found = []
+    for step, norm, usual in spikes(record):
+        before = [abs(value) for at, value in values if at < step and math.isfinite(value)][-FEW:]
+        after = [abs(value) for at, value in values if step < at <= step + NEAR][:3]
+        if not before or not after:
+            continue
+        level, worst = median(before) or 0.0, max(after)
+        if not all(map(math.isfinite, after)):
+            found.append(Spike(step, norm, usual, level, None))
+        elif worst > worse * level:
+            found.append(Spike(step, norm, usual, level, worst))
+    return found
+
+
+@remembered
+def pace_before(record: Record) -> float | None:
+    """The typical relative change of a weight in the steps before the loss went wrong."""
+    found = failure(record)
+    if found is None:
+        return None
+    return median([ratio for step, ratio in pace(record) if step < found.step][-2 * FEW :])

@@ -24,13 +24,13 @@ READY_MADE = pattern(
 )
 """Models of torchvision that hold BatchNorm or Dropout."""
 FORGETFUL = {"TransformerEncoderLayer": 3, "TransformerDecoderLayer": 3, "Transformer": 5}
-"""Layers that drop 10 % unless told otherwise, and where that is told by position."""
+"""Layers that drop 10 % by default, and the position of that argument."""
 RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
-"""Layers that drop between their own layers when there are several and they are told to."""
+"""Layers with a `dropout` argument for dropping between their own layers."""
 
 
 def says_evaluation(name: str) -> bool:
-    """Does a dotted name speak of evaluation: `validate`, `self.test_loader`?"""
+    """Does a dotted name mention evaluation: `validate`, `self.test_loader`?"""
     return any(EVALUATION.search(_snake(part)) for part in name.split("."))
 
 
@@ -39,12 +39,12 @@ def _snake(name: str) -> str:
 
 
 def evaluates(called: Called) -> bool:
-    """Does a call stand in code that evaluates, by the name of its function or of what its loop runs over?"""
+    """Is a call in code that evaluates, by the name of its function or of what its loop iterates over?"""
     return says_evaluation(called.function) or any(over_evaluation_data(loop) for loop in called.loops[-1:])
 
 
 def over_evaluation_data(loop: Loop) -> bool:
-    """Does a `for` loop run over something whose name speaks of evaluation?"""
+    """Does a `for` loop iterate over something whose name mentions evaluation?"""
     node = loop.node
     if not isinstance(node, ast.For | ast.AsyncFor):
         return False
@@ -58,7 +58,7 @@ def mode_dependent(model: Instance) -> Instance | None:
 
 
 def perhaps_mode_dependent(model: Instance) -> Instance | None:
-    """A layer of the model that drops a share which is not known: `nn.Dropout(config.dropout)`."""
+    """A layer of the model with an unknown dropout share: `nn.Dropout(config.dropout)`."""
     return next((part for part in certain_parts(model) if _depends_on_mode(part, unknown_share=True)), None)
 
 
@@ -94,7 +94,7 @@ def _depends_on_mode(part: Instance, unknown_share: bool = False) -> bool:
 
 
 def _share(part: Instance, position: int, name: str, default: float) -> Value:
-    """What a layer was given by position or by name."""
+    """An argument of a layer, by position or by name."""
     return part.args[position] if position < len(part.args) else part.kwargs.get(name, Const(default))
 
 
@@ -105,7 +105,7 @@ def _drops(share: Value, unknown_share: bool) -> bool:
 
 
 def switches_itself(model: Instance) -> bool:
-    """Does a class of the user's in the model define its own `train` or `eval`, which may do anything?"""
+    """Does a user's class in the model define its own `train` or `eval`, which may do anything?"""
     return any(part.cls is not None and _defines(part.cls, ("train", "eval")) for part in certain_parts(model))
 
 

@@ -1,4 +1,4 @@
-"""Questions rules ask of live objects, as a probe or a record shows them: who owns a parameter, and which group."""
+"""Live objects, as a probe or a record shows them: which module owns a parameter, and in which group it is."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def counted(count: int, thing: str) -> str:
 
 
 def by_group(optimizer: OptimizerSeen) -> Iterator[tuple[GroupFact, tuple[ParameterFact, ...]]]:
-    """Each parameter group with its parameters; nothing of an optimizer told without them."""
+    """Each parameter group with its parameters; empty for an optimizer recorded without them."""
     position = 0
     for group in optimizer.groups:
-        held = optimizer.parameters[position : position + group.size]
+        members = optimizer.parameters[position : position + group.size]
         position += group.size
-        if len(held) == group.size:
-            yield group, held
+        if len(members) == group.size:
+            yield group, members
 
 
 def owners(setup: Setup) -> dict[int, ModuleFact]:
-    """The module that holds each parameter directly, by the parameter's key."""
+    """The module that owns each parameter directly, by the parameter's key."""
     found: dict[int, ModuleFact] = {}
     for model in setup.models:
         modules = {module.name: module for module in model.modules}

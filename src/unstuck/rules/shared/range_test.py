@@ -1,4 +1,4 @@
-"""What O07 and M14 say of a learning rate range test."""
+"""The result of a learning rate range test, in words and as evidence."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Told(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """`0.001 to 0.01 (the loss diverges at 0.1)`"""
-        limit = f"diverges at {self.diverged_at:.2g}" if self.diverged_at else "diverged at no rate that was tried"
+        limit = f"diverges at {self.diverged_at:.2g}" if self.diverged_at else "diverged at no tested rate"
         return f"{self.lowest:.2g} to {self.highest:.2g} (the loss {limit})"
 
 
-def told(experiment: Experiment) -> Told:
-    """Read them."""
+def measures_of(experiment: Experiment) -> Told:
+    """The measures of an experiment, if it found a band."""
     return msgspec.convert(experiment.measures, Told)
 
 
 def comparison(experiment: Experiment) -> str:
-    """What trainings at both rates came to, if they were made."""
+    """The losses after training at both rates, if that was tried."""
     steps, best = experiment.measures.get("training_steps"), experiment.measures.get("suggested_result")
     if not isinstance(best, float):
         return ""
@@ -47,13 +47,13 @@ def comparison(experiment: Experiment) -> str:
 
 
 def evidence(experiment: Experiment) -> list[Evidence]:
-    """The band, where the loss breaks, and what trainings showed."""
-    band = told(experiment)
+    """The band, the rate at which the loss diverges, and the losses after training."""
+    band = measures_of(experiment)
     found = [
         Evidence(OWN, band.own),
         Evidence(SUGGESTED, band.suggested),
         Evidence("productive band", f"{band.lowest:.2g} to {band.highest:.2g}"),
-        Evidence("the loss diverges at", band.diverged_at if band.diverged_at else "no rate that was tried"),
+        Evidence("the loss diverges at", band.diverged_at if band.diverged_at else "no tested rate"),
     ]
     names = {"own_result": "loss of the run as it is", "suggested_result": "loss in the band, after as many steps"}
     found += [
@@ -65,6 +65,6 @@ def evidence(experiment: Experiment) -> list[Evidence]:
 
 
 def factor(finding: Finding) -> float | None:
-    """What a finding of the range test wants the rate to be multiplied by."""
+    """The factor for the learning rate that a finding of the range test suggests."""
     own, suggested = finding.number(OWN), finding.number(SUGGESTED)
     return suggested / own if own and suggested else None

@@ -1,4 +1,4 @@
-"""What the text of a script says about the shape of a value: its rank and sides, as far as they are written down."""
+"""What the text of a script says about the shape of a value: its rank and sides, as far as they are known."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _input(tensor: Tensor, depth: int) -> Shape:
 
 
 def _made(tensor: Tensor, depth: int) -> Shape:
-    """`torch.randn(64, 1)`: the tensor is made, so all that was given by position are sides."""
+    """`torch.randn(64, 1)`: all positional arguments are sides."""
     given = [item for item in tensor.inputs if not (item in tensor.options.values() and item not in tensor.args)]
     if tensor.op == "randint":
         sizes = tensor.inputs[-1] if isinstance(tensor.inputs[-1], Group) else UNKNOWN
@@ -108,7 +108,7 @@ def _rebuilt(tensor: Tensor, depth: int) -> Shape:
 
 
 def _rows(tensor: Tensor, depth: int) -> Shape:
-    """A batch of a dataset's tensor: the same but for the number of rows, which is the loader's batch size."""
+    """A batch of a dataset's tensor: the same except for the number of rows, which is the loader's batch size."""
     sides, loader = _input(tensor, depth).sides, tensor.args[0] if tensor.args else None
     if not sides or not isinstance(loader, Instance):
         return ANY

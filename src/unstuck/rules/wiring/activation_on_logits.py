@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
@@ -67,20 +67,20 @@ NO_RETURN = "A Q-value is a sum of rewards without such a limit, so most targets
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Every possible input of the loss comes from such an activation."""
-    for call, makers in predictions.training_losses(script, ("cross_entropy",)):
+    for call, makers in losses.training_losses(script, ("cross_entropy",)):
         if all(maker.op in BOUNDED for maker in makers):
             most, floor = ("1", "1.46") if "sigmoid" in makers[0].op else ("2", "0.80")
             yield _on_scores(script, call, makers, NARROW.format(most=most, floor=floor), Severity.ERROR)
         elif all(maker.op in ("relu", "relu6") for maker in makers):
             yield _on_scores(script, call, makers, CUT_OFF, Severity.WARNING)
-    for call, makers in predictions.training_losses(script, REGRESSIONS):
+    for call, makers in losses.training_losses(script, REGRESSIONS):
         yield from _on_values(call, makers)
 
 
 def _on_scores(script: Script, call: Happened, makers: Sequence[Tensor], cause: str, severity: Severity) -> Finding:
     editor, first = Editor(script), makers[0]
-    edits = predictions.without(editor, first) if len(makers) == 1 else None
-    local = edits is not None and predictions.stands_in(editor, first, call)
+    edits = losses.without(editor, first) if len(makers) == 1 else None
+    local = edits is not None and losses.stands_in(editor, first, call)
     fix = fix_with(f"Pass the raw scores to cross_entropy, without {first.op}.", edits, "safe" if local else "unsafe")
     return _finding(call, first, f"cross_entropy gets the output of {first.op}.", cause, fix, severity)
 
@@ -96,7 +96,7 @@ def _on_values(call: Happened, makers: Sequence[Tensor]) -> Iterator[Finding]:
         fix = Fix(f"Return the output of the last layer without {first.op}.")
         yield _finding(call, first, message, NO_RETURN, fix, Severity.WARNING)
         return
-    reach = predictions.makers(target)
+    reach = losses.makers(target)
     ranges = POSITIVE | BOUNDED
     if reach and all(maker.op in ranges and all(_leaves(value, maker.op) for value in reach) for maker in makers):
         first = makers[0]
@@ -109,7 +109,7 @@ def _before_picking(maker: Tensor) -> list[Tensor]:
     """What made the values of all actions, from which `maker` picks one."""
     if maker.op not in ONE_OF_MANY or not maker.inputs:
         return []
-    return [value for value in predictions.makers(maker.inputs[0]) if isinstance(value, Tensor)]
+    return [value for value in losses.makers(maker.inputs[0]) if isinstance(value, Tensor)]
 
 
 def _is_bootstrapped(target: Value) -> bool:
@@ -123,7 +123,7 @@ def _leaves(value: Value, activation: str) -> bool:
     if not isinstance(value, Tensor):
         return False
     if value.op == "batch" and value.inputs:
-        return all(_leaves(maker, activation) for maker in predictions.makers(value.inputs[0]))
+        return all(_leaves(maker, activation) for maker in losses.makers(value.inputs[0]))
     if value.op == "normal":
         return value.inputs[:1] in ((Const(0),), (Const(0.0),)) and value.inputs[1:2] in ((Const(1),), (Const(1.0),))
     low = -1 if "tanh" in activation else 0
@@ -158,17 +158,17 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
-    for group in loss_calls.trained(calls, ("cross_entropy", *REGRESSIONS)):
-        made_by = loss_calls.all_made_by(group, REACH)
+    for group in losses.trained(calls, ("cross_entropy", *REGRESSIONS)):
+        made_by = losses.all_made_by(group, REACH)
         if made_by and group[0].loss == "cross_entropy":
-            yield from _scores_seen(group, REACH[made_by][0])
+            yield from _recorded_scores(group, REACH[made_by][0])
         elif made_by:
-            yield from _values_seen(group, *REACH[made_by])
+            yield from _recorded_values(group, *REACH[made_by])
 
 
-def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
+def _recorded_scores(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     first = calls[0]
-    evidence = [Evidence("calls recorded", len(calls)), *loss_calls.shape_and_range(first)]
+    evidence = [Evidence("calls recorded", len(calls)), *losses.shape_and_range(first)]
     if name in BOUNDED:
         most, floor = ("1", "1.46") if "sigmoid" in name else ("2", "0.80")
         cause, severity = NARROW.format(most=most, floor=floor), Severity.ERROR
@@ -177,26 +177,26 @@ def _scores_seen(calls: Sequence[LossCall], name: str) -> Iterator[Finding]:
     else:
         return
     message = f"cross_entropy gets the output of {name}."
-    yield _seen(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
+    yield _recorded(first, message, cause, f"Pass the raw scores to cross_entropy, without {name}.", severity, evidence)
 
 
-def _values_seen(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
-    read = [call for call in calls if loss_calls.wanted(call).spread is not None]
+def _recorded_values(calls: Sequence[LossCall], name: str, low: float, high: float | None) -> Iterator[Finding]:
+    read = [call for call in calls if losses.wanted(call).spread is not None]
     if not read or not all(_is_out_of_reach(call, low, high, MARGIN) for call in read):
         return
-    first, target = read[0], loss_calls.wanted(read[0])
+    first, target = read[0], losses.wanted(read[0])
     reach = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
     span = f"{target.low:.3g} to {target.high:.3g}"
     message = f"The prediction is the output of {name}, {reach}, but the targets range from {span}."
     most = all(_is_out_of_reach(call, low, high, 0.0, typical=True) for call in read)
     evidence = [Evidence("calls recorded", len(calls)), Evidence("targets", span)]
     fix = f"Pass the last layer's output to the loss without {name}, or scale the targets into its range."
-    yield _seen(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
+    yield _recorded(first, message, OUT_OF_REACH, fix, Severity.ERROR if most else Severity.WARNING, evidence)
 
 
 def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: float, typical: bool = False) -> bool:
     """Are targets, even those one standard deviation from their mean, outside the range?"""
-    target = loss_calls.wanted(call)
+    target = losses.wanted(call)
     if target.low is None or target.high is None or target.mean is None or target.spread is None:
         return False
     slack = margin * target.spread
@@ -204,7 +204,9 @@ def _is_out_of_reach(call: LossCall, low: float, high: float | None, margin: flo
     return least < low - slack or (high is not None and most > high + slack)
 
 
-def _seen(call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]) -> Finding:
+def _recorded(
+    call: LossCall, message: str, cause: str, fix: str, severity: Severity, evidence: list[Evidence]
+) -> Finding:
     return rule.finding(
         message,
         cause=cause,

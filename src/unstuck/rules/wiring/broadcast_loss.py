@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -96,8 +96,8 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
-    for group in loss_calls.trained(calls, BROADCASTS):
-        shapes = [(loss_calls.given(call).shape, loss_calls.wanted(call).shape) for call in group]
+    for group in losses.trained(calls, BROADCASTS):
+        shapes = [(losses.given(call).shape, losses.wanted(call).shape) for call in group]
         guilty = [pair for pair in shapes if _column_of(*pair)]
         first = group[0]
         if guilty and len(guilty) == sum(one != other for one, other in shapes):

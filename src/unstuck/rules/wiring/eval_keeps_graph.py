@@ -97,7 +97,9 @@ def _evaluates(switches: list[Happened], item: Located) -> bool:
         return False
     if any(isinstance(inner.event, Backward) for inner in events_in(loop.body)):
         return False
-    return _in_eval_mode(switches, item) or (modes.over_evaluation_data(loop) and _named(place))
+    return _in_eval_mode(switches, item) or (
+        modes.over_evaluation_data(loop) and (not place.function or modes.says_evaluation(place.function))
+    )
 
 
 def _over_data(loop: Loop) -> bool:
@@ -108,10 +110,6 @@ def _over_data(loop: Loop) -> bool:
     while isinstance(over, ast.Call) and over.args and dotted(over.func).rpartition(".")[2] in SHOW_PROGRESS:
         over = over.args[0]
     return not (isinstance(over, ast.Call) and dotted(over.func).endswith("range") and len(over.args) < 3)
-
-
-def _named(place: Place) -> bool:
-    return not place.function or modes.says_evaluation(place.function)
 
 
 def _in_eval_mode(switches: list[Happened], item: Located) -> bool:

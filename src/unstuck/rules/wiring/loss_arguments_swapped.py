@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
@@ -95,7 +95,7 @@ def _divergence(script: Script, call: Happened) -> Iterator[Finding]:
 
 
 def _operations(value: Value | None) -> set[str]:
-    made = predictions.makers(value) if value is not None else []
+    made = losses.makers(value) if value is not None else []
     return {maker.op if isinstance(maker, Tensor) else "" for maker in made}
 
 
@@ -119,7 +119,7 @@ def _is_data(value: Value) -> bool:
 
 def _is_predicted(value: Value) -> bool:
     """Certainly the output of a module with weights that a gradient reaches."""
-    made = predictions.makers(value)
+    made = losses.makers(value)
     return bool(made) and all(isinstance(maker, Tensor) and _through_weights(maker) for maker in made)
 
 
@@ -162,20 +162,20 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
-    for group in loss_calls.trained(calls, (*CAUSES, "kl_div", "gaussian_nll_loss")):
+    for group in losses.trained(calls, (*CAUSES, "kl_div", "gaussian_nll_loss")):
         first = group[0]
         if first.loss == "gaussian_nll_loss":
-            if all(map(_has_target_for_variance, group)) and loss_calls.looked_at(group):
+            if all(map(_has_target_for_variance, group)) and losses.looked_at(group):
                 message = "gaussian_nll_loss gets the variance as the target, and the target as the variance."
                 fix = "Call it as loss(mean, target, variance)."
                 yield _recorded(first, message, NO_VARIANCE, fix, Swapped.VARIANCE)
         elif first.loss == "kl_div":
-            read = loss_calls.looked_at(group)
-            probabilities = all(loss_calls.given(call).made_by == "SoftmaxBackward0" for call in group)
-            if probabilities or (read and all(loss_calls.given(call).sums_to_one for call in read)):
+            read = losses.looked_at(group)
+            probabilities = all(losses.given(call).made_by == "SoftmaxBackward0" for call in group)
+            if probabilities or (read and all(losses.given(call).sums_to_one for call in read)):
                 message = "kl_div gets plain probabilities first."
                 yield _recorded(first, message, NO_LOG, PROBABILITIES_FIRST, Swapped.NO_LOG)
-        elif all(loss_calls.wanted(call).requires_grad and not loss_calls.given(call).requires_grad for call in group):
+        elif all(losses.wanted(call).requires_grad and not losses.given(call).requires_grad for call in group):
             message = f"{first.loss} gets the target first and the prediction second."
             yield _recorded(first, message, CAUSES[first.loss], PREDICTION_FIRST, Swapped.TARGET_FIRST)
 
@@ -185,12 +185,8 @@ def _has_target_for_variance(call: LossCall) -> bool:
 
     A variance that is the same everywhere is a setting, and may be used with two outputs of a model.
     """
-    variance, target = call.variance, loss_calls.wanted(call)
-    if (
-        variance is None
-        or variance.requires_grad
-        or not (target.requires_grad and loss_calls.given(call).requires_grad)
-    ):
+    variance, target = call.variance, losses.wanted(call)
+    if variance is None or variance.requires_grad or not (target.requires_grad and losses.given(call).requires_grad):
         return False
     if target.low is None or variance.low is None:
         return True
@@ -198,7 +194,7 @@ def _has_target_for_variance(call: LossCall) -> bool:
 
 
 def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapped) -> Finding:
-    sides = [("first argument", loss_calls.given(call)), ("second argument", loss_calls.wanted(call))]
+    sides = [("first argument", losses.given(call)), ("second argument", losses.wanted(call))]
     sides += [("variance", call.variance)] if call.variance is not None else []
     evidence = [
         Evidence(name, f"{list(fact.shape)}, {'with' if fact.requires_grad else 'without'} gradient")

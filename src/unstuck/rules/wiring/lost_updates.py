@@ -54,7 +54,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         if lost is None or lost.share < MUCH:
             continue
         word = dynamics.trend(record, optimizer.optimizer).word
-        if word == "falling" or (lost.share < NEARLY_ALL and not dynamics.suffers(record, optimizer.optimizer)):
+        if word == "falling" or (lost.share < NEARLY_ALL and not dynamics.is_unhealthy(record, optimizer.optimizer)):
             continue
         yield _finding(
             optimizer,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, harm, range_test
+from unstuck.rules.shared import dynamics, range_test
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
@@ -39,54 +39,54 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Updates were far too large before the loss jumped or rose, because of the rate and not the gradients."""
     if (found := judged(record)) is None:
         return
-    optimizer, hurt, ratio = found
+    optimizer, failure, ratio = found
     rate = dynamics.highest_rate(record)
     better = dynamics.rounded(rate * 3 * dynamics.USUAL / ratio)
     broken = dynamics.trend(record).word == "non-finite"
-    diverged = broken or (hurt.after is not None and hurt.after > 3 * hurt.before)
+    diverged = broken or (failure.after is not None and failure.after > 3 * failure.before)
     yield rule.finding(
-        f"The loss {hurt.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their size.",
+        f"The loss {failure.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their size.",
         cause=CAUSE,
         fix=f"Lower the learning rate to about {better}, and warm it up over the first few hundred steps.",
         subject=Subject("optimizer", optimizer.optimizer),
         place=optimizer.place,
         related=(dynamics.step_place(record),),
-        evidence=_evidence(record, hurt, ratio, rate),
+        evidence=_evidence(record, failure, ratio, rate),
         severity=Severity.ERROR if diverged else Severity.WARNING,
         confidence=Confidence.CERTAIN if diverged or ratio > 0.5 else Confidence.LIKELY,
     )
 
 
 @dynamics.remembered
-def judged(record: Record) -> tuple[OptimizerSeen, harm.Harm, float] | None:
+def judged(record: Record) -> tuple[OptimizerSeen, dynamics.Failure, float] | None:
     """The optimizer whose rate is too high, what it did to the loss, and how large its updates were."""
-    optimizer, hurt, ratio = dynamics.sole_optimizer(record), harm.harm(record), harm.pace_before(record)
-    if optimizer is None or hurt is None or ratio is None or ratio < LARGE:
+    optimizer, failure, ratio = dynamics.sole_optimizer(record), dynamics.failure(record), dynamics.pace_before(record)
+    if optimizer is None or failure is None or ratio is None or ratio < LARGE:
         return None
     norms = [norm for _, norm in dynamics.grad_norms(record)][:3]
     exploded = (dynamics.median(norms) or 0.0) > EXPLODED and dynamics.highest_rate(record) <= SANE_RATE
-    if (exploded and not dynamics.is_adaptive(optimizer)) or _was_learning(record, hurt.step):
+    if (exploded and not dynamics.is_adaptive(optimizer)) or _was_learning(record, failure.step):
         return None
-    return optimizer, hurt, ratio
+    return optimizer, failure, ratio
 
 
 def _was_learning(record: Record, harmed: int) -> bool:
     """Had the loss been falling at the same or a higher learning rate? Then the cause is something else."""
     before = [value for step, value in dynamics.losses(record) if step < harmed]
     rates = [max(values) for step, values in dynamics.rates(record) if step <= harmed]
-    if len(before) < harm.FEW or not rates:
+    if len(before) < dynamics.FEW or not rates:
         return False
     steady = rates[-1] <= 1.5 * rates[len(rates) // 2]
     return steady and (dynamics.median(before[-3:]) or 0.0) < 0.7 * before[0]
 
 
-def _evidence(record: Record, hurt: harm.Harm, ratio: float, rate: float) -> list[Evidence]:
-    norms = [norm for step, norm in dynamics.grad_norms(record) if step < hurt.step]
+def _evidence(record: Record, failure: dynamics.Failure, ratio: float, rate: float) -> list[Evidence]:
+    norms = [norm for step, norm in dynamics.grad_norms(record) if step < failure.step]
     evidence = [
         Evidence("learning rate", rate),
         Evidence("change of the weights per step, as a share", ratio, "", dynamics.USUAL),
-        Evidence("loss before", hurt.before),
-        Evidence("step at which it appears", hurt.step + 1),
+        Evidence("loss before", failure.before),
+        Evidence("step at which it appears", failure.step + 1),
     ]
     if norms:
         evidence.append(Evidence("gradient norm before it", dynamics.median(norms) or 0.0))
@@ -102,7 +102,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The range test shows a learning rate ten or more times too high, and the run at it does not learn."""
     if experiment.name != "lr" or experiment.verdict != "too high":
         return
-    band, broken = range_test.told(experiment), bool(experiment.measures.get("own_broken"))
+    band, broken = range_test.measures_of(experiment), bool(experiment.measures.get("own_broken"))
     certain = broken or bool(experiment.measures.get("trainings"))
     yield rule.finding(
         f"The learning rate {band.own:.3g} is {band.own / band.suggested:,.0f} times the one that trains best; the "

@@ -62,7 +62,7 @@ def _explained(record: Record, crash: Crash) -> Explanation:
     tried = _TRIED.search(crash.message)
     amount = f"{_readable(tried.group(1))} of memory" if tried else "Memory"
     message = f"{amount} could not be allocated {_during(crash)}."
-    last = _last_forward(record)
+    last = next((event for event in reversed(record.events) if isinstance(event, Forward)), None)
     if last is not None and not last.training and last.grad_enabled and crash.function != "backward":
         return Explanation(
             f"{message[:-1]}: {last.model} is evaluated (eval()) while gradients are recorded.",
@@ -88,10 +88,6 @@ def _explained(record: Record, crash: Crash) -> Explanation:
 def _during(crash: Crash) -> str:
     words = {"backward": "in backward()", "step": "in optimizer.step()"}
     return words.get(crash.function, f"by `{crash.module}`" if crash.module else "here")
-
-
-def _last_forward(record: Record) -> Forward | None:
-    return next((event for event in reversed(record.events) if isinstance(event, Forward)), None)
 
 
 def _readable(amount: str) -> str:

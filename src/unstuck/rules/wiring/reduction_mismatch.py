@@ -11,7 +11,7 @@ import msgspec
 from unstuck.events import Backward, LossCall, TermFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses
 from unstuck.source.flow import behind, producers
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Tensor, Value
@@ -169,7 +169,7 @@ def _outweighed(backward: Backward, terms: tuple[TermFact, ...], calls: list[Los
     if whole.divergence and whole.weight >= FULL_DIVERGENCE * mean.weight and math.prod(mean.shape) >= MANY:
         yield _heavy(backward, call, mean, whole)
     elif share > OUTWEIGHS + 1:
-        yield _seen(backward, call, whole, share - 1)
+        yield _recorded(backward, call, whole, share - 1)
 
 
 def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) -> Finding:
@@ -191,10 +191,10 @@ def _heavy(backward: Backward, call: LossCall, mean: TermFact, whole: TermFact) 
 
 def _is_term(call: LossCall, term: TermFact) -> bool:
     same = call.loss == term.name or {call.loss, term.name} == {"nll_loss", "cross_entropy"}
-    return same and call.reduction in ("mean", "batchmean") and loss_calls.given(call).shape[:1] == term.shape[:1]
+    return same and call.reduction in ("mean", "batchmean") and losses.given(call).shape[:1] == term.shape[:1]
 
 
-def _seen(backward: Backward, call: LossCall, whole: TermFact, times: float) -> Finding:
+def _recorded(backward: Backward, call: LossCall, whole: TermFact, times: float) -> Finding:
     summed = "a sum" if whole.name == "sum" else f"{whole.name}, a sum"
     return rule.finding(
         f"{call.loss}, a mean over the batch, is added to {summed} over {list(whole.shape)} that is {times:.3g} times "

@@ -55,10 +55,10 @@ def in_source(script: Script) -> Iterator[Finding]:
     if not RANDOM_TEXT.search(script.text) or not re.search(r"Dataset|DataLoader", script.text):
         return
     loaders = [called for called in script.facts.calls if called.last == "DataLoader"]
-    told: set[Place] = set()
+    reported: set[Place] = set()
     for finding in (*_copied(script, loaders), *_seeded_alike(script, loaders), *_seeded_again(script)):
-        if finding.place is not None and finding.place not in told:
-            told.add(finding.place)
+        if finding.place is not None and finding.place not in reported:
+            reported.add(finding.place)
             yield finding
 
 
@@ -68,9 +68,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     loaders = {event.loader: event for event in record.of(LoaderSeen) if event.place is not None}
     again = list(_reseeded(record))
     yield from again
-    told = {finding.place.key for finding in again if finding.place is not None}
+    reported = {finding.place.key for finding in again if finding.place is not None}
     for loader in (loader for loader in loaders.values() if loader.trained):
-        yield from _seeded_by_loader(loader, told)
+        yield from _seeded_by_loader(loader, reported)
         if loader.generators:
             yield _run_finding(
                 f"{loader.dataset} draws from self.{loader.generators[0]}, and each of {loader.workers} "
@@ -93,14 +93,14 @@ def in_run(record: Record) -> Iterator[Finding]:
             )
 
 
-def _seeded_by_loader(loader: LoaderSeen, told: set[tuple[str, int]]) -> Iterator[Finding]:
+def _seeded_by_loader(loader: LoaderSeen, reported: set[tuple[str, int]]) -> Iterator[Finding]:
     """What the code of the dataset and of worker_init_fn shows; the workers themselves are not observed."""
     alike, again = loader.seeded_alike, loader.seeded_again
     if alike is not None:
         yield _run_finding(
             f"worker_init_fn gives each of {loader.workers} workers the same seed.", WORKERS, DIFFERENTLY, alike, []
         )
-    if again is not None and again.key not in told and not says_evaluation(loader.dataset):
+    if again is not None and again.key not in reported and not says_evaluation(loader.dataset):
         yield _run_finding(
             f"{loader.dataset}.__getitem__ uses the same seed for every example.", EXAMPLES, BY_INDEX, again, []
         )
@@ -209,28 +209,30 @@ def _seeded_alike(script: Script, loaders: list[Called]) -> Iterator[Finding]:
 def _seeded_again(script: Script) -> Iterator[Finding]:
     """`np.random.seed(0)` inside `__getitem__` of a training dataset, on every call."""
     for node in script.tree.body:
-        if not isinstance(node, ast.ClassDef) or says_evaluation(node.name) or not _is_dataset(node):
+        if (
+            not isinstance(node, ast.ClassDef)
+            or says_evaluation(node.name)
+            or not any(dotted(base).endswith("Dataset") for base in node.bases)
+        ):
             continue
         item = next(
             (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__getitem__"), None
         )
         for statement in item.body if item is not None else ():
             call = statement.value if isinstance(statement, ast.Expr) else None
-            if isinstance(call, ast.Call) and SEEDS.search(dotted(call.func)) and _is_same(call):
+            if (
+                isinstance(call, ast.Call)
+                and SEEDS.search(dotted(call.func))
+                and len(call.args) == 1
+                and isinstance(call.args[0], ast.Constant)
+                and call.args[0].value is not None
+            ):
                 yield _finding(
                     f"{node.name}.__getitem__ seeds with {ast.unparse(call.args[0])} for every example.",
                     EXAMPLES,
                     BY_INDEX,
                     SourceFile(script.path, script.lines).place(call),
                 )
-
-
-def _is_same(call: ast.Call) -> bool:
-    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value is not None
-
-
-def _is_dataset(node: ast.ClassDef) -> bool:
-    return any(dotted(base).endswith("Dataset") for base in node.bases)
 
 
 def _finding(message: str, cause: str, fix: str, place: Place, related: Place | None = None) -> Finding:

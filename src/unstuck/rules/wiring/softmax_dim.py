@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import AxisGuessed, Forward, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import loss_calls, predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import Called
 from unstuck.source.flow import argument, behind, producers
@@ -52,7 +52,7 @@ OVER_BMM = (
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """A prediction normalised along dim=0 of a batch; a softmax without dim."""
-    for call, makers in predictions.training_losses(script, LOSSES):
+    for call, makers in losses.training_losses(script, LOSSES):
         guilty = [_softmax(maker) for maker in makers]
         found = [softmax for softmax in guilty if softmax is not None and _is_over_batch(softmax)]
         if len(found) == len(makers) and not _ranks_the_batch(call.subject):
@@ -142,7 +142,7 @@ def _without_dim(script: Script, called: Called) -> Iterator[Finding]:
     over_bmm = function and bool(called.args) and _is_bmm(called.args[0])
     edits = Editor(script).set_keyword(called.place, "dim", "-1")
     yield rule.finding(
-        f"{called.last} has no dim" + ("and uses axis 0 of the result of bmm." if over_bmm else "."),
+        f"{called.last} has no dim" + (" and uses axis 0 of the result of bmm." if over_bmm else "."),
         cause=OVER_BMM if over_bmm else IMPLICIT,
         fix=fix_with("Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.", edits, "unsafe"),
         subject=Subject("call", f"softmax at {called.place}"),
@@ -164,7 +164,7 @@ def _losses_of(script: Script, called: Called) -> list[Place | None]:
     """The losses that get the output of the module created here."""
     found = []
     for call in script.facts.losses:
-        makers = predictions.makers(call.value) if call.value is not None else []
+        makers = losses.makers(call.value) if call.value is not None else []
         made = [maker.module for maker in makers if isinstance(maker, Tensor)]
         if any(module is not None and module.place == called.place for module in made):
             found.append(call.event.place)
@@ -174,10 +174,10 @@ def _losses_of(script: Script, called: Called) -> list[Place | None]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """A prediction from a softmax over axis 0, and softmaxes without dim."""
-    for calls in loss_calls.trained(record.of(LossCall), LOSSES):
+    for calls in losses.trained(record.of(LossCall), LOSSES):
         if all(_is_over_examples(call) for call in calls):
             yield _over_examples(calls[0])
-    sizes = {loss_calls.wanted(call).shape[0] for call in record.of(LossCall) if loss_calls.wanted(call).shape}
+    sizes = {losses.wanted(call).shape[0] for call in record.of(LossCall) if losses.wanted(call).shape}
     for guessed in record.of(AxisGuessed):
         # Attention heads may be folded into the batch.
         first = guessed.shape[0] if len(guessed.shape) == 3 else 1
@@ -186,21 +186,21 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _is_over_examples(call: LossCall) -> bool:
     """Are rows of (batch, classes) normalised over the batch, while the target is not?"""
-    given, target = loss_calls.given(call), loss_calls.wanted(call)
+    given, target = losses.given(call), losses.wanted(call)
     two_axes = len(given.shape) == 2 and min(given.shape) > 1
     in_rows = call.loss in ("nll_loss", "cross_entropy") and "int" in target.dtype
     return given.axis == 0 and two_axes and (in_rows or (target.sums_to_one and not given.sums_to_one))
 
 
 def _over_examples(call: LossCall) -> Finding:
-    name = "log_softmax" if loss_calls.given(call).made_by.startswith("Log") else "softmax"
+    name = "log_softmax" if losses.given(call).made_by.startswith("Log") else "softmax"
     return rule.finding(
-        f"{name} runs over dim=0, the batch of {loss_calls.given(call).shape[0]}.",
+        f"{name} runs over dim=0, the batch of {losses.given(call).shape[0]}.",
         cause=OVER_BATCH,
         fix="Use dim=1 (or -1), the class axis.",
         subject=Subject("call", f"softmax fed to {call.place}"),
         place=call.place,
-        evidence=[Evidence("shape", str(list(loss_calls.given(call).shape)))],
+        evidence=[Evidence("shape", str(list(losses.given(call).shape)))],
     )
 
 

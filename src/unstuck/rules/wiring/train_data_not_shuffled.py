@@ -10,7 +10,7 @@ from unstuck.events import LoaderSeen, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.feeding import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+from unstuck.rules.shared.data import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 from unstuck.source import flow
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader.scope import dotted
@@ -116,17 +116,13 @@ def _has_trained_loader(record: Record) -> bool:
 def _in_order(called: Called) -> bool:
     """Neither shuffle nor a sampler is passed, as far as the text shows."""
     given = {keyword.arg for keyword in called.node.keywords}
-    if given & {None, "sampler", "batch_sampler"} or len(called.args) > 3 or "len(" in _text(called):
+    if given & {None, "sampler", "batch_sampler"} or len(called.args) > 3 or "len(" in ast.unparse(called.node):
         return False
     return _shuffle(called) in (None, Const(False))
 
 
 def _shuffle(called: Called) -> Value | None:
     return called.args[2] if len(called.args) > 2 else called.kwargs.get("shuffle")
-
-
-def _text(called: Called) -> str:
-    return ast.unparse(called.node)
 
 
 def _trained_on(script: Script, suspects: Container[int]) -> Iterator[Instance]:

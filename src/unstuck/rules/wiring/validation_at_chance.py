@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from unstuck.events import Evaluated, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
+from unstuck.rules.shared.data import BINARY_LOSSES, CLASS_LOSSES, training_losses
 from unstuck.rules.shared.dynamics import median
-from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, training_losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -182,7 +182,7 @@ def _micro_steps(window: StepWindow) -> list[MicroStep] | None:
 
 def _adds_up(windows: Sequence[StepWindow]) -> bool:
     """Is the gradient before the step or the clipping the plain sum, as far as it was measured?"""
-    shares = [share for window in windows if (share := window.kept) is not None]
+    shares = [share for window in windows if (share := window.norm_ratio) is not None]
     between = [
         other.grad_norm_before / one.grad_norm
         for window in windows

@@ -11,7 +11,7 @@ from unstuck.events import Clip, OptimizerStep
 from unstuck.findings import Confidence, Finding, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.accumulation_not_divided import Division, harm, rule, wrong_divisor
-from unstuck.rules.shared.windows import MICRO_STEPS, Window, windows
+from unstuck.rules.shared.accumulation import MICRO_STEPS, Window, windows
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import LOSS_FUNCTIONS, SAME_VALUES
@@ -149,7 +149,7 @@ def _not_divided(script: Script, window: Window, item: Happened) -> Finding:
     optimizers = {
         option.last for subject in subjects for option in alternatives(subject) if isinstance(option, Instance)
     }
-    clips = bool([*window.once(Clip), *window.every_turn(Clip)])
+    clips = bool([*window.once(Clip), *window.every_iteration(Clip)])
     cause, severity = harm(optimizers, clips, window.every)
     fix = f"Divide the loss by {window.every} before backward()."
     return rule.finding(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import OptimizerSeen, OptimizerStep, Place, RateAsked
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.actual_lr import USE_LAST_LR, USE_POSITIVE, ZERO, Rate, derives, rule
-from unstuck.rules.shared.rates import Rates, Schedule, rates_in_use, schedules
+from unstuck.rules.shared.schedules import Rates, Schedule, rates_in_use, schedules
 
 if TYPE_CHECKING:
     from unstuck.record import Record

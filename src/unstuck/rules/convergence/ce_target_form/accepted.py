@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unstuck.events import LossCall, ModelSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.ce_target_form import ONE_HOT_CAUSE, PASS_IDS, Form, rule
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses
 
 LABELS_PER_CLASS = 20
 """This many labels per class must have been seen before a missing class means something."""
@@ -24,19 +24,19 @@ UNUSED = "An output that is never a target is only ever pushed down: it costs me
 
 def find(calls: Iterable[LossCall], models: Iterable[ModelSeen]) -> Iterator[Finding]:
     """Float targets that are one-hot or not probabilities, and ids that leave outputs unused."""
-    vocabularies = {module.numbers["num_embeddings"] for module in loss_calls.embeddings(models)}
-    for group in loss_calls.trained(calls, ("cross_entropy",)):
-        read = [call for call in loss_calls.looked_at(group) if not call.weighted]
-        if read and all("float" in loss_calls.wanted(call).dtype for call in read):
+    vocabularies = {module.numbers["num_embeddings"] for module in losses.embeddings(models)}
+    for group in losses.trained(calls, ("cross_entropy",)):
+        read = [call for call in losses.looked_at(group) if not call.weighted]
+        if read and all("float" in losses.wanted(call).dtype for call in read):
             yield from _floats(read)
-        elif read and loss_calls.classes_of(read[0]) not in vocabularies:
+        elif read and losses.classes_of(read[0]) not in vocabularies:
             yield from _ids(read)
 
 
 def _floats(calls: Sequence[LossCall]) -> Iterator[Finding]:
-    targets = [loss_calls.wanted(call) for call in calls]
-    classes = loss_calls.classes_of(calls[0])
-    if all(target.sums_to_one and loss_calls.is_binary(target) for target in targets):
+    targets = [losses.wanted(call) for call in calls]
+    classes = losses.classes_of(calls[0])
+    if all(target.sums_to_one and losses.is_binary(target) for target in targets):
         message = "cross_entropy gets one-hot targets."
         yield _finding(Form.ONE_HOT, calls[0], message, ONE_HOT_CAUSE, PASS_IDS, Severity.ADVICE)
         return
@@ -55,7 +55,7 @@ def _floats(calls: Sequence[LossCall]) -> Iterator[Finding]:
 
 
 def _ids(calls: Sequence[LossCall]) -> Iterator[Finding]:
-    seen, classes = loss_calls.labels(calls), loss_calls.classes_of(calls[0])
+    seen, classes = losses.labels(calls), losses.classes_of(calls[0])
     if seen is None or classes < 3 or sum(seen.values()) < LABELS_PER_CLASS * classes:
         return
     if any(call.ignored for call in calls) or max(seen) != classes - 1:
@@ -81,8 +81,8 @@ def _finding(
     labels: Counter[int] | None = None,
 ) -> Finding:
     evidence = [
-        Evidence("scores", str(list(loss_calls.given(call).shape))),
-        Evidence("target", str(list(loss_calls.wanted(call).shape))),
+        Evidence("scores", str(list(losses.given(call).shape))),
+        Evidence("target", str(list(losses.wanted(call).shape))),
     ]
     if labels is not None:
         evidence.append(Evidence("labels seen", sum(labels.values())))

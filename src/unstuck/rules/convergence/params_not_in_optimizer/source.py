@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, OptimizerStep, Place
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
-from unstuck.rules.shared.order import modules_behind, owners
+from unstuck.rules.shared.loop_order import modules_behind, owners
 from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import events_in

@@ -21,8 +21,8 @@ from unstuck.rules.convergence.scheduler_misuse import (
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.accumulation import micro_windows, step_windows, usual
 from unstuck.rules.shared.crashes import crash_of
-from unstuck.rules.shared.feeding import trained_on
-from unstuck.rules.shared.rates import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
+from unstuck.rules.shared.data import trained_on
+from unstuck.rules.shared.schedules import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -21,9 +21,9 @@ from unstuck.rules.convergence.scheduler_misuse import (
     cadence as cadences,
     rule,
 )
-from unstuck.rules.shared import order
-from unstuck.rules.shared.rates import NOTHING
-from unstuck.rules.shared.windows import windows
+from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.accumulation import windows
+from unstuck.rules.shared.schedules import NOTHING
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.reader.knowledge import is_scheduler
@@ -49,7 +49,7 @@ def find(script: Script) -> Iterator[Finding]:
     for loop in loops_in(script.facts.trace):
         if any(isinstance(item.event, SchedulerStep) for item in events_in(loop.body, nested_loops=False)):
             yield from _before_optimizer(script, loop, calls)
-    if order.uses_framework(script):
+    if loop_order.uses_framework(script):
         yield from _by_lightning_too(script)
         return
     for made in script.facts.schedulers:
@@ -93,7 +93,7 @@ def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
 
 def _before_optimizer(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
     """Stepped before the optimizer's first step of the iteration, on every path on which both are stepped."""
-    found = order.always(paths(loop, iterations=1, ordered=STEPS), _opinion)
+    found = loop_order.always(paths(loop, iterations=1, ordered=STEPS), _opinion)
     own = {item.item.event.place for item in located(loop.body) if not item.loops and not _may_skip_first(item)}
     for place, step in found.items():
         call = calls.get(place)
@@ -114,9 +114,9 @@ def _may_skip_first(item: Located) -> bool:
     return any(branch.varies and "%" not in branch.condition for branch, _ in item.branches)
 
 
-def _opinion(path: Path) -> order.Opinion:
+def _opinion(path: Path) -> loop_order.Opinion:
     """Guilty, with the place of the optimizer's step: a scheduler step that comes before it."""
-    opinion = order.Opinion()
+    opinion = loop_order.Opinion()
     items = [
         item
         for item in path
@@ -236,7 +236,7 @@ def _decay_per_batch(script: Script, made: SchedulerMade, calls: dict[Place, Cal
 def _per_micro_batch(script: Script, made: SchedulerMade, length: cadences.Length) -> Iterator[Finding]:
     for window in windows(script) if "/" in length.meaning else ():
         divided = re.search(rf"//?\s*(\w+\.)*{re.escape(window.every.rpartition('.')[2])}\b", length.meaning)
-        for item in window.every_turn(SchedulerStep) if divided else ():
+        for item in window.every_iteration(SchedulerStep) if divided else ():
             if item.item.subject is made.scheduler and not item.branches:
                 yield _finding(
                     Misuse.PER_MICRO_BATCH,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unstuck.events import LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.sigmoid_bce import PLAIN, SATURATED, WITH_LOGITS, Input, rule, twice, use_raw_scores
-from unstuck.rules.shared import loss_calls
+from unstuck.rules.shared import losses
 
 SLACK = 1e-3
 """Rounding may carry a target this far outside 0 to 1."""
@@ -19,12 +19,12 @@ SATURATION = 0.9
 
 def find(calls: Iterable[LossCall]) -> Iterator[Finding]:
     """One finding for each line with a binary loss."""
-    for group in loss_calls.trained(calls, (WITH_LOGITS, PLAIN)):
+    for group in losses.trained(calls, (WITH_LOGITS, PLAIN)):
         plain = group[0].loss == PLAIN
         if outside := _target_outside(group):
             yield _impossible_target(group, *outside)
             continue
-        made_by = loss_calls.all_made_by(group, ("SigmoidBackward0",) if plain else SQUASHERS)
+        made_by = losses.all_made_by(group, ("SigmoidBackward0",) if plain else SQUASHERS)
         if made_by:
             yield _after_sigmoid(group, SQUASHERS[made_by], plain)
         elif not plain and _is_compiled_probability(group):
@@ -56,8 +56,8 @@ def _impossible_target(calls: Sequence[LossCall], low: float, high: float) -> Fi
 
 def _is_compiled_probability(calls: Sequence[LossCall]) -> bool:
     """Operations inside a compiled model have no names, but raw scores do not stay between 0 and 1 for long."""
-    read = loss_calls.looked_at(calls)
-    facts = [loss_calls.given(call) for call in read]
+    read = losses.looked_at(calls)
+    facts = [losses.given(call) for call in read]
     inside = all((fact.low or 0) > 0 and (fact.high or 1) < 1 for fact in facts)
     compiled = all(fact.made_by.startswith("CompiledFunctionBackward") for fact in facts)
     return len(read) >= STEADY_CALLS and inside and compiled
@@ -71,7 +71,7 @@ def _after_sigmoid(calls: Sequence[LossCall], maker: str, plain: bool) -> Findin
     given = f"the output of {maker}" if maker else "only numbers between 0 and 1"
     lost = f" {100 * (1 - share):.3g} % of the gradient is lost." if share is not None and saturated else ""
     effect = ": saturated scores get no gradient." if plain else " and applies a sigmoid itself."
-    evidence = [Evidence("calls seen", len(calls)), *loss_calls.shape_and_range(first)]
+    evidence = [Evidence("calls seen", len(calls)), *losses.shape_and_range(first)]
     if share is not None:
         evidence.append(Evidence("gradient that gets through", round(100 * share, 1), "%"))
     return rule.finding(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.sigmoid_bce import WITH_LOGITS, Input, rule
-from unstuck.rules.shared import dynamics, loss_calls
+from unstuck.rules.shared import dynamics, losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -27,11 +27,11 @@ def find(record: Record) -> Iterator[Finding]:
     """Few positives, no `pos_weight`, and in the second half of the run none is predicted and nothing is learned."""
     if dynamics.trend(record).steps < FEWEST_STEPS or dynamics.alternating(record):
         return
-    for calls in loss_calls.trained(record.of(LossCall), (WITH_LOGITS,)):
-        read = loss_calls.looked_at(calls)
+    for calls in losses.trained(record.of(LossCall), (WITH_LOGITS,)):
+        read = losses.looked_at(calls)
         late = read[len(read) // 2 :]
         if len(read) >= FEWEST_READS and all(_is_ignored(call) for call in late):
-            targets = [loss_calls.wanted(call) for call in read]
+            targets = [losses.wanted(call) for call in read]
             total = sum(math.prod(target.shape) for target in targets)
             positive = sum((target.mean or 0.0) * math.prod(target.shape) for target in targets)
             if 0 < positive < RARE * total and _learned_nothing(late, positive / total):
@@ -40,14 +40,14 @@ def find(record: Record) -> Iterator[Finding]:
 
 def _is_ignored(call: LossCall) -> bool:
     """Are all targets 0 or 1, without weights, and all scores below 0?"""
-    target, scores = loss_calls.wanted(call), loss_calls.given(call)
-    binary = loss_calls.is_binary(target) or (target.low == 0 and target.high == 0)
+    target, scores = losses.wanted(call), losses.given(call)
+    binary = losses.is_binary(target) or (target.low == 0 and target.high == 0)
     return binary and not call.weighted and call.reduction == "mean" and (scores.high or 0) < 0
 
 
 def _learned_nothing(calls: Sequence[LossCall], share: float) -> bool:
     """Compared with that guess on the same targets, call by call, since only some batches contain positives."""
-    known = [(call.value, loss_calls.wanted(call).mean or 0.0) for call in calls if call.value is not None]
+    known = [(call.value, losses.wanted(call).mean or 0.0) for call in calls if call.value is not None]
     guess = [-own * math.log(share) - (1 - own) * math.log(1 - share) for _, own in known]
     return bool(known) and sum(value for value, _ in known) > NOTHING_LEARNED * sum(guess)
 
@@ -58,7 +58,7 @@ def _finding(calls: Sequence[LossCall], positive: int, total: int) -> Finding:
     number = f"torch.tensor({weight:.3g})" if positive >= ENOUGH else "torch.tensor(negatives / positives)"
     return rule.finding(
         f"{positive} of {total} sampled targets are positive, and the model predicts none: its scores stay below "
-        f"{max(loss_calls.given(call).high or 0 for call in calls):.3g}.",
+        f"{max(losses.given(call).high or 0 for call in calls):.3g}.",
         cause="Without pos_weight the few positives weigh so little that predicting their share for every example is "
         "the quickest way to a low loss, and training has stopped there.",
         fix=f"Pass pos_weight={number} to the loss, the number of negatives per positive in the data.",
@@ -68,7 +68,7 @@ def _finding(calls: Sequence[LossCall], positive: int, total: int) -> Finding:
             Evidence("positive targets", round(100 * share, 2), "%"),
             Evidence("negatives per positive", round(weight, 1)),
             Evidence("loss", round(calls[-1].value or 0, 4)),
-            Evidence("loss of predicting the share", round(loss_calls.entropy((share, 1 - share)), 4)),
+            Evidence("loss of predicting the share", round(losses.entropy((share, 1 - share)), 4)),
         ],
         severity=Severity.WARNING,
         confidence=Confidence.LIKELY,

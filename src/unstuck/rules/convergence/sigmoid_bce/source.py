@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Fix, Severity, Subject
 from unstuck.rules.convergence.sigmoid_bce import PLAIN, SATURATED, WITH_LOGITS, Input, rule, twice, use_raw_scores
-from unstuck.rules.shared import predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def find(script: Script) -> Iterator[Finding]:
     """One finding for each loss call."""
-    for call, makers in predictions.training_losses(script, (WITH_LOGITS, PLAIN)):
-        plain = predictions.loss_name(call) == PLAIN
+    for call, makers in losses.training_losses(script, (WITH_LOGITS, PLAIN)):
+        plain = losses.loss_name(call) == PLAIN
         guilty = ("sigmoid",) if plain else ("sigmoid", "hardsigmoid", "softmax")
         if not all(maker.op in guilty for maker in makers):
             continue
-        made = predictions.loss_object(call)
-        loss = made.last if made is not None else predictions.loss_name(call)
+        made = losses.loss_object(call)
+        loss = made.last if made is not None else losses.loss_name(call)
         first = makers[0]
         effect = ": saturated scores get no gradient." if plain else ", which applies a sigmoid itself."
         yield rule.finding(
@@ -41,8 +41,8 @@ def find(script: Script) -> Iterator[Finding]:
 
 def _raw(script: Script, call: Happened, makers: Sequence[Tensor], loss: str) -> Fix:
     editor = Editor(script)
-    edits = predictions.without(editor, makers[0]) if len(makers) == 1 and makers[0].op == "sigmoid" else None
-    local = edits is not None and predictions.stands_in(editor, makers[0], call)
+    edits = losses.without(editor, makers[0]) if len(makers) == 1 and makers[0].op == "sigmoid" else None
+    local = edits is not None and losses.stands_in(editor, makers[0], call)
     return fix_with(use_raw_scores(loss, instead=False), edits, "safe" if local else "unsafe")
 
 
@@ -50,8 +50,8 @@ def _fused(script: Script, call: Happened, makers: Sequence[Tensor]) -> Fix:
     """Edits only for a sigmoid inside the loss call: other code may rely on probabilities."""
     editor = Editor(script)
     edits = None
-    if len(makers) == 1 and predictions.stands_in(editor, makers[0], call):
-        renamed = predictions.renamed_loss(script, editor, call, WITH_LOGITS, "BCEWithLogitsLoss")
-        edits = both(predictions.without(editor, makers[0]), renamed)
-    loss = "BCEWithLogitsLoss" if predictions.loss_object(call) is not None else WITH_LOGITS
+    if len(makers) == 1 and losses.stands_in(editor, makers[0], call):
+        renamed = losses.renamed_loss(script, editor, call, WITH_LOGITS, "BCEWithLogitsLoss")
+        edits = both(losses.without(editor, makers[0]), renamed)
+    loss = "BCEWithLogitsLoss" if losses.loss_object(call) is not None else WITH_LOGITS
     return fix_with(use_raw_scores(loss, instead=True), edits, "safe")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ZeroGrad
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.trace import Happened, Path
 from unstuck.source.values import Instance
@@ -54,7 +54,7 @@ def _later(path: Path, step: Place) -> Iterator[Place | None]:
 def _iterations_with(path: Path, place: Place) -> Iterator[tuple[list[Happened], int]]:
     """Each iteration of the path in which something happens at a place, and its position in the iteration."""
     iterations: dict[int, list[Happened]] = {}
-    for item, number in zip(order.gradient_events(path), order.turn_numbers(path), strict=True):
+    for item, number in zip(loop_order.gradient_events(path), loop_order.iteration_numbers(path), strict=True):
         iterations.setdefault(number, []).append(item)
     for items in iterations.values():
         yield from ((items, at) for at, item in enumerate(items) if item.event.place == place)
@@ -71,7 +71,7 @@ def step_added(script: Script, items: Sequence[Happened], idle: Instance | str, 
         if isinstance(item.event, ZeroGrad)
         and (item.subject is idle if isinstance(idle, Instance) else item.event.optimizer == idle)
     ]
-    for place in order.places(item.event for item in zeros):
+    for place in loop_order.places(item.event for item in zeros):
         receiver = _receiver(editor, place)
         scaled = "scale(" in (editor.text_of(backward) or "scale(")
         if receiver and place.function == backward.function and not scaled:
@@ -84,7 +84,7 @@ def _last_clip(items: Sequence[Happened], backward: Place) -> Place | None:
     """The last clipping after the backward in the same function."""
     clips = [
         place
-        for place in order.places(item.event for item in items if isinstance(item.event, Clip))
+        for place in loop_order.places(item.event for item in items if isinstance(item.event, Clip))
         if (place.path, place.function) == (backward.path, backward.function) and place.line > backward.line
     ]
     return max(clips, key=lambda place: place.line, default=None)

@@ -20,7 +20,7 @@ from unstuck.events import (
 from unstuck.findings import Evidence, Finding, Subject
 from unstuck.record.trend import trend_of
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, rule
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -32,7 +32,7 @@ UNUSED = 10
 
 def find(record: Record) -> Iterator[Finding]:
     """Gradients that are lost or added up."""
-    events = [event for event in record.events if isinstance(event, (*order.GRADIENT_EVENTS, Forward))]
+    events = [event for event in record.events if isinstance(event, (*loop_order.GRADIENT_EVENTS, Forward))]
     steps = [event for event in events if isinstance(event, OptimizerStep)]
     if not steps:
         yield from _no_step(record, events)
@@ -91,7 +91,7 @@ def _cleared_by(events: Sequence[Event], step: OptimizerStep) -> tuple[ZeroGrad,
     zero: ZeroGrad | None = None
     variant = Order.CLEARED_TOO_LATE
     for event in reversed(events[: _position(events, step)]):
-        if isinstance(event, ZeroGrad) and zero is None and order.same_optimizer(event, step):
+        if isinstance(event, ZeroGrad) and zero is None and loop_order.same_optimizer(event, step):
             zero = event
         elif isinstance(event, Forward) and zero is None:
             variant = Order.STEP_BEFORE_BACKWARD

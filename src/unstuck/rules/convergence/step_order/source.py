@@ -10,7 +10,7 @@ from unstuck.events import Backward, LossCall, OptimizerSeen, OptimizerStep, Pla
 from unstuck.findings import Finding, Fix, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, fixes, rule
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import fix_with
 from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance
@@ -24,7 +24,7 @@ CLEARS = pattern(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
 
 def find(script: Script) -> Iterator[Finding]:
     """Every mistake that holds on all paths."""
-    for ways in order.readable_loops(script):
+    for ways in loop_order.readable_loops(script):
         yield from _lost(script, ways)
         yield from _no_step(script, ways)
         yield from _never_cleared(script, ways)
@@ -59,17 +59,17 @@ def _no_backward(script: Script) -> Iterator[Finding]:
 
 
 def _lost(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    for place, kind in order.always(ways, _losing).items():
+    for place, kind in loop_order.always(ways, _losing).items():
         early = kind == Order.STEP_BEFORE_BACKWARD
         variant = Order.STEP_BEFORE_BACKWARD if early else Order.CLEARED_TOO_LATE
         edits = fixes.reordered(script, ways, place, step_is_early=early)
         yield _finding(variant, f"{variant.meaning}.", fix_with(FIXES[variant], edits, "safe"), place)
 
 
-def _losing(path: Path) -> order.Opinion:
+def _losing(path: Path) -> loop_order.Opinion:
     """Guilty: a zero_grad between a backward and the step that should have used it. Innocent: a step that works."""
-    opinion = order.Opinion()
-    items, iteration = order.gradient_events(path), order.turn_numbers(path)
+    opinion = loop_order.Opinion()
+    items, iteration = loop_order.gradient_events(path), loop_order.iteration_numbers(path)
     for position, step in enumerate(items):
         origin = _gradients_of(items, position)
         if origin is None:
@@ -77,12 +77,12 @@ def _losing(path: Path) -> order.Opinion:
         backward, zero = origin
         if zero is None:
             clearings = [item for item in items[:backward] if isinstance(item.event, ZeroGrad)]
-            helpful = [item.event for item in clearings if order.concerns(item, step)]
-            opinion.innocent |= set(order.places([step.event, *helpful]))
+            helpful = [item.event for item in clearings if loop_order.concerns(item, step)]
+            opinion.innocent |= set(loop_order.places([step.event, *helpful]))
         elif iteration[backward] == iteration[zero] == iteration[position]:
-            opinion.guilty.update(dict.fromkeys(order.places([items[zero].event]), Order.CLEARED_TOO_LATE))
+            opinion.guilty.update(dict.fromkeys(loop_order.places([items[zero].event]), Order.CLEARED_TOO_LATE))
         else:
-            opinion.guilty.update(dict.fromkeys(order.places([step.event]), Order.STEP_BEFORE_BACKWARD))
+            opinion.guilty.update(dict.fromkeys(loop_order.places([step.event]), Order.STEP_BEFORE_BACKWARD))
     return opinion
 
 
@@ -96,15 +96,15 @@ def _gradients_of(items: Sequence[Happened], position: int) -> tuple[int, int | 
         item = items[index]
         if isinstance(item.event, Backward):
             return index, zero
-        if isinstance(item.event, ZeroGrad) and zero is None and order.concerns(item, step):
+        if isinstance(item.event, ZeroGrad) and zero is None and loop_order.concerns(item, step):
             zero = index
-        elif isinstance(item.event, OptimizerStep) and order.concerns(item, step):
+        elif isinstance(item.event, OptimizerStep) and loop_order.concerns(item, step):
             return None
     return None
 
 
 def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    items = list({id(item): item for way in ways for item in order.gradient_events(way)}.values())
+    items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
     idle = _never_stepped(script, items)
     if not idle:
         return
@@ -128,10 +128,10 @@ def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
     steps_here = any(isinstance(item.event, OptimizerStep) for item in items)
     zeroed = {id(item.subject) for item in items if isinstance(item.event, ZeroGrad)}
     losses = [item.value for item in items if isinstance(item.event, Backward) and item.value is not None]
-    trained = {id(module) for module in order.modules_behind(losses)}
+    trained = {id(module) for module in loop_order.modules_behind(losses)}
     for made in script.facts.optimizers:
         # If another optimizer steps, the loss may depend on both: only its own zero_grad shows that this one counts.
-        belongs = id(made.optimizer) in zeroed or (not steps_here and order.owners(made.parameters) & trained)
+        belongs = id(made.optimizer) in zeroed or (not steps_here and loop_order.owners(made.parameters) & trained)
         if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
             return made.optimizer
     names = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
@@ -149,7 +149,7 @@ def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
 
 
 def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    every = [item for way in ways for item in order.gradient_events(way)]
+    every = [item for way in ways for item in loop_order.gradient_events(way)]
     zeros = [item for item in every if isinstance(item.event, ZeroGrad)]
     known = all(
         isinstance(item.subject, Instance) for item in every if isinstance(item.event, ZeroGrad | OptimizerStep)
@@ -159,10 +159,10 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
         return
     # A generator, a hook or a callback that was not followed may clear them as well.
     unread, elsewhere = _clearings(script)
-    if unread or not elsewhere <= {place.function for place in order.places(item.event for item in every)}:
+    if unread or not elsewhere <= {place.function for place in loop_order.places(item.event for item in every)}:
         return
     for step in _repeated_steps(ways):
-        if not any(order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
+        if not any(loop_order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
             label = step.event.optimizer
             message = f"{label} steps in every iteration, but its gradients are never cleared."
             alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
@@ -175,18 +175,18 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
 def _clearings(script: Script) -> tuple[bool, frozenset[str]]:
     """Whether an unread line clears gradients, and which functions clear them outside of training loops."""
     everything = list(events_in(script.facts.trace))
-    read = {place.line for place in order.places(item.event for item in everything)}
+    read = {place.line for place in loop_order.places(item.event for item in everything)}
     unread = any(CLEARS.search(line) for number, line in enumerate(script.lines, 1) if number not in read)
     in_loops = {id(item) for loop in script.training_loops for item in events_in(loop.body)}
     outside = [item.event for item in everything if isinstance(item.event, ZeroGrad) and id(item) not in in_loops]
-    return unread, frozenset(place.function for place in order.places(outside) if place.function)
+    return unread, frozenset(place.function for place in loop_order.places(outside) if place.function)
 
 
 def _repeated_steps(ways: Sequence[Path]) -> list[Happened]:
     """Steps, one for each optimizer, that some path takes at least twice."""
     found: dict[object, Happened] = {}
     for way in ways:
-        steps = [item for item in order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
+        steps = [item for item in loop_order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
         for step in steps:
             if sum(other is step for other in steps) > 1:
                 found.setdefault(id(step.subject) if step.subject is not None else step.event.place, step)

@@ -13,7 +13,7 @@ from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, Optimiz
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, effect_of_train, rule
-from unstuck.rules.shared import modes, order
+from unstuck.rules.shared import loop_order, modes
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
@@ -86,7 +86,7 @@ def _stays(script: Script, loop: Loop, ways: Sequence[Path], model: Value | None
         return
     name = model.label or model.last
     trained_at: dict[Place, tuple[Place | None, Place | None]] = {}
-    for place in order.always(ways, lambda path: _opinion(path, model, trained_at)):
+    for place in loop_order.always(ways, lambda path: _opinion(path, model, trained_at)):
         if not _comes_again(loop, place):
             continue
         forward, step = trained_at[place]
@@ -105,8 +105,10 @@ def _stays(script: Script, loop: Loop, ways: Sequence[Path], model: Value | None
         )
 
 
-def _opinion(path: Path, model: Instance, trained_at: dict[Place, tuple[Place | None, Place | None]]) -> order.Opinion:
-    opinion = order.Opinion()
+def _opinion(
+    path: Path, model: Instance, trained_at: dict[Place, tuple[Place | None, Place | None]]
+) -> loop_order.Opinion:
+    opinion = loop_order.Opinion()
     since: _SinceEval | None = None
     for item in path:
         if isinstance(item, IterationEnd):
@@ -119,7 +121,7 @@ def _opinion(path: Path, model: Instance, trained_at: dict[Place, tuple[Place | 
         elif isinstance(item, Happened) and _switches_to_eval(item) and item.subject is model and item.event.place:
             since = _SinceEval(item.event.place, modes.says_evaluation(item.event.place.function))
         elif since is not None and isinstance(item, Happened):
-            stepped = isinstance(item.event, OptimizerStep) and id(root(model)) in order.owners(item.subject)
+            stepped = isinstance(item.event, OptimizerStep) and id(root(model)) in loop_order.owners(item.subject)
             if stepped and since.backward:
                 opinion.guilty[since.place] = Mode.STAYS_IN_EVAL
                 trained_at[since.place] = (since.forward, item.event.place)
@@ -256,7 +258,7 @@ def _step_after(items: Sequence[Located], first: Located, model: Instance) -> Ha
         item, later = one.item, one.item.time > first.item.time and bool(one.loops)
         if later and isinstance(item.event, Forward) and item.subject is model:
             ran = ran or item.event.grad_enabled
-        if later and ran and isinstance(item.event, OptimizerStep) and id(model) in order.owners(item.subject):
+        if later and ran and isinstance(item.event, OptimizerStep) and id(model) in loop_order.owners(item.subject):
             return item
     return None
 
@@ -284,7 +286,7 @@ def _has_escaped(script: Script, model: Instance) -> bool:
 
 def _evaluated_in_train(script: Script) -> Iterator[Finding]:
     """Trained models with Dropout or BatchNorm that are evaluated under no_grad, where nothing ever calls eval()."""
-    trained = {owner for made in script.facts.optimizers for owner in order.owners(made.parameters)}
+    trained = {owner for made in script.facts.optimizers for owner in loop_order.owners(made.parameters)}
     if not trained or _anything_switches_to_eval(script):
         return
     reported: set[int] = set()

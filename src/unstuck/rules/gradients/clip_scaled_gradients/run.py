@@ -75,7 +75,7 @@ def _clipped(record: Record, windows: Sequence[StepWindow]) -> Iterator[Finding]
 
 def _scaled_clip(window: StepWindow) -> Clip | None:
     """The clip that cut gradients before anything unscaled them."""
-    for event in window.behind():
+    for event in window.after_backward():
         if isinstance(event, Unscale):
             return None
         if isinstance(event, Clip) and event.kind == "norm" and event.limit is not None:
@@ -106,7 +106,7 @@ def _applied(record: Record, windows: Sequence[StepWindow]) -> Iterator[Finding]
 def _is_applied_raw(window: StepWindow) -> bool:
     """Did the step use the norm that the scaled backward produced, so that nothing divided by hand in between?"""
     made, used = window.backwards[-1].grad_norm, getattr(window.step, "grad_norm", None)
-    touched = any(isinstance(event, Unscale | Clip) for event in window.behind())
+    touched = any(isinstance(event, Unscale | Clip) for event in window.after_backward())
     return bool(made and used) and not touched and close(made or 0.0, used or 0.0)
 
 

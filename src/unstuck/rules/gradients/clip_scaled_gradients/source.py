@@ -13,8 +13,8 @@ from unstuck.events import Backward, Clip, OptimizerStep, Place, ScalerUpdate, U
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
-from unstuck.rules.shared import order
-from unstuck.rules.shared.windows import windows
+from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.accumulation import windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import is_scaler
@@ -64,7 +64,7 @@ def find(script: Script) -> Iterator[Finding]:
 def _all_paths(script: Script) -> Iterator[list[Path]]:
     for loop in script.training_loops:
         yield paths(loop, ordered=SEEN)
-    for function in order.step_functions(script):
+    for function in loop_order.step_functions(script):
         yield paths(function, iterations=1, ordered=SEEN)
 
 
@@ -107,7 +107,11 @@ def _is_a_choice(script: Script, step: Place) -> bool:
 
 def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
     """Each clip or step: wrong, with its backward; or right, and whether its backward was scaled at all."""
-    items = [item for item in path if isinstance(item, Hidden) or _seen(item)]
+    items = [
+        item
+        for item in path
+        if isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, SEEN))
+    ]
     for position, item in enumerate(items):
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):
             continue
@@ -126,10 +130,6 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
             yield item, True
 
 
-def _seen(item: object) -> bool:
-    return isinstance(item, Happened) and isinstance(item.event, SEEN)
-
-
 def _through(step: Happened) -> bool:
     return isinstance(step.event, OptimizerStep) and step.event.through_scaler
 
@@ -142,17 +142,19 @@ def _history(earlier: Sequence[object], item: Happened) -> tuple[Happened | None
             return None, []
         if isinstance(before.event, Backward) and _reaches(before, item):
             return before, unscales
-        if isinstance(before.event, Unscale) and order.concerns(before, item):
+        if isinstance(before.event, Unscale) and loop_order.concerns(before, item):
             unscales.append(before)
-        elif isinstance(before.event, OptimizerStep | ZeroGrad) and order.concerns(before, item):
+        elif isinstance(before.event, OptimizerStep | ZeroGrad) and loop_order.concerns(before, item):
             return None, []
     return None, []
 
 
 def _reaches(backward: Happened, item: Happened) -> bool:
     """Does the backward make gradients that are used here? True unless they are known to be another model's."""
-    made = {id(module) for module in order.modules_behind([backward.value])} if backward.value is not None else set()
-    touched = order.owners(item.subject)
+    made = (
+        {id(module) for module in loop_order.modules_behind([backward.value])} if backward.value is not None else set()
+    )
+    touched = loop_order.owners(item.subject)
     return not made or not touched or bool(made & touched)
 
 
@@ -162,15 +164,15 @@ def _steps_after(later: Sequence[object], clip: Happened) -> list[Happened]:
     for item in later:
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep | ZeroGrad):
             break
-        if isinstance(item.event, OptimizerStep) and order.concerns(clip, item):
+        if isinstance(item.event, OptimizerStep) and loop_order.concerns(clip, item):
             found.append(item)
     return found
 
 
 def _left_out(step: Happened, item: Happened, unscales: Sequence[Happened]) -> bool:
     """Are gradients of this step certainly used here, and were only those of other models unscaled?"""
-    own, unscaled = order.owners(step.subject), [order.owners(before.subject) for before in unscales]
-    return bool(own & order.owners(item.subject)) and all(other and not other & own for other in unscaled)
+    own, unscaled = loop_order.owners(step.subject), [loop_order.owners(before.subject) for before in unscales]
+    return bool(own & loop_order.owners(item.subject)) and all(other and not other & own for other in unscaled)
 
 
 def _clip_before(earlier: Sequence[object]) -> bool:
@@ -198,7 +200,7 @@ def _clipped(script: Script, scaled: Scaled, always: bool) -> Finding:
     known = _known(scaled.scaler)
     return _finding(
         Scaling.CLIPPED,
-        f"Gradients are clipped while {which} scaled by {scaler}: {missing} is missing before.",
+        f"Gradients are clipped while {which} scaled by {scaler}: no {missing} before the clip.",
         CLIPPED.format(times=AT_FIRST),
         fix_with(text, _unscale(script, scaled, calls) if always else None, "safe"),
         scaled.guilty.event.place,
@@ -233,7 +235,7 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
         return None
     if len({spot.function for spot in spots if spot is not None}) > 1 or spots[0] is None:
         return None
-    if any(spots[0] == item.item.event.place for window in windows(script) for item in window.at_every_turn):
+    if any(spots[0] == item.item.event.place for window in windows(script) for item in window.in_every_iteration):
         return None  # unscale_() on every micro-step would raise: the clip itself is in the wrong place
     return Editor(script).insert_before(spots[0], "\n".join(calls))
 
@@ -241,13 +243,13 @@ def _unscale(script: Script, scaled: Scaled, calls: Sequence[str]) -> Edits | No
 def _own_all(script: Script, scaled: Scaled) -> bool:
     """Do the unscaled optimizers own everything that is clipped? With several of them this must be known."""
     used = [item.subject for item in (*scaled.steps, *scaled.unscaled)]
-    clipped, held = order.owners(scaled.guilty.subject), [order.owners(optimizer) for optimizer in used]
-    if not clipped or not all(held):
+    clipped, owned = loop_order.owners(scaled.guilty.subject), [loop_order.owners(optimizer) for optimizer in used]
+    if not clipped or not all(owned):
         return len(used) == 1
     known = {id(option) for optimizer in used if optimizer is not None for option in alternatives(optimizer)}
     others = [made.optimizer for made in script.facts.optimizers if id(made.optimizer) not in known]
-    elsewhere = any(order.owners(other) & clipped for other in others)
-    return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*held)
+    elsewhere = any(loop_order.owners(other) & clipped for other in others)
+    return not elsewhere and all(map(_through, scaled.steps)) and clipped <= set().union(*owned)
 
 
 def _applied(script: Script, scaled: Scaled) -> Finding:
@@ -272,7 +274,7 @@ def _applied(script: Script, scaled: Scaled) -> Finding:
 
 
 def _unscaled_twice(ways: Sequence[Path]) -> Iterator[Finding]:
-    for place in order.always(ways, _second_unscale):
+    for place in loop_order.always(ways, _second_unscale):
         yield _finding(
             Scaling.UNSCALED_TWICE,
             "unscale_() is called a second time on the same optimizer before update().",
@@ -282,8 +284,8 @@ def _unscaled_twice(ways: Sequence[Path]) -> Iterator[Finding]:
         )
 
 
-def _second_unscale(path: Path) -> order.Opinion:
-    opinion = order.Opinion()
+def _second_unscale(path: Path) -> loop_order.Opinion:
+    opinion = loop_order.Opinion()
     last: Happened | None = None
     for item in path:
         if isinstance(item, Happened) and isinstance(item.event, Unscale):
@@ -304,7 +306,7 @@ def _unscaled_in_every_iteration(script: Script) -> Iterator[Finding]:
     for window in windows(script):
         if not window.once(ScalerUpdate):
             continue
-        for unscale in window.every_turn(Unscale):
+        for unscale in window.every_iteration(Unscale):
             yield _finding(
                 Scaling.UNSCALED_TWICE,
                 f"unscale_() runs in every iteration, but update() only under `if {window.guard}`.",

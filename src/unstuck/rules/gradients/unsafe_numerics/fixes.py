@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from unstuck.rules.shared import predictions
+from unstuck.rules.shared import losses
 from unstuck.source.edits import syntax
 from unstuck.source.edits.edit import Editor, Edits
 
@@ -42,7 +42,7 @@ def _operand(script: Script, node: ast.Call) -> ast.expr | None:
 
 
 def _log_softmax(script: Script, editor: Editor, operand: ast.expr) -> str | None:
-    if not predictions.is_function_of_torch(script, operand, "softmax"):
+    if not losses.is_function_of_torch(script, operand, "softmax"):
         return None
     text = editor.text_of(operand) if isinstance(operand, ast.Call) else None
     function = editor.text_of(operand.func) if isinstance(operand, ast.Call) else None

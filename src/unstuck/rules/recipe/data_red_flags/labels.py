@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import BatchSeen, ClassFact, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.recipe.data_red_flags import Flag, rule
-from unstuck.rules.shared.feeding import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+from unstuck.rules.shared.data import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -13,9 +13,8 @@ from unstuck.rules.recipe.data_red_flags import Flag, rule
 from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label
 from unstuck.rules.recipe.data_red_flags.setup import BROKEN, CLEAN, LARGE, badly_scaled, identical
 from unstuck.rules.shared import dynamics
+from unstuck.rules.shared.data import trained_on, training_losses
 from unstuck.rules.shared.dynamics import median
-from unstuck.rules.shared.feeding import trained_on, training_losses
-from unstuck.rules.shared.harm import harm
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -65,10 +64,10 @@ def _consequence(record: Record) -> str:
     """What went wrong with the loss; empty if nothing did or several optimizers share no single loss."""
     if dynamics.alternating(record):
         return ""
-    if hurt := harm(record):
-        return f"the loss {hurt.word}"
+    if found := dynamics.failure(record):
+        return f"the loss {found.word}"
     trend = dynamics.trend(record)
-    return f"the loss is {trend.word}" if trend.word in dynamics.SUFFERING and trend.steps >= FEWEST_STEPS else ""
+    return f"the loss is {trend.word}" if trend.word in dynamics.UNHEALTHY and trend.steps >= FEWEST_STEPS else ""
 
 
 def _above_a_guess(record: Record) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from unstuck.events import Place
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rules.shared import order
+from unstuck.rules.shared import loop_order
 from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
@@ -111,8 +111,8 @@ def _done_otherwise(script: Script, item: AttributeSet) -> bool:
 
 def _is_trained(script: Script, owner: Value) -> bool:
     """Does an optimizer own the parameters of the module around it?"""
-    whole = {module for made in script.facts.optimizers for module in order.owners(made.parameters)}
-    return bool(order.owners(owner) & whole)
+    whole = {module for made in script.facts.optimizers for module in loop_order.owners(made.parameters)}
+    return bool(loop_order.owners(owner) & whole)
 
 
 def _frozen(owner: str, written: str, place: Place, value: str) -> Mistake:

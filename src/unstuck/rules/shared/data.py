@@ -1,4 +1,4 @@
-"""What a run was fed: its loaders, its batches, the losses of its training steps."""
+"""The data of a run: its loaders, and the losses of its training steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def training_losses(record: Record, *names: str) -> list[LossCall]:
 
 
 def ended_in_first_pass(record: Record, loader: LoaderSeen) -> bool:
-    """Did the run end before it had gone through the loader once?"""
+    """Did the run end before the first pass over the loader did?"""
     steps = record.ended.steps if record.ended is not None else None
     if loader.passes > 1 or steps is None or not loader.length or not loader.batch_size:
         return False

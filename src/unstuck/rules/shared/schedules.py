@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Gauges, OptimizerStep, Place, ScheduleEnded, SchedulerSeen, SchedulerStep
 from unstuck.rules.shared.dynamics import remembered
-from unstuck.rules.shared.order import places
+from unstuck.rules.shared.loop_order import places
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
 Rates = list[tuple[int, tuple[float, ...]]]
 NOTHING = 0.002
-"""Of its peak: below this a rate moves nothing. Three drops by ten, the most that recipes ask for, end just below."""
+"""As a share of its peak: a rate below this changes nothing. The usual three drops by ten end just below."""
 
 
 class Schedule(NamedTuple):
-    """One scheduler: how it was built, the steps of it that are on record, and how far it came."""
+    """One scheduler: how it was built, its recorded steps, and how far it got."""
 
     seen: SchedulerSeen
     steps: list[SchedulerStep]
@@ -49,7 +49,7 @@ def schedules(record: Record) -> list[Schedule]:
 
 
 def finished(record: Record) -> bool:
-    """Did the run come to its end? One that was stopped says nothing about lengths."""
+    """Did the run finish? One that was stopped says nothing about lengths."""
     return record.ended is not None and record.ended.status == "finished" and record.ended.exit_code == 0
 
 
@@ -66,7 +66,7 @@ def rates_in_use(record: Record) -> dict[str, Rates]:
 
 
 def dead_from(rates: Rates) -> int | None:
-    """The step from which on every rate stays next to nothing; None if the last one does not."""
+    """The step from which on every rate stays near 0; None if the last one does not."""
     peak = max(max(now) for _, now in rates)
     dead: int | None = None
     for step, now in reversed(rates):

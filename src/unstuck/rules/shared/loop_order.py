@@ -1,6 +1,6 @@
-"""Reading a sequence of events in order: shared by the rules about what must come before what.
+"""The order of events in a loop: what comes before what, and which parameters an event concerns.
 
-A sequence is either one path through a loop of a script or the events of a record; the rules do not care which.
+A sequence is one path through a loop of a script, or the events of a record.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ FRAMEWORKS = pattern(
 
 
 def uses_framework(script: Script) -> bool:
-    """Does a library run part of the training, such as sharing out data or stepping schedulers, unseen?"""
+    """Does a library run part of the training out of sight, such as splitting data or stepping schedulers?"""
     return FRAMEWORKS.search(script.text) is not None
 
 
 def readable_loops(script: Script) -> Iterator[list[Path]]:
     """All paths through each training loop that can be read completely.
 
-    Left out are loops with calls that could hide a step or a zero_grad, and loops over experiments, which build a new
-    optimizer in each turn, so that a turn says nothing about the next.
+    Skips loops with calls that could hide a step or a zero_grad, and loops over experiments, which build a new
+    optimizer in each iteration.
     """
     for loop in script.training_loops:
         ways = paths(loop)
@@ -53,9 +53,9 @@ def _spoils(item: Happened | Hidden | IterationEnd) -> bool:
 
 
 def step_functions(script: Script) -> Iterator[Loop]:
-    """Functions that run a backward outside any loop of the script, as loops of which one turn is known.
+    """Functions that run a backward outside any loop of the script, as loops of which one iteration is known.
 
-    Somebody calls them for every batch; what one call does from backward to step can be judged without the caller.
+    Something calls them for every batch; one call from backward to step can be judged without its caller.
     """
     for node in script.facts.trace:
         if isinstance(node, Inlined):
@@ -65,24 +65,24 @@ def step_functions(script: Script) -> Iterator[Loop]:
 
 
 def gradient_events(path: Path) -> list[Happened]:
-    """The happenings of a path that make, change, use or clear gradients."""
+    """The events of a path that make, change, use or clear gradients."""
     return [item for item in path if isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS)]
 
 
-def turn_numbers(path: Path) -> list[int]:
-    """For each gradient event of a path, the turn it happens in."""
+def iteration_numbers(path: Path) -> list[int]:
+    """For each gradient event of a path, the iteration it happens in."""
     numbers: list[int] = []
-    turn = 0
+    iteration = 0
     for item in path:
         if isinstance(item, IterationEnd):
-            turn += 1
+            iteration += 1
         elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
-            numbers.append(turn)
+            numbers.append(iteration)
     return numbers
 
 
 class Opinion(msgspec.Struct):
-    """What one path says of the places on it: guilty with the reason, innocent, or (if in neither) nothing."""
+    """What one path says about the places on it: guilty with the reason, innocent, or (if in neither) nothing."""
 
     guilty: dict[Place, str] = msgspec.field(default_factory=dict)
     innocent: set[Place] = msgspec.field(default_factory=set)
@@ -100,7 +100,7 @@ def always(ways: Sequence[Path], judge: Callable[[Path], Opinion]) -> dict[Place
 
 
 def concerns(clearing: Happened, step: Happened) -> bool:
-    """Does clearing or clipping touch the gradients that this optimizer is about to use? True unless known not to."""
+    """Does clearing or clipping affect the gradients of this optimizer? True unless known not to."""
     event = clearing.event
     if isinstance(event, ZeroGrad) and event.optimizer is not None and isinstance(step.event, OptimizerStep):
         return event.optimizer == step.event.optimizer
@@ -115,7 +115,7 @@ def wrapped_for_ranks(script: Script) -> list[Called]:
 
 
 def owners(value: Value | None) -> set[int]:
-    """ids of the outermost modules whose parameters `value` stands for; empty when unknown."""
+    """ids of the outermost modules whose parameters `value` holds; empty when unknown."""
     found: set[int] = set()
     for option in alternatives(value) if value is not None else ():
         if isinstance(option, Instance) and (option.args or option.kwargs) and is_optimizer(option):
