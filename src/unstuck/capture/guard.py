@@ -12,7 +12,7 @@ _R = TypeVar("_R")
 
 
 class Guard:
-    """Swallows what our own code raises and tells it once per part; `UNSTUCK_RAISE=1` lets it through."""
+    """Swallows what our own code raises and reports it once per part; `UNSTUCK_RAISE=1` lets it through."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -32,7 +32,7 @@ class Guard:
         return protected
 
     def failed(self, part: str, error: Exception) -> None:
-        """Something of ours raised `error`: tell it, or raise it again under `UNSTUCK_RAISE=1`."""
+        """Something of ours raised `error`: report it, or raise it again under `UNSTUCK_RAISE=1`."""
         if self._raise:
             raise error
         if part in self._told:

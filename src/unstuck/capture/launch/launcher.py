@@ -38,7 +38,7 @@ def launch(
     """Run `python target arguments` (or `python -m target ...`) under watch and return its exit code.
 
     `losses` names functions and classes of the program, such as `losses:my_loss`, whose arguments are recorded;
-    `every` asks for each so-manieth window, `closely` for all around one step; `when_ended` is called as soon as
+    `every` asks for every Nth window, `closely` for all around one step; `when_ended` is called as soon as
     the program has ended.
     Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
     """
@@ -88,7 +88,7 @@ class WatchedRun:
         return exit_code
 
     def stop(self, reason: str) -> None:
-        """In the middle of the run: detach, and end the record. The program itself is left as it stands."""
+        """In the middle of the run: detach, and end the record. The program itself is left as it is."""
         self._session.remove()
         self._close(RunStopped(reason), 0)
 

@@ -10,24 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unstuck.capture.detect.formulas import Formulas
-from unstuck.capture.detect.graph import Token
+from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.activations import ActivationMeter
-from unstuck.capture.measure.scalars import Slot
-from unstuck.capture.measure.tensors import may_measure
+from unstuck.capture.measure.tensors import Slot, may_measure
 from unstuck.capture.observers.data import Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
 
 FEWEST = 8
 """A variable may hold on to the graph of one step; that so many in a row are held is a leak."""
 _MOST = 64
+_FIRST_READS = 3
+_MOST_PLACES = 16
 
 
 class _Call:
@@ -188,12 +187,36 @@ class Backwards(Observer):
         return scaled[1] if scaled is not None and scaled[0]() is loss else loss
 
 
+class Formulas:
+    """Decides when the end of a graph is read: at the first backwards of a place, then ever more rarely."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._reads: dict[Place | None, int] = {}
+        self._next: dict[Place | None, int] = {}
+
+    def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
+        """The end of the graph behind `loss`, if it is time to look."""
+        if not self._watch.window.is_survey or loss.grad_fn is None or not self._is_due(place) or not may_measure():
+            return None
+        return graph.loss_fact(loss.grad_fn)
+
+    def _is_due(self, place: Place | None) -> bool:
+        step, reads = self._watch.window.steps, self._reads.get(place, 0)
+        if step < self._next.get(place, 0) or (reads == 0 and len(self._reads) >= _MOST_PLACES):
+            return False
+        self._reads[place] = reads + 1
+        if reads + 1 >= _FIRST_READS:
+            self._next[place] = max(10, 3 * step)
+        return True
+
+
 class RetainedGraphs:
     """Records when the graphs of 8, 16, 32 and 64 recorded steps are in memory at once."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._graphs: deque[weakref.ref[Token]] = deque(maxlen=_MOST)
+        self._graphs: deque[weakref.ref[graph.Token]] = deque(maxlen=_MOST)
         self._window = -1
         self._next = FEWEST
         self._key = f"unstuck.loss.{id(self)}"
@@ -206,13 +229,13 @@ class RetainedGraphs:
         if window.number == self._window or node is None or retained or self._next > _MOST or not may_measure():
             return
         self._window = window.number
-        token = Token()
-        # A node outlives its Python object; what lies in its metadata does not outlive the node.
+        token = graph.Token()
+        # A node outlives its Python object; what is in its metadata does not outlive the node.
         node.metadata[self._key] = token
         self._graphs.append(weakref.ref(token))
         alive = 0
-        for graph in reversed(self._graphs):
-            if graph() is None:
+        for reference in reversed(self._graphs):
+            if reference() is None:
                 break
             alive += 1
         if alive // window.optimizers >= self._next:

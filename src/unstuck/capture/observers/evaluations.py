@@ -1,7 +1,7 @@
 """Observes stretches in which a model is evaluated: how it does on data that it does not learn from.
 
 A stretch begins when a known model is switched to evaluation or called without gradients, and ends with the next
-backward. It is looked at whatever the window, up to a few calls.
+backward. It is recorded in every kind of window, up to a few calls.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
-from unstuck.capture.observers.batches import Batches, has_weights, looked_at
+from unstuck.capture.observers.data import Batches, has_weights, looked_at
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Evaluated, Place, TensorFact
 
 MOST_CALLS = 16

@@ -1,4 +1,4 @@
-"""Watches the gradient scaler of mixed precision."""
+"""Observes the gradient scaler of mixed precision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch.optim import Optimizer
 
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import ScalerUpdate, Unscale
 
 
@@ -61,7 +60,7 @@ class Scaling(Observer):
             self._watch.emit(event)
 
     def update_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`scaler.update()` is called. Between sampled windows it is told when the skipped steps have doubled."""
+        """`scaler.update()` is called. Between sampled windows it is recorded when the skipped steps have doubled."""
         told = self._watch.window.sampled or self._steps.skips >= 2 * self._told > 0
         return args[0] if told and self._watch.is_listening() else None
 

@@ -1,4 +1,4 @@
-"""Watches learning-rate schedulers."""
+"""Observes learning-rate schedulers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch.optim import Optimizer, lr_scheduler
 
 from unstuck.capture.objects import rates
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import RateAsked, ScheduleEnded, SchedulerSeen, SchedulerStep
 
 _TOLD = 3
-"""The first steps of a scheduler, and the first wrong answers it gives, are told whatever the window."""
+"""The first steps of a scheduler, and the first wrong answers it gives, are recorded in every kind of window."""
 _MOST = 100
 """A program that builds more schedulers than this is followed no further."""
 _NUMBERS = (
@@ -169,7 +168,7 @@ class Schedulers(Observer):
         )
 
     def finish(self) -> None:
-        """The run ended: tell how far each came."""
+        """Record how far each came."""
         steps = self._watch.window.steps
         for known in self._all:
             if not known.driven:

@@ -1,4 +1,4 @@
-"""Watches random generators being seeded, and whether torch's ever was."""
+"""Observes random generators being seeded, and whether torch's ever was."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Seeded
 
 _MOST_TOLD = 64
@@ -19,7 +18,7 @@ _BY_HAND = 2**48
 
 
 class Seeds(Observer):
-    """Tells who was seeded with what; at the end, that nobody seeded torch although numbers were drawn."""
+    """Records which generator was seeded with what; at the end, that torch was never seeded and numbers were drawn."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

@@ -1,4 +1,4 @@
-"""Watches weights being loaded into models: how much of them found its place."""
+"""Observes weights being loaded into models: how much of them found its place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Place, StateLoaded
 
 _MOST_TOLD = 100

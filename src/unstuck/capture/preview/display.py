@@ -12,7 +12,7 @@ from unstuck.capture.preview.calls import Call
 from unstuck.capture.preview.predicting import MOST_EXAMPLES, Compared
 from unstuck.capture.preview.showing import MOST_FILTERS, as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.preview.vocabulary import class_names, words_for
-from unstuck.capture.watch import Watch
+from unstuck.capture.window import Watch
 from unstuck.events import BatchShown, FiltersShown
 from unstuck.events.preview import TensorShown
 
@@ -70,6 +70,8 @@ class Display:
         self._drawn: dict[str, tuple[Call, list[TensorShown]]] = {}
         """Of the models called in this window for the first time."""
         self._filters: list[_Filters] = []
+        self.pending = False
+        """Is there anything to do at the end of a window?"""
         self._looks = iter(LOOKS)
         self._next = next(self._looks)
 
@@ -79,6 +81,7 @@ class Display:
 
     def received(self, call: Call, module: nn.Module, given: list[tuple[str, Tensor]], *, again: bool = False) -> None:
         """A model that is wanted is called with these; `again`: with these too."""
+        self.pending = True
         drawn = self._drawn[call.label][1] if again and call.label in self._drawn else []
         self._drawn[call.label] = (call, drawn)
         with reading():
@@ -112,6 +115,7 @@ class Display:
         if self._filters and self._watch.window.steps >= self._next:
             self._next = next((step for step in self._looks if step > self._watch.window.steps), 1 << 62)
             self._tell_filters()
+        self.pending = bool(self._filters)
 
     def finish(self) -> None:
         """The run ended."""
