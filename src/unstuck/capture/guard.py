@@ -16,7 +16,7 @@ class Guard:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._raise = os.environ.get("UNSTUCK_RAISE") == "1"
 
     def protect(self, part: str, function: Callable[_P, _R]) -> Callable[_P, _R | None]:
@@ -35,9 +35,9 @@ class Guard:
         """Something of ours raised `error`: report it, or raise it again under `UNSTUCK_RAISE=1`."""
         if self._raise:
             raise error
-        if part in self._told:
+        if part in self._reported:
             return
-        self._told.add(part)
+        self._reported.add(part)
         kind, message = type(error).__name__, " ".join(str(error).split())[:200]
         with contextlib.suppress(Exception):
             self._tell(f"unstuck failed while watching {part} ({kind}: {message}); the run went on.")

@@ -254,8 +254,8 @@ class Objects:
     def has_news(self, optimizer: Optimizer) -> bool:
         """Has it changed in a way not recorded yet: its groups, what is frozen, what it keeps?"""
         label = self.optimizer(optimizer)
-        told = self._recorded.get(label, [])
-        return _position(label) <= _MOST_OF_A_KIND and len(told) < _MOST_TIMES and _outline(optimizer) not in told
+        earlier = self._recorded.get(label, [])
+        return _position(label) <= _MOST_OF_A_KIND and len(earlier) < _MOST_TIMES and _outline(optimizer) not in earlier
 
     def may_tell(self, optimizer: Optimizer) -> bool:
         """Not of each one in a program that builds thousands of them."""

@@ -164,14 +164,16 @@ def watching(record_path: str | os.PathLike[str], every: int | None = None) -> I
     """Record what the `with` block trains. A crash inside is recorded and passes on."""
     writer = Writer(record_path)
     try:
-        with told_to(writer, every, script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:])) as session:
+        with recording_to(
+            writer, every, script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:])
+        ) as session:
             yield session
     finally:
         writer.close()
 
 
 @contextlib.contextmanager
-def told_to(
+def recording_to(
     sink: Callable[[Event], None],
     every: int | None = None,
     *,
@@ -180,18 +182,18 @@ def told_to(
     watched: str = "run",
 ) -> Iterator[Session]:
     """Give `sink` the events of what the `with` block trains, from the beginning of the run to its end."""
-    from unstuck.capture.launch.story import Story
+    from unstuck.capture.launch.run_events import RunEvents
 
     session = Session(sink, every=every)
-    story = Story(sink, session)
-    story.begin(script=script, arguments=arguments, source=None, watched=watched)
+    run = RunEvents(sink, session)
+    run.begin(script=script, arguments=arguments, source=None, watched=watched)
     session.install()
     try:
         yield session
     except BaseException as error:
         session.remove()
-        story.end(error)
+        run.end(error)
         raise
     else:
         session.remove()
-        story.end(None)
+        run.end(None)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.detect.divergence import Divergence
-from unstuck.capture.session import told_to
+from unstuck.capture.session import recording_to
 from unstuck.capture.trial.interventions import Lab, intervene
 from unstuck.capture.trial.interventions.chance import SHIFT
 from unstuck.capture.trial.interventions.lab import copied, map_tensors
@@ -221,7 +221,7 @@ class ObjectRunner:
         try:
             with self._objects.untouched(), _intervention(variant.changes, self._objects.sources) as lab:
                 notes = lab.notes
-                with told_to(events.append, variant.every, watched="objects"):
+                with recording_to(events.append, variant.every, watched="objects"):
                     inside = time.monotonic()
                     status, reason = self._train(lab, variant.changes, min(began + seconds, until), losses)
         except Exception as error:

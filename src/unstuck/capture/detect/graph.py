@@ -237,6 +237,8 @@ def _names(nodes: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(node.name()) for node in nodes))[:_MOST_SUSPECTS]
 
 
+# Where NaN or infinity began, read from what autograd saved: for windows in which modules were not observed.
+
 _FURTHEST = 64
 _RESULTS = ("result", "output", "result0")
 _TURNS = ("T", "Transpose", "Permute", "ToCopy", "View")
@@ -316,6 +318,8 @@ def nearest_parameter(nodes: list[Node], furthest: int = _FURTHEST) -> Tensor | 
         waiting += _makers(node)
     return None
 
+
+# What a loss ends in.
 
 _MOST_NEAR = 400
 _MOST_NAMES = 12

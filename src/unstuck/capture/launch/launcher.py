@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from unstuck.capture.launch.program import LaunchError, Program, find_module, find_script, set_stage
-from unstuck.capture.launch.story import Story
+from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.observers.named import MAIN, NamedLoss, named_losses
 from unstuck.capture.places import chain_of, is_ours
 from unstuck.capture.session import Listener, RunStopped, Session
@@ -61,14 +61,14 @@ class WatchedRun:
         self._arguments = list(arguments)
         self._writer = writer
         self._session = session
-        self._story = Story(writer, session)
+        self._run_events = RunEvents(writer, session)
         self.error: BaseException | None = None
         """What ended the program, if something did."""
 
     def start(self, losses: Sequence[NamedLoss] = (), when_ended: Callable[[], object] = lambda: None) -> int:
         """Run it to its end and return its exit code."""
         session = self._session
-        self._story.begin(script=self._target, arguments=tuple(self._arguments), source=self._program.source())
+        self._run_events.begin(script=self._target, arguments=tuple(self._arguments), source=self._program.source())
         session.install()
         process = os.getpid()
         try:
@@ -93,7 +93,7 @@ class WatchedRun:
         self._close(RunStopped(reason), 0)
 
     def _close(self, error: BaseException | None, exit_code: int) -> None:
-        self._story.end(error, exit_code)
+        self._run_events.end(error, exit_code)
         self._writer.close()
         if self._writer.warning:
             print(f"unstuck: {self._writer.warning}", file=sys.stderr)

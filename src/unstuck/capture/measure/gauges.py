@@ -170,6 +170,8 @@ class Ring:
         return known
 
 
+# From what a ring was reduced to, the gauges.
+
 GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
 RARE = "grad_nonfinite"
 """Told after them, where a gradient may have elements that are not finite."""
@@ -259,6 +261,8 @@ def _rounded(numbers: tuple[float, ...]) -> tuple[float, ...]:
 def _if_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
+
+# The parameters of each optimizer: their names, their columns and the room for samples.
 
 _SHARE = 8 * 2**20
 """Each time so many bytes were written, the gauges come half as often."""
@@ -403,6 +407,8 @@ class Layouts:
                         found.setdefault(id(parameter), (whole, type(module).__name__, depth))
         return found
 
+
+# What steps call.
 
 MOST_HISTOGRAMS = 512
 _MOST_SAMPLED = 2**19
@@ -583,7 +589,7 @@ class TensorMeter:
     def flush(self) -> None:
         """Record all steps that have not been recorded, in their order."""
         if may_measure():
-            self._tell([event for layout in self._layouts.known.values() for event in self._told_of(layout)])
+            self._tell([event for layout in self._layouts.known.values() for event in self._events_of(layout)])
 
     def _tell(self, events: list[TensorGauges | Gauges]) -> None:
         for event in sorted(events, key=lambda event: event.step):
@@ -606,8 +612,8 @@ class TensorMeter:
         each = norms([gradient for _, gradient in plain])
         return None if each is None else ([number for number, _ in plain], each)
 
-    def _told_of(self, layout: Layout) -> Iterator[TensorGauges | Gauges]:
-        """What there is to tell of its steps."""
+    def _events_of(self, layout: Layout) -> Iterator[TensorGauges | Gauges]:
+        """The events of its steps, which are forgotten."""
         steps, layout.steps = layout.steps, []
         if not steps or layout.ring is None:
             return
@@ -616,12 +622,12 @@ class TensorMeter:
         shape = Shape(columns, width, layout.lengths, layout.sizes)
         with reading():
             numbers, gauges = table(layout.ring.reduced(), shape, [step.row for step in steps])
-        told_each = len(gauges) + 1
+        per_step = len(gauges) + 1
         cut = partial(split, width, len(steps), len(gauges))
-        made = watch.scalars.parts_later(numbers, cut, told_each * len(steps))
-        for step, start in zip(steps, range(0, len(made), told_each), strict=True):
-            told = dict(zip(gauges, made[start : start + len(gauges)], strict=True))
-            yield TensorGauges(step=step.number, optimizer=layout.label, **told)
+        made = watch.scalars.parts_later(numbers, cut, per_step * len(steps))
+        for step, start in zip(steps, range(0, len(made), per_step), strict=True):
+            values = dict(zip(gauges, made[start : start + len(gauges)], strict=True))
+            yield TensorGauges(step=step.number, optimizer=layout.label, **values)
             if step.gauges is not None:
                 known = step.gauges.grad_norm is not None or not (step.row.places or step.row.odd)
                 norm = step.gauges.grad_norm if known else made[start + len(gauges)]

@@ -375,7 +375,7 @@ class _Source:
         self.epochs: set[int] = set()
         self.last: LoaderSeen | None = None
         """As it was at the beginning of its last pass."""
-        self.told: LoaderSeen | None = None
+        self.recorded: LoaderSeen | None = None
 
 
 class Loaders(Observer):
@@ -497,8 +497,8 @@ class Loaders(Observer):
         if source.last is None:
             return
         now = msgspec.structs.replace(source.last, trained=source.trained, same_start=source.same_start)
-        if now != source.told:
-            source.told = now
+        if now != source.recorded:
+            source.recorded = now
             self._watch.tell(now)
 
     def _seen(self, source: _Source, loader: Any) -> LoaderSeen:

@@ -63,7 +63,7 @@ class Evaluations(Observer):
         self._watch = watch
         self._batches = batches
         self._stretch: _Stretch | None = None
-        self._told = self._begun = 0
+        self._recorded = self._begun = 0
         self._last_step = -_PAUSE
         self._uses = 0
         """How often gradients were asked for."""
@@ -175,7 +175,7 @@ class Evaluations(Observer):
     def _tell(self, stretch: _Stretch) -> None:
         if not stretch.values:
             return
-        self._told += 1
+        self._recorded += 1
         watch = self._watch
         with reading():
             value = watch.scalars.later(torch.stack(stretch.values).mean())
@@ -218,8 +218,8 @@ class Evaluations(Observer):
     def _tell_dropped(self) -> None:
         dropped, self._dropped = self._dropped, {}
         for place, found in dropped.items():
-            if found.count > 1 and self._told < 4 * _DENSE:
-                self._told += 1
+            if found.count > 1 and self._recorded < 4 * _DENSE:
+                self._recorded += 1
                 self._watch.tell(
                     Evaluated(
                         step=self._watch.window.steps,

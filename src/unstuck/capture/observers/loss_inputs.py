@@ -112,8 +112,8 @@ class LossObserver:
         if isinstance(value, Tensor):
             return self._tensor(name, value, value.requires_grad, closely)
         if value is None or isinstance(value, (bool, int, float, str)):
-            told = value[:_LONGEST_TEXT] if isinstance(value, str) else value
-            return InputFact(name, value=told, kind="" if value is not None else "NoneType")
+            short = value[:_LONGEST_TEXT] if isinstance(value, str) else value
+            return InputFact(name, value=short, kind="" if value is not None else "NoneType")
         return InputFact(name, kind=type(value).__name__)
 
     def _tensor(self, name: str, value: Tensor, requires_grad: bool, closely: bool) -> InputFact:

@@ -20,7 +20,7 @@ class Scaling(Observer):
     def __init__(self, watch: Watch, steps: Steps) -> None:
         self._watch = watch
         self._steps = steps
-        self._told = 0
+        self._recorded = 0
 
     def attach(self, patches: Patches) -> None:
         """Observe the class: every scaler of torch is one."""
@@ -61,15 +61,15 @@ class Scaling(Observer):
 
     def update_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`scaler.update()` is called. Between sampled windows it is recorded when the skipped steps have doubled."""
-        told = self._watch.window.sampled or self._steps.skips >= 2 * self._told > 0
-        return args[0] if told and self._watch.is_listening() else None
+        wanted = self._watch.window.sampled or self._steps.skips >= 2 * self._recorded > 0
+        return args[0] if wanted and self._watch.is_listening() else None
 
     def update_after(self, scaler: Any, result: Any, error: BaseException | None) -> None:
         """It returned; a scaler that is switched off has no scale."""
         watch, scale = self._watch, getattr(scaler, "_scale", None)
         if error is not None or not isinstance(scale, Tensor):
             return
-        self._told = self._steps.skips
+        self._recorded = self._steps.skips
         event = ScalerUpdate(
             step=watch.window.steps,
             place=watch.places.here(),

@@ -12,7 +12,7 @@ from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Seeded
 
-_MOST_TOLD = 64
+_MOST_EVENTS = 64
 _BY_HAND = 2**48
 """Torch begins with a seed of 64 random bits, and nobody types so many."""
 
@@ -22,7 +22,7 @@ class Seeds(Observer):
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._told = 0
+        self._recorded = 0
         self._initial = torch.initial_seed()
         self._state = torch.get_rng_state()
 
@@ -41,7 +41,7 @@ class Seeds(Observer):
     def _seeding(self, generator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Seeded | None:
         watch = self._watch
         seed = args[0] if args else next(iter(kwargs.values()), None)
-        if self._told >= _MOST_TOLD or not watch.is_listening() or not isinstance(seed, int):
+        if self._recorded >= _MOST_EVENTS or not watch.is_listening() or not isinstance(seed, int):
             return None
         number = int(seed) if abs(seed) < 2**63 else None
         if number is None:
@@ -50,7 +50,7 @@ class Seeds(Observer):
 
     def _seeded(self, event: Seeded, result: Any, error: BaseException | None) -> None:
         if error is None:
-            self._told += 1
+            self._recorded += 1
             self._watch.tell(event)
 
     def finish(self) -> None:
