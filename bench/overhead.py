@@ -36,7 +36,7 @@ from peers import PEERS  # noqa: E402
 from workloads import ALL, Workload, many_tensors  # noqa: E402
 
 import unstuck  # noqa: E402
-from unstuck.capture.measure.scalars import Scalars  # noqa: E402
+from unstuck.capture.measure.tensors import Scalars  # noqa: E402
 from unstuck.capture.window import BUDGET, DENSE, Window  # noqa: E402
 
 STEPS = {"mlp": 300, "gpt": 10, "resnet": 10, "lstm": 20}

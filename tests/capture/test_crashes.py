@@ -95,7 +95,7 @@ def test_a_crash_keeps_nothing_of_the_program_alive(recorded: Recorded) -> None:
     assert alive[0]() is None
 
 
-def test_no_code_of_the_program_runs_when_its_wreck_is_read(recorded: Recorded) -> None:
+def test_no_code_of_the_program_runs_when_a_crash_is_read(recorded: Recorded) -> None:
     class Odd:
         def __getattribute__(self, name: str) -> object:
             raise SystemError(name)

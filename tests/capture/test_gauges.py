@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unstuck.capture.measure.scalars import Scalars
+from unstuck.capture.measure.tensors import Scalars
 from unstuck.events import Activations, Gauges, Histograms, LayersRan, LossesBetween, TensorGauges, TensorsNamed
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from unstuck.capture.measure.scalars import Scalars
+from unstuck.capture.measure.tensors import Scalars
 from unstuck.capture.observers import forwards
 from unstuck.events import NonFinite
 

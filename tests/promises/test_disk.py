@@ -18,7 +18,7 @@ from torch import nn
 from trainings import bits
 
 from unstuck.capture import Session
-from unstuck.capture.launch.story import Story
+from unstuck.capture.launch.run_events import RunEvents
 from unstuck.cli import main
 from unstuck.events import Note, TensorGauges
 from unstuck.record import Writer, read
@@ -192,8 +192,8 @@ def many_tensors(count: int) -> nn.Module:
 def recorded(folder: Path, budget: int, model: nn.Module, steps: int, every: int | None) -> Path:
     writer = Writer(folder, budget=budget)
     session = Session(writer, every=every)
-    story = Story(writer, session)
-    story.begin(script="train.py", arguments=(), source=None)
+    run = RunEvents(writer, session)
+    run.begin(script="train.py", arguments=(), source=None)
     session.install()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     try:
@@ -205,7 +205,7 @@ def recorded(folder: Path, budget: int, model: nn.Module, steps: int, every: int
         session.remove()
     for step in range(300):
         writer(Note(step=step, text="a note that comes again and again"))
-    story.end(RuntimeError("x" * 3000))
+    run.end(RuntimeError("x" * 3000))
     writer.close()
     return writer.path
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch import nn
 
 from unstuck.capture import Session
-from unstuck.capture.launch.story import Story
+from unstuck.capture.launch.run_events import RunEvents
 from unstuck.cli import main
 from unstuck.events import Event, RunStarted
 from unstuck.record import RECORD_NAME, RecordError, Writer, read
@@ -33,7 +33,7 @@ def train_forever(folder: Path, told: int) -> None:
         os.write(told, b".")
 
     session = Session(record, every=1)
-    Story(record, session).begin(script="train.py", arguments=(), source=None)
+    RunEvents(record, session).begin(script="train.py", arguments=(), source=None)
     session.install()
     steps(10**9)
 

@@ -194,7 +194,7 @@ OBSERVERS = [
     ("capture.observers.steps", "Steps", "built"),
     ("capture.detect.nonfinite", "Inspector", "loss_seen"),
     ("capture.detect.nonfinite", "Inspector", "window_began"),
-    ("capture.watch", "Watch", "tell"),
+    ("capture.window", "Watch", "tell"),
     ("capture.window", "Window", "step_taken"),
     ("capture.window", "Summary", "window_ended"),
     ("capture.places", "Places", "here"),

@@ -18,7 +18,7 @@ from torch import nn
 
 import unstuck
 from unstuck.capture import watching
-from unstuck.capture.measure.ring import MOST_STEPS
+from unstuck.capture.measure.gauges import MOST_STEPS
 
 OURS = [
     tracemalloc.Filter(True, os.path.join(os.path.dirname(unstuck.__file__), "*")),

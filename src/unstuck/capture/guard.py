@@ -12,11 +12,11 @@ _R = TypeVar("_R")
 
 
 class Guard:
-    """Swallows what our own code raises and tells it once per part; `UNSTUCK_RAISE=1` lets it through."""
+    """Swallows what our own code raises and reports it once per part; `UNSTUCK_RAISE=1` lets it through."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._raise = os.environ.get("UNSTUCK_RAISE") == "1"
 
     def protect(self, part: str, function: Callable[_P, _R]) -> Callable[_P, _R | None]:
@@ -32,12 +32,12 @@ class Guard:
         return protected
 
     def failed(self, part: str, error: Exception) -> None:
-        """Something of ours raised `error`: tell it, or raise it again under `UNSTUCK_RAISE=1`."""
+        """Something of ours raised `error`: report it, or raise it again under `UNSTUCK_RAISE=1`."""
         if self._raise:
             raise error
-        if part in self._told:
+        if part in self._reported:
             return
-        self._told.add(part)
+        self._reported.add(part)
         kind, message = type(error).__name__, " ".join(str(error).split())[:200]
         with contextlib.suppress(Exception):
             self._tell(f"unstuck failed while watching {part} ({kind}: {message}); the run went on.")

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from unstuck.capture.measure.describe import group_facts, heeds_mode, module_fact, number, state_dtypes
+from unstuck.capture.measure.describe import group_facts, heeds_mode, module_fact, state_dtypes
+from unstuck.capture.measure.tensors import number
 from unstuck.events import ModelSeen, OptimizerSeen, ParameterFact, Place
 
 _WRAPPERS = {
@@ -24,10 +25,11 @@ _MOST_INNER = 5000
 _FEW_NAMES = 200
 _FEW_MODULES = 100
 _MOST_OF_A_KIND = 8
-"""Optimizers of one kind told with all they hold; of later ones, as of a program that builds one per task, less."""
+"""Optimizers of one kind recorded with all their parameters; of later ones, as in a program that builds one per task,
+less is recorded."""
 _MOST_COUNTED = 100
 _MOST_TIMES = 6
-"""How often one optimizer is told again because something about it has changed."""
+"""How often one optimizer is recorded again because something about it has changed."""
 
 
 class Order:
@@ -86,9 +88,9 @@ class Model:
         self.place: Place | None = None
         self.called = False
         self.announced: frozenset[int] | None = None
-        """Identities of the parameters it had when it was last told."""
+        """Identities of the parameters it had when it was last recorded."""
         self.rebuilt: dict[Place | None, tuple[ParameterFact, ...]] = {}
-        """Where a module ran whose predecessor there is gone: parameters that `forward` builds anew."""
+        """Where a module ran whose predecessor there is gone: parameters that `forward` builds each time."""
         self._inner: dict[int, tuple[weakref.ref[nn.Module], Place | None]] = {}
         self._last_at: dict[Place | None, weakref.ref[nn.Module]] = {}
         self._heeding: list[weakref.ref[nn.Module]] | None = None
@@ -137,7 +139,7 @@ class Model:
         return found
 
     def seen(self, step: int) -> ModelSeen:
-        """What is told of it."""
+        """What is recorded of it."""
         module = self.module
         assert module is not None
         return ModelSeen(
@@ -171,8 +173,8 @@ class Objects:
         """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
         refers to weakly, so it is the modules that are remembered."""
         self.order = Order()
-        self._told: dict[str, list[object]] = {}
-        """By the label of an optimizer: what it was like each time it was told."""
+        self._recorded: dict[str, list[object]] = {}
+        """By the label of an optimizer: what it was like each time it was recorded."""
 
     def model(self, module: nn.Module) -> Model:
         """The model this module is, known from now on."""
@@ -229,9 +231,9 @@ class Objects:
                 yield optimizer, label
 
     def optimizer_seen(self, optimizer: Optimizer, step: int, place: Place | None) -> OptimizerSeen:
-        """What is told of an optimizer."""
+        """What is recorded of an optimizer."""
         label = self.optimizer(optimizer)
-        self._told.setdefault(label, []).append(_outline(optimizer))
+        self._recorded.setdefault(label, []).append(_outline(optimizer))
         return OptimizerSeen(
             step=step,
             place=place,
@@ -250,10 +252,10 @@ class Objects:
         )
 
     def has_news(self, optimizer: Optimizer) -> bool:
-        """Has it changed in a way not told yet: its groups, what is frozen, what it keeps?"""
+        """Has it changed in a way not recorded yet: its groups, what is frozen, what it keeps?"""
         label = self.optimizer(optimizer)
-        told = self._told.get(label, [])
-        return _position(label) <= _MOST_OF_A_KIND and len(told) < _MOST_TIMES and _outline(optimizer) not in told
+        earlier = self._recorded.get(label, [])
+        return _position(label) <= _MOST_OF_A_KIND and len(earlier) < _MOST_TIMES and _outline(optimizer) not in earlier
 
     def may_tell(self, optimizer: Optimizer) -> bool:
         """Not of each one in a program that builds thousands of them."""
@@ -298,7 +300,7 @@ class Objects:
 
 
 def _outline(optimizer: Optimizer) -> object:
-    """What must change before an optimizer is told again."""
+    """What must change before an optimizer is recorded again."""
     sizes = tuple((len(group["params"]), group.get("weight_decay")) for group in optimizer.param_groups)
     return sizes, tuple(parameter.requires_grad for parameter in parameters_of(optimizer)), bool(optimizer.state)
 
@@ -322,12 +324,12 @@ def rates(optimizer: Optimizer) -> tuple[float, ...]:
 
 
 def _position(label: str) -> int:
-    """The how manieth of its kind: 3 of `Adam#3`."""
+    """Its number among those of its kind: 3 of `Adam#3`."""
     return int(label.rpartition("#")[2]) if "#" in label else 1
 
 
 def parameter_fact(name: str, parameter: Tensor) -> ParameterFact:
-    """What is told of a parameter; its identity is its address, unique while it lives."""
+    """What is recorded of a parameter; its identity is its address, unique while it lives."""
     return ParameterFact(
         name=name,
         key=id(parameter),

@@ -22,7 +22,7 @@ _CACHE_LIMIT = 4096
 
 
 class Places:
-    """Finds call sites. Paths below the directory we started in are told relative to it, and those of a copy of the
+    """Finds call sites. Paths below the directory we started in are shown relative to it, and those of a copy of the
     directory tree below `stage` as what they are copies of."""
 
     def __init__(self, stage: str = "") -> None:

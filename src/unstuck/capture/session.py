@@ -56,7 +56,7 @@ class Listener(Protocol):
 class Session:
     """Watches this process. torch is never imported by us: observers attach when the program imports it.
 
-    `every` asks for each so-manieth window to be recorded, `closely` for all those around one step; `stage` is where
+    `every` asks for every Nth window to be recorded, `closely` for all those around one step; `stage` is where
     the program runs in a copy of the directory tree.
     """
 
@@ -89,7 +89,7 @@ class Session:
         return self._attachment.watch.window.steps if self._attachment else 0
 
     def note(self, text: str) -> None:
-        """Tell what could not be watched."""
+        """Record what could not be watched."""
         self._sink(Note(step=self.steps, text=text))
 
     @property
@@ -99,7 +99,7 @@ class Session:
         return self._attachment.watch.window
 
     def flush(self) -> None:
-        """Tell what has been measured and kept so far."""
+        """Record what has been measured so far."""
         if self._attachment is not None:
             self._attachment.watch.window.flush()
 
@@ -123,7 +123,7 @@ class Session:
             self._attachment.watch_loss(module, loss.name)
 
     def announce_optimizer(self, optimizer: Optimizer) -> None:
-        """Tell of an optimizer that was built before the watch began, in case it never steps."""
+        """Record an optimizer that was built before the watch began, in case it never steps."""
         if self._attachment is not None:
             self.guard.protect("an optimizer", self._attachment.watch.announce_optimizer)(optimizer)
 
@@ -141,8 +141,7 @@ class Session:
     def _attach(self) -> None:
         from unstuck.capture.torch_hooks.attach import Attachment
         from unstuck.capture.torch_hooks.internals import left_out
-        from unstuck.capture.watch import Watch
-        from unstuck.capture.window import Window
+        from unstuck.capture.window import Watch, Window
 
         for sentence in left_out():
             self.note(sentence)
@@ -169,14 +168,16 @@ def watching(record_path: str | os.PathLike[str], every: int | None = None) -> I
     """Record what the `with` block trains. A crash inside is recorded and passes on."""
     writer = Writer(record_path)
     try:
-        with told_to(writer, every, script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:])) as session:
+        with recording_to(
+            writer, every, script=sys.argv[0] if sys.argv else "", arguments=tuple(sys.argv[1:])
+        ) as session:
             yield session
     finally:
         writer.close()
 
 
 @contextlib.contextmanager
-def told_to(
+def recording_to(
     sink: Callable[[Event], None],
     every: int | None = None,
     *,
@@ -184,19 +185,19 @@ def told_to(
     arguments: tuple[str, ...] = (),
     watched: str = "run",
 ) -> Iterator[Session]:
-    """Tell `sink` what the `with` block trains, from the beginning of the run to its end."""
-    from unstuck.capture.launch.story import Story
+    """Give `sink` the events of what the `with` block trains, from the beginning of the run to its end."""
+    from unstuck.capture.launch.run_events import RunEvents
 
     session = Session(sink, every=every)
-    story = Story(sink, session)
-    story.begin(script=script, arguments=arguments, source=None, watched=watched)
+    run = RunEvents(sink, session)
+    run.begin(script=script, arguments=arguments, source=None, watched=watched)
     session.install()
     try:
         yield session
     except BaseException as error:
         session.remove()
-        story.end(error)
+        run.end(error)
         raise
     else:
         session.remove()
-        story.end(None)
+        run.end(None)

@@ -28,7 +28,7 @@ from unstuck.capture.live_objects.arguments import (
 )
 from unstuck.capture.live_objects.restore import Values, untouched
 from unstuck.capture.live_objects.sources import Sources
-from unstuck.capture.session import told_to
+from unstuck.capture.session import recording_to
 from unstuck.capture.trial.lab import Lab, copied, map_tensors
 from unstuck.capture.trial.seeding import SHIFT
 from unstuck.events import Event
@@ -226,7 +226,7 @@ class ObjectRunner:
         try:
             with self._objects.untouched(), _intervention(variant.changes, self._objects.sources) as lab:
                 notes = lab.notes
-                with told_to(events.append, variant.every, watched="objects"):
+                with recording_to(events.append, variant.every, watched="objects"):
                     inside = time.monotonic()
                     status, reason = self._train(lab, variant.changes, min(began + seconds, until), losses)
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from unstuck.capture import Session
-from unstuck.capture.launch.story import Story
+from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.places import Places
 from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder_somewhere, remove_run
@@ -62,9 +62,9 @@ class Engine:
             raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._report, options.stop_on)
         self._session = Session(self._writer, every=options.every, listener=self._monitor)
-        self._story = Story(self._writer, self._session)
+        self._run_events = RunEvents(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
-        self._story.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
+        self._run_events.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
         self._session.install()
         for thing in things:
             if hasattr(thing, "param_groups"):
@@ -83,7 +83,7 @@ class Engine:
             return
         self.ended = True
         self._session.remove()
-        self._story.end(error or self._monitor.stopped)
+        self._run_events.end(error or self._monitor.stopped)
         self._writer.close()
         self._say(self._writer.warning or "")
         self._session.guard.protect("the report", self._conclude)()

@@ -18,7 +18,7 @@ _LONGEST_NAME = 40
 
 
 class FailingLine:
-    """What stands at the place where a frame failed."""
+    """What is written at the place where a frame failed."""
 
     def __init__(self, entry: TracebackType) -> None:
         self._frame = entry.tb_frame
@@ -36,7 +36,7 @@ class FailingLine:
         return _short(self._argument(position))
 
     def argument_value(self, position: int) -> Any:
-        """What a positional argument stands for; `MISSING` if only running code would tell."""
+        """What a positional argument stands for; `MISSING` if that takes running code."""
         node = self._argument(position)
         return self.value(node) if node is not None else MISSING
 

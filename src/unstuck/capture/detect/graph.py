@@ -1,16 +1,61 @@
-"""Walks the autograd graph by node names: what made a tensor, and what can have made NaN or infinity."""
+"""Reads the autograd graph: what made a tensor, what autograd saved, where NaN or infinity can have begun.
+
+Also what a loss ends in: formulas near an edge, limits, masked means, sums of terms. Nodes are known by their names,
+and no hook of the user's runs.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
-from unstuck.capture.detect.saved import saved as saved
-from unstuck.capture.measure.tensors import finite_range, is_finite, is_plain, reading
+from unstuck.capture.measure.tensors import finite_range, flaw, is_finite, is_plain, reading
+from unstuck.capture.torch_hooks.internals import SavedTensor
+from unstuck.capture.torch_hooks.patches import Patches
+from unstuck.events import GraphFact, OperationFact, TermFact
+
+_knows_hooks = hasattr(SavedTensor, "unpack_hook") and hasattr(SavedTensor, "data")
+"""Can a saved tensor be asked for its hook, and for its value without that? Not in torch 2.4."""
+_hooks_were_used = False
+"""Where that cannot be asked: has any part of this process hooked saved tensors?"""
+
+
+def saved(node: Any, name: str) -> Tensor | None:
+    """What a node of the graph kept under this name, also whole numbers; None if it cannot be had."""
+    raw: Any = getattr(node, f"_raw_saved_{name}", None)
+    if not isinstance(raw, SavedTensor):  # a function of the user's own keeps a tuple
+        return None
+    value: Any = None
+    try:
+        # `_saved_x` would run unpack hooks of the user's (a checkpoint recomputes there); `.data` does not.
+        if _knows_hooks:
+            value = raw.data if raw.unpack_hook is None else None
+        elif not _hooks_were_used:
+            value = getattr(node, f"_saved_{name}")
+    except RuntimeError:  # freed by a backward
+        return None
+    readable = isinstance(value, Tensor) and type(value) in (Tensor, torch.nn.Parameter) and not value.is_meta
+    return value if readable and value.layout is torch.strided else None
+
+
+def watch_hooks(patches: Patches) -> None:
+    """Notice hooks on saved tensors, where torch cannot be asked for them."""
+    if not _knows_hooks:
+        patches.around(saved_tensors_hooks, "__enter__", _entered, lambda token, result, error: None)
+
+
+def _entered(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    global _hooks_were_used
+    _hooks_were_used = True
+
 
 Node = Any
 _MOST_NODES = 20_000
@@ -50,9 +95,9 @@ _AGAIN: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Token:
-    """Lies in the metadata of a node, and goes when the node goes.
+    """Put into the metadata of a node, it goes when the node goes.
 
-    A node outlives its Python object, so a weak reference to that says nothing; what lies in the metadata of a node
+    A node outlives its Python object, so a weak reference to that says nothing; what is in the metadata of a node
     lives exactly as long as the node.
     """
 
@@ -190,3 +235,313 @@ def operation(node: Node) -> str:
 
 def _names(nodes: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(node.name()) for node in nodes))[:_MOST_SUSPECTS]
+
+
+# Where NaN or infinity began, read from what autograd saved: for windows in which modules were not observed.
+
+_FURTHEST = 64
+_RESULTS = ("result", "output", "result0")
+_TURNS = ("T", "Transpose", "Permute", "ToCopy", "View")
+
+
+class Break(NamedTuple):
+    """Where the first saved value is that was not finite: between two parameters of the model."""
+
+    value: str
+    """`nan` or `inf`."""
+    after: Tensor | None
+    """The last parameter used before it; None if it came into the model so."""
+    until: Tensor | None
+    """The next parameter used after it."""
+    span: tuple[float, float] | None
+    """Range of what was finite in it."""
+
+
+def first_break(root: Node) -> Break | None:
+    """The first saved tensor that is broken, by the order of execution. Works before the backward only."""
+    nodes = nodes_from(root)[::-1]
+    for place, node in enumerate(nodes):
+        for name in _saved_names(node.__class__):
+            tensor = saved(node, name)
+            if tensor is not None and is_plain(tensor) and not is_finite(tensor) and _is_unmeant(tensor):
+                made_here = name in _RESULTS
+                later = (_own_parameter(used) for used in nodes[place + made_here :])
+                until = next((own for own in later if own is not None), None)
+                before = [node] if made_here else _makers(node)
+                return Break(flaw(tensor), nearest_parameter(before), until, finite_range(tensor))
+    return None
+
+
+@functools.cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    start = "_raw_saved_"
+    return tuple(name.removeprefix(start) for name in dir(kind) if name.startswith(start))
+
+
+def _is_unmeant(tensor: Tensor) -> bool:
+    """A mask of -inf is meant."""
+    with reading():
+        return bool((torch.isnan(tensor) | torch.isposinf(tensor)).any())
+
+
+def _own_parameter(node: Node) -> Tensor | None:
+    """The parameter that an operation uses itself, perhaps transposed."""
+    children = [child for child, _ in node.next_functions if child is not None]
+    leaves = (_leaf(child) for child in children)
+    own: Tensor | None = next((leaf for leaf in leaves if leaf is not None), None)
+    return own
+
+
+def _makers(node: Node) -> list[Node]:
+    """What made the inputs of an operation, without its own parameters."""
+    return [child for child, _ in node.next_functions if child is not None and _leaf(child) is None]
+
+
+def _leaf(node: Node) -> Tensor | None:
+    for _ in range(3):
+        leaf: Tensor | None = getattr(node, "variable", None)
+        inner = [child for child, _ in node.next_functions if child is not None]
+        if leaf is not None or len(inner) != 1 or operation(node) not in _TURNS:
+            return leaf
+        node = inner[0]
+    return None
+
+
+def nearest_parameter(nodes: list[Node], furthest: int = _FURTHEST) -> Tensor | None:
+    """The nearest parameter at or below these nodes, breadth first."""
+    waiting, seen = list(nodes), 0
+    while waiting and seen < furthest:
+        node, seen = waiting.pop(0), seen + 1
+        own = _own_parameter(node)
+        if own is not None:
+            return own
+        waiting += _makers(node)
+    return None
+
+
+# What a loss ends in.
+
+_MOST_NEAR = 400
+_MOST_NAMES = 12
+_MOST_FACTS = 12
+_LONGEST_FORMULA = 12
+_LARGEST = 2**22
+"""Elements of a tensor that is still looked at."""
+_TINY = 1e-30
+"""So near to 0 that the next step may well be there; guards such as 1e-8 keep far from it."""
+_HUGE = 1e-6
+"""As a share of the largest number of its type."""
+_LOSSES = {
+    "MseLoss": "mse_loss",
+    "NllLoss": "cross_entropy",
+    "NllLoss2D": "cross_entropy",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "BinaryCrossEntropy": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogits": "binary_cross_entropy_with_logits",
+}
+_REDUCTIONS = {1: "mean", 2: "sum"}
+
+
+def loss_fact(root: Node) -> GraphFact:
+    """What can be said of the end of a graph, before its backward."""
+    with reading():
+        nodes = _nearest(root)
+        names = tuple(str(node.name()) for node in nodes[:_MOST_NAMES])
+        facts = (fact for node in nodes for fact in _facts(node))
+        found = tuple(fact for fact, _ in zip(facts, range(_MOST_FACTS), strict=False))
+        return GraphFact(names, found, tuple(_terms(root)))
+
+
+def _nearest(root: Node) -> list[Node]:
+    """The nodes by their distance from the loss."""
+    found: list[Node] = []
+    seen, waiting = {root}, deque([root])
+    while waiting and len(found) < _MOST_NEAR:
+        node = waiting.popleft()
+        found.append(node)
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return found
+
+
+def _facts(node: Node) -> Iterator[OperationFact]:
+    name = operation(node)
+    if name in _EDGES:
+        span = _EDGES[name](node)
+        if span is not None:
+            yield _fact(node, low=span[0], high=span[1])
+    elif name in ("Clamp", "ClampMax", "Minimum"):
+        yield from _limit(node, name)
+    elif name == "Mean":
+        yield from _masked_mean(node)
+    elif name == "Sub":
+        yield from _stretched(node)
+
+
+def _fact(node: Node, **numbers: Any) -> OperationFact:
+    child = next((child for child, _ in node.next_functions if child is not None), None)
+    chain = tuple(_chain(child))
+    return OperationFact(
+        operation(node).lower(), chain, shape_of(node), shape_of(child) if child is not None else (), **numbers
+    )
+
+
+def _chain(node: Node) -> Iterator[str]:
+    """The names from here down, along the first input that needs gradients, as `mul`, `nllloss`."""
+    for _ in range(_LONGEST_FORMULA):
+        if node is None or not node.next_functions:
+            return
+        if not is_see_through(node):
+            yield operation(node).lower()
+        node = next((child for child, _ in node.next_functions if child is not None), None)
+
+
+def _range(tensor: Tensor | None) -> tuple[float, float] | None:
+    if tensor is None or not 0 < tensor.numel() <= _LARGEST or tensor.is_complex():
+        return None
+    low, high = torch.aminmax(tensor)
+    return float(low), float(high)
+
+
+def _near_zero(name: str, edge: float = _TINY) -> Any:
+    """The range of a saved tensor, if it comes this near to 0, or below it."""
+
+    def look(node: Node) -> tuple[float, float] | None:
+        span = _range(saved(node, name))
+        return span if span is not None and span[0] < edge else None
+
+    return look
+
+
+def _near_infinity(node: Node) -> tuple[float, float] | None:
+    result = saved(node, "result")
+    span = _range(result)
+    near = span is not None and result is not None and span[1] > _HUGE * torch.finfo(result.dtype).max
+    return span if near else None
+
+
+def _denominator(node: Node) -> tuple[float, float] | None:
+    other = saved(node, "other")
+    span = _range(other.abs()) if other is not None and other.numel() <= _LARGEST else None
+    return span if span is not None and span[0] < _TINY else None
+
+
+def _root(node: Node) -> tuple[float, float] | None:
+    span = _near_zero("result", math.sqrt(_TINY))(node)
+    return (span[0] ** 2, span[1] ** 2) if span is not None else None
+
+
+def _arc(node: Node) -> tuple[float, float] | None:
+    span = _range(saved(node, "self"))
+    return span if span is not None and max(-span[0], span[1]) >= 1 else None
+
+
+def _power(node: Node) -> tuple[float, float] | None:
+    exponent = getattr(node, "_saved_exponent", None)
+    if not isinstance(exponent, int | float) or exponent >= 1 or exponent == 0:
+        return None
+    base = saved(node, "self")
+    span = _range(base.abs()) if base is not None and base.numel() <= _LARGEST else None
+    return span if span is not None and span[0] < _TINY else None
+
+
+_EDGES: dict[str, Any] = {
+    "Log": _near_zero("self"),
+    "Log2": _near_zero("self"),
+    "Log10": _near_zero("self"),
+    "Sqrt": _root,
+    "Div": _denominator,
+    "Exp": _near_infinity,
+    "Rsqrt": _near_infinity,
+    "Reciprocal": _near_infinity,
+    "Acos": _arc,
+    "Asin": _arc,
+    "Pow": _power,
+}
+"""Operations that are not finite somewhere, or have no finite slope there, and how to see that it is near."""
+
+
+def _limit(node: Node, name: str) -> Iterator[OperationFact]:
+    value, other = saved(node, "self"), saved(node, "other")
+    low, high = getattr(node, "_saved_min", None), getattr(node, "_saved_max", None)
+    if value is None or not 0 < value.numel() <= _LARGEST:
+        return
+    if name == "Minimum":
+        if other is None or other.numel() == 0 or bool((other != other.reshape(-1)[0]).any()):
+            return
+        high = float(other.reshape(-1)[0])
+    if not isinstance(high, int | float):
+        return
+    beyond = value > high
+    if isinstance(low, int | float):
+        beyond = beyond | (value < low)
+    yield _fact(node, low=low, limit=float(high), share=float(beyond.float().mean()))
+
+
+def _masked_mean(node: Node) -> Iterator[OperationFact]:
+    """The mean of losses times a mask of ones that end, or begin, with zeros: padding."""
+    product = node.next_functions[0][0]
+    if product is None or operation(product) != "Mul":
+        return
+    mask = saved(product, "self" if product.next_functions[0][0] is None else "other")
+    if mask is None or mask.dim() < 2 or mask.shape != shape_of(product) or mask.numel() > _LARGEST:
+        return
+    binary = (mask == 0) | (mask == 1)
+    steps = mask.diff(dim=1)
+    padded = bool(((steps <= 0).all(1) | (steps >= 0).all(1)).all())
+    if padded and bool(binary.all()):
+        yield _fact(node, share=float((mask == 0).float().mean()))
+
+
+def _stretched(node: Node) -> Iterator[OperationFact]:
+    """A difference of (N, 1) and (N,), which is N x N; one of the two comes from a layer as it is."""
+    shape = shape_of(node)
+    known = [child for child, _ in node.next_functions if child is not None]
+    if len(known) != 1 or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        return
+    if not is_see_through(known[0]) or operation(known[0]) == "Squeeze":
+        given = shape_of(known[0])
+        if given in ((shape[0], 1), (shape[0],)):
+            yield _fact(node)
+
+
+def _terms(node: Node, weight: float = 1.0, depth: int = 12) -> Iterator[TermFact]:
+    """The summands of a loss whose reduction can be read, with the constants before them."""
+    name = operation(node)
+    children = [child for child, _ in node.next_functions if child is not None]
+    if depth == 0 or shape_of(node) not in ((), (1,)):
+        return
+    if name in ("Add", "Sub", "Neg") or is_see_through(node):
+        for child in children:
+            yield from _terms(child, weight, depth - 1)
+    elif name in ("Mul", "Div") and len(children) == 1:
+        factor = _constant(node, "self" if node.next_functions[0][0] is None else "other")
+        if factor:
+            yield from _terms(children[0], weight * factor if name == "Mul" else weight / factor, depth - 1)
+    elif name in _LOSSES and children:
+        reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
+        if reduction:
+            yield TermFact(_LOSSES[name], reduction, weight, shape_of(children[0]))
+    elif name in ("Mean", "Sum") and children:
+        yield TermFact(name.lower(), name.lower(), weight, shape_of(children[0]), _is_divergence(children[0]))
+
+
+def _is_divergence(node: Node) -> bool:
+    """A sum of an exponential, a square and what the exponential was taken of: that of a Gaussian from the standard."""
+    parts, depth = [node], 6
+    summands: list[Node] = []
+    while parts and depth:
+        inner = [part for part in parts if operation(part) in ("Add", "Sub", "Neg")]
+        summands += [part for part in parts if part not in inner]
+        parts, depth = [child for part in inner for child, _ in part.next_functions if child is not None], depth - 1
+    squares = [part for part in summands if operation(part) == "Pow"]
+    powers = [part for part in summands if operation(part) == "Exp"]
+    return len(squares) == len(powers) == 1 and powers[0].next_functions[0][0] in summands
+
+
+def _constant(node: Node, name: str) -> float | None:
+    value = saved(node, name)
+    return abs(float(value)) if value is not None and value.numel() == 1 else None

@@ -66,7 +66,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             spec = importlib.util.find_spec(fullname)
         finally:
             sys.meta_path.insert(position, self)
-        # `find_spec("torch")` only asks whether it exists; the loader tells when it is really imported.
+        # `find_spec("torch")` only asks whether it exists; the loader knows when it is really imported.
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self)
         return spec

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from unstuck.capture.launch.program import LaunchError, Program, find_module, find_script, set_stage
-from unstuck.capture.launch.story import Story
+from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.observers.named import MAIN, NamedLoss, named_losses
 from unstuck.capture.places import chain_of, is_ours
 from unstuck.capture.session import Listener, RunStopped, Session
@@ -38,7 +38,7 @@ def launch(
     """Run `python target arguments` (or `python -m target ...`) under watch and return its exit code.
 
     `losses` names functions and classes of the program, such as `losses:my_loss`, whose arguments are recorded;
-    `every` asks for each so-manieth window, `closely` for all around one step; `when_ended` is called as soon as
+    `every` asks for every Nth window, `closely` for all around one step; `when_ended` is called as soon as
     the program has ended.
     Raises `LaunchError` if there is no such program and `RecordError` if the record exists already.
     """
@@ -61,14 +61,14 @@ class WatchedRun:
         self._arguments = list(arguments)
         self._writer = writer
         self._session = session
-        self._story = Story(writer, session)
+        self._run_events = RunEvents(writer, session)
         self.error: BaseException | None = None
         """What ended the program, if something did."""
 
     def start(self, losses: Sequence[NamedLoss] = (), when_ended: Callable[[], object] = lambda: None) -> int:
         """Run it to its end and return its exit code."""
         session = self._session
-        self._story.begin(script=self._target, arguments=tuple(self._arguments), source=self._program.source())
+        self._run_events.begin(script=self._target, arguments=tuple(self._arguments), source=self._program.source())
         session.install()
         process = os.getpid()
         try:
@@ -88,12 +88,12 @@ class WatchedRun:
         return exit_code
 
     def stop(self, reason: str) -> None:
-        """In the middle of the run: detach, and end the record. The program itself is left as it stands."""
+        """In the middle of the run: detach, and end the record. The program itself is left as it is."""
         self._session.remove()
         self._close(RunStopped(reason), 0)
 
     def _close(self, error: BaseException | None, exit_code: int) -> None:
-        self._story.end(error, exit_code)
+        self._run_events.end(error, exit_code)
         self._writer.close()
         if self._writer.warning:
             print(f"unstuck: {self._writer.warning}", file=sys.stderr)

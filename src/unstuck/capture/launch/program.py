@@ -84,7 +84,7 @@ class Program:
             yield piece, name
 
     def statements(self) -> list[ast.stmt]:
-        """What stands at its top level; a syntax error is the program's."""
+        """What is at its top level; a syntax error is the program's."""
         return ast.parse(self.source() or b"", self.path).body
 
     def defines(self, name: str) -> bool:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from unstuck.capture.detect import graph
-from unstuck.capture.detect.broken import nearest_parameter
-from unstuck.capture.measure.ring import MOST_STEPS
-from unstuck.capture.measure.samples import LOWEST, histograms, rows_of, sample, short
-from unstuck.capture.measure.tensors import is_plain, may_measure, reading
-from unstuck.capture.watch import Watch
+from unstuck.capture.detect.graph import nearest_parameter
+from unstuck.capture.measure.gauges import MOST_STEPS
+from unstuck.capture.measure.tensors import LOWEST, histograms, is_plain, may_measure, reading, rows_of, sample, short
+from unstuck.capture.window import Watch
 from unstuck.events import Activations, Histograms
 
 _KINDS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
@@ -24,7 +23,7 @@ _UNITS = 256
 _EXAMPLES = 32
 _WINDOWS = 10
 _EVERY = 16
-"""Outside of sampled windows their shares, which change slowly, are read in each so-manieth window."""
+"""Outside of sampled windows their shares, which change slowly, are read in every Nth window."""
 _ENDS = {"tanh": (-0.98, 0.98), "sigmoid": (0.02, 0.98)}
 
 
@@ -41,7 +40,7 @@ class _Known(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What was counted of the known activations in one backward, and has not been told."""
+    """What was counted of the known activations in one backward, and has not been recorded."""
 
     step: int
     counts: list[Tensor]
@@ -86,7 +85,7 @@ class ActivationMeter:
             self._tell_histograms(outputs)
 
     def flush(self) -> None:
-        """Tell what was counted so far."""
+        """Record what was counted so far."""
         looks, self._looks = self._looks, []
         if not looks or not may_measure():
             return

@@ -1,4 +1,4 @@
-"""What is told of modules and optimizers: the few numbers rules ask for, read without touching a device."""
+"""What is recorded of modules and optimizers: the few numbers rules ask for, read without touching a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unstuck.capture.measure.tensors import is_plain, may_measure, reading
+from unstuck.capture.measure.tensors import is_plain, may_measure, number, reading
 from unstuck.capture.torch_hooks.internals import NormBase
 from unstuck.events import GroupFact, ModuleFact
 
@@ -26,7 +26,7 @@ _SMALLEST_TEST = 64
 
 
 def module_fact(name: str, module: nn.Module, loaded: bool = False) -> ModuleFact:
-    """What is told of a module inside a model; `loaded`: a checkpoint gave its own parameters their values."""
+    """What is recorded of a module inside a model; `loaded`: a checkpoint gave its own parameters their values."""
     numbers = _numbers(module)
     if loaded:
         numbers["pretrained"] = 1.0
@@ -105,7 +105,7 @@ def _is_as_drawn(weight: Tensor) -> bool:
 
 
 def group_facts(optimizer: Optimizer) -> tuple[GroupFact, ...]:
-    """What is told of an optimizer's parameter groups."""
+    """What is recorded of an optimizer's parameter groups."""
     return tuple(_group_fact(group) for group in optimizer.param_groups)
 
 
@@ -126,7 +126,7 @@ def _group_fact(group: dict[str, Any]) -> GroupFact:
 
 
 def _temporaries(group: dict[str, Any]) -> int | None:
-    """About the size of its parameters, if the group uses foreach, as groups on a GPU do unless told otherwise."""
+    """About the size of its parameters, if the group uses foreach, as groups on a GPU do by default."""
     trained = [parameter for parameter in group["params"] if parameter.requires_grad]
     by_default = "foreach" in group and group["foreach"] is None and not group.get("fused")
     on_gpu = bool(trained) and all(parameter.is_cuda for parameter in trained)
@@ -145,13 +145,6 @@ def _free_bytes(device: torch.device) -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if device.type == "cpu" else None
     except (AttributeError, ValueError, OSError):
         return None
-
-
-def number(value: Any) -> float | None:
-    """A number of a group, where it can be read without waiting for a device."""
-    if isinstance(value, Tensor):
-        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _switch(value: Any) -> bool | None:

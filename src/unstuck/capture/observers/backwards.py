@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from time import perf_counter
@@ -10,24 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unstuck.capture.detect.formulas import Formulas
-from unstuck.capture.detect.graph import Token
+from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.activations import ActivationMeter
-from unstuck.capture.measure.scalars import Slot
-from unstuck.capture.measure.tensors import may_measure
+from unstuck.capture.measure.tensors import Slot, may_measure, reading
 from unstuck.capture.observers.data import Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
 
 FEWEST = 8
 """A variable may hold on to the graph of one step; that so many in a row are held is a leak."""
 _MOST = 64
+_FIRST_READS = 3
+_MOST_PLACES = 16
 
 
 class _Call:
@@ -188,12 +188,48 @@ class Backwards(Observer):
         return scaled[1] if scaled is not None and scaled[0]() is loss else loss
 
 
+class Formulas:
+    """Decides when the end of a graph is read: at the first backwards of a place, then less and less often.
+
+    The graph of the first loss that is NaN or infinite is always read: it shows the operation at its edge.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._reads: dict[Place | None, int] = {}
+        self._next: dict[Place | None, int] = {}
+        self._has_broken = False
+
+    def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
+        """The end of the graph of `loss`, if it is time to look."""
+        window = self._watch.window
+        wanted = (window.is_survey and self._is_due(place)) or (window.sampled and self._breaks(loss))
+        return graph.loss_fact(loss.grad_fn) if wanted and loss.grad_fn is not None and may_measure() else None
+
+    def _breaks(self, loss: Tensor) -> bool:
+        """Is this the first loss that is NaN or infinite? On the CPU only: elsewhere the program would have to wait."""
+        if self._has_broken or loss.device.type != "cpu" or loss.numel() != 1 or loss.is_complex():
+            return False
+        with reading():
+            self._has_broken = not math.isfinite(loss.item())
+        return self._has_broken
+
+    def _is_due(self, place: Place | None) -> bool:
+        step, reads = self._watch.window.steps, self._reads.get(place, 0)
+        if step < self._next.get(place, 0) or (reads == 0 and len(self._reads) >= _MOST_PLACES):
+            return False
+        self._reads[place] = reads + 1
+        if reads + 1 >= _FIRST_READS:
+            self._next[place] = max(10, 3 * step)
+        return True
+
+
 class RetainedGraphs:
     """Records when the graphs of 8, 16, 32 and 64 recorded steps are in memory at once."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._graphs: deque[weakref.ref[Token]] = deque(maxlen=_MOST)
+        self._graphs: deque[weakref.ref[graph.Token]] = deque(maxlen=_MOST)
         self._window = -1
         self._next = FEWEST
         self._key = f"unstuck.loss.{id(self)}"
@@ -206,13 +242,13 @@ class RetainedGraphs:
         if window.number == self._window or node is None or retained or self._next > _MOST or not may_measure():
             return
         self._window = window.number
-        token = Token()
-        # A node outlives its Python object; what lies in its metadata does not outlive the node.
+        token = graph.Token()
+        # A node outlives its Python object; what is in its metadata does not outlive the node.
         node.metadata[self._key] = token
         self._graphs.append(weakref.ref(token))
         alive = 0
-        for graph in reversed(self._graphs):
-            if graph() is None:
+        for reference in reversed(self._graphs):
+            if reference() is None:
                 break
             alive += 1
         if alive // window.optimizers >= self._next:

@@ -1,7 +1,7 @@
 """Observes stretches in which a model is evaluated: how it does on data that it does not learn from.
 
 A stretch begins when a known model is switched to evaluation or called without gradients, and ends with the next
-backward. It is looked at whatever the window, up to a few calls.
+backward. It is recorded in every kind of window, up to a few calls.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
-from unstuck.capture.observers.batches import Batches, has_weights, looked_at
+from unstuck.capture.observers.data import Batches, has_weights, looked_at
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Evaluated, Place, TensorFact
 
 MOST_CALLS = 16
@@ -64,7 +63,7 @@ class Evaluations(Observer):
         self._watch = watch
         self._batches = batches
         self._stretch: _Stretch | None = None
-        self._told = self._begun = 0
+        self._recorded = self._begun = 0
         self._last_step = -_PAUSE
         self._uses = 0
         """How often gradients were asked for."""
@@ -176,7 +175,7 @@ class Evaluations(Observer):
     def _tell(self, stretch: _Stretch) -> None:
         if not stretch.values:
             return
-        self._told += 1
+        self._recorded += 1
         watch = self._watch
         with reading():
             value = watch.scalars.later(torch.stack(stretch.values).mean())
@@ -219,8 +218,8 @@ class Evaluations(Observer):
     def _tell_dropped(self) -> None:
         dropped, self._dropped = self._dropped, {}
         for place, found in dropped.items():
-            if found.count > 1 and self._told < 4 * _DENSE:
-                self._told += 1
+            if found.count > 1 and self._recorded < 4 * _DENSE:
+                self._recorded += 1
                 self._watch.tell(
                     Evaluated(
                         step=self._watch.window.steps,

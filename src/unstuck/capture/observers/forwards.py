@@ -10,16 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.detect.trail import Output
-from unstuck.capture.measure.samples import short
-from unstuck.capture.measure.tensors import may_measure, reading, tensors_in
+from unstuck.capture.detect.nonfinite import Inspector, Output
+from unstuck.capture.measure.tensors import may_measure, reading, short, tensors_in
 from unstuck.capture.objects import Model
-from unstuck.capture.observers.batches import Batches, has_weights
+from unstuck.capture.observers.data import Batches, has_weights
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Ended, Observer
+from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Forward, LayersRan, ModeChange, Place
 
 HOOK_SECONDS = 6e-6
@@ -181,7 +178,7 @@ class Forwards(Observer):
         )
 
     def _evaluated(self, module: nn.Module, place: Place | None, arguments: Any, output: Any) -> None:
-        """What an evaluation shows is collected, whatever the window."""
+        """What an evaluation shows is collected in every kind of window."""
         if type(module).__module__ != "torch.nn.modules.loss":
             label = self._watch.objects.model(module).label
             self._evaluations.forward(module, label, place, arguments, output)

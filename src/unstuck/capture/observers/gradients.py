@@ -1,4 +1,4 @@
-"""Observes gradients between backwards and steps: cleared, clipped, reduced over ranks, or left from a step before."""
+"""Observes gradients between backwards and steps: cleared, clipped, reduced over ranks, left over, used by nobody."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
-from unstuck.capture.measure.samples import sample
-from unstuck.capture.measure.tensor_gauges import Used
-from unstuck.capture.measure.tensors import is_plain, may_measure, norms, reading
-from unstuck.capture.objects import parameters_of
+from unstuck.capture.measure.gauges import Used
+from unstuck.capture.measure.tensors import is_plain, may_measure, norm, norms, reading, sample
+from unstuck.capture.objects import Model, parameter_fact, parameters_of
 from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
-from unstuck.events import Clip, GradientsReduced, Place, ZeroGrad
+from unstuck.capture.window import Observer, Watch
+from unstuck.events import Clip, GradientsReduced, ParameterFact, Place, UntrainedGradients, ZeroGrad
 from unstuck.gradients.manager import GradientManager
 
 _ANGLES = 12
@@ -32,6 +30,7 @@ _MOST_OPTIMIZERS = 64
 _WINDOWS = 12
 """So many windows are measured: what a program does to its gradients it does in all of them."""
 _BACKWARDS = 16
+_MOST_SETS = 10
 
 
 class StaleGradients(Observer):
@@ -316,6 +315,67 @@ class Clips(Observer):
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         degrees = _angle([gradient for gradient in gradients if is_plain(gradient) and gradient.numel()], float(limit))
         return None if degrees is None else watch.scalars.later(degrees)
+
+
+class Untrained:
+    """Finds parameters that get gradients and that nobody ever moves: at sampled steps it compares the parameters that
+    have a gradient with those that optimizers hold."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._still: dict[int, tuple[int, float]] = {}
+        """Version and norm of each candidate when first seen; updates by `.data` leave the version alone."""
+        self._recorded: set[tuple[Place | None, frozenset[str]]] = set()
+
+    def check(self) -> None:
+        """An optimizer is about to step; from the second step on, what has not moved is recorded."""
+        if not may_measure():
+            return
+        held = {id(p) for optimizer, _ in self._watch.objects.optimizers() for p in parameters_of(optimizer)}
+        unmoved = [item for item in self._candidates(held) if self._has_stayed(item[1])]
+        if self._watch.window.steps == 0:
+            return
+        for place in dict.fromkeys(place for *_, place in unmoved):
+            group = [(name, parameter) for name, parameter, where in unmoved if where == place]
+            sizes = norms([parameter.grad for _, parameter in group if parameter.grad is not None])
+            facts = tuple(parameter_fact(name, parameter) for name, parameter in group)
+            self._tell(facts, place, () if sizes is None else tuple(sizes.tolist()))
+        for model in self._watch.objects.models():
+            for place, facts in model.rebuilt.items():
+                self._tell(facts, place, ())
+
+    def _tell(self, facts: tuple[ParameterFact, ...], place: Place | None, sizes: tuple[float, ...]) -> None:
+        matter = (place, frozenset(fact.name for fact in facts))
+        if not facts or matter in self._recorded or len(self._recorded) >= _MOST_SETS:
+            return
+        self._recorded.add(matter)
+        step = self._watch.window.steps
+        self._watch.tell(UntrainedGradients(step=step, place=place, parameters=facts, norms=sizes))
+
+    def _candidates(self, held: set[int]) -> list[tuple[str, Tensor, Place | None]]:
+        """Trainable parameters outside `held` that have a gradient, each with its name and place."""
+        found: dict[int, tuple[str, Tensor, Place | None]] = {}
+        for model in self._watch.objects.models():
+            named = [(name, parameter, None) for name, parameter in model.parameters()]
+            if _is_fixed(model, held):
+                continue
+            for name, parameter, place in [*named, *model.strays()]:
+                wanted = parameter.requires_grad and id(parameter) not in held
+                if wanted and is_plain(parameter.grad) and is_plain(parameter):
+                    found.setdefault(id(parameter), (name, parameter, place))
+        return list(found.values())
+
+    def _has_stayed(self, parameter: Tensor) -> bool:
+        now = (parameter._version, float(norm(parameter)))
+        before = self._still.get(id(parameter))
+        self._still[id(parameter)] = now
+        return before == now
+
+
+def _is_fixed(model: Model, held: set[int]) -> bool:
+    """A whole model in eval mode that no optimizer touches, such as a network for a perceptual loss, is meant so."""
+    module = model.module
+    return module is not None and not module.training and not any(id(p) in held for _, p in model.parameters())
 
 
 def _held_by(owner: Optimizer | nn.Module) -> Iterable[Tensor]:

@@ -1,4 +1,4 @@
-"""Watches calls of losses of the user's own: numbers about what each argument is."""
+"""Observes calls of losses of the user's own: numbers about what each argument is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
+from unstuck.capture.window import Watch
 from unstuck.events import InputFact, LossInputs
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -86,7 +86,7 @@ class LossObserver:
             return (*facts, *self._by_class(given, closely))
 
     def after(self, facts: tuple[InputFact, ...], result: Any, error: BaseException | None) -> None:
-        """Tell what was seen, if the loss came to an end."""
+        """Record it, if the loss returned."""
         watch = self._watch
         if error is not None:
             return
@@ -112,8 +112,8 @@ class LossObserver:
         if isinstance(value, Tensor):
             return self._tensor(name, value, value.requires_grad, closely)
         if value is None or isinstance(value, (bool, int, float, str)):
-            told = value[:_LONGEST_TEXT] if isinstance(value, str) else value
-            return InputFact(name, value=told, kind="" if value is not None else "NoneType")
+            short = value[:_LONGEST_TEXT] if isinstance(value, str) else value
+            return InputFact(name, value=short, kind="" if value is not None else "NoneType")
         return InputFact(name, kind=type(value).__name__)
 
     def _tensor(self, name: str, value: Tensor, requires_grad: bool, closely: bool) -> InputFact:

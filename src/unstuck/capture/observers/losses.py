@@ -13,12 +13,11 @@ from torch import Tensor
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
-from unstuck.capture.observers.batches import Batches
+from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import AxisGuessed, LossCall, Place, TensorFact
 
 NAMES = (

@@ -1,4 +1,4 @@
-"""Watches the gradient scaler of mixed precision."""
+"""Observes the gradient scaler of mixed precision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch.optim import Optimizer
 
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import ScalerUpdate, Unscale
 
 
@@ -21,7 +20,7 @@ class Scaling(Observer):
     def __init__(self, watch: Watch, steps: Steps) -> None:
         self._watch = watch
         self._steps = steps
-        self._told = 0
+        self._recorded = 0
 
     def attach(self, patches: Patches) -> None:
         """Observe the class: every scaler of torch is one."""
@@ -61,16 +60,16 @@ class Scaling(Observer):
             self._watch.emit(event)
 
     def update_before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`scaler.update()` is called. Between sampled windows it is told when the skipped steps have doubled."""
-        told = self._watch.window.sampled or self._steps.skips >= 2 * self._told > 0
-        return args[0] if told and self._watch.is_listening() else None
+        """`scaler.update()` is called. Between sampled windows it is recorded when the skipped steps have doubled."""
+        wanted = self._watch.window.sampled or self._steps.skips >= 2 * self._recorded > 0
+        return args[0] if wanted and self._watch.is_listening() else None
 
     def update_after(self, scaler: Any, result: Any, error: BaseException | None) -> None:
         """It returned; a scaler that is switched off has no scale."""
         watch, scale = self._watch, getattr(scaler, "_scale", None)
         if error is not None or not isinstance(scale, Tensor):
             return
-        self._told = self._steps.skips
+        self._recorded = self._steps.skips
         event = ScalerUpdate(
             step=watch.window.steps,
             place=watch.places.here(),

@@ -1,4 +1,4 @@
-"""Watches learning-rate schedulers."""
+"""Observes learning-rate schedulers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch.optim import Optimizer, lr_scheduler
 
 from unstuck.capture.objects import rates
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import RateAsked, ScheduleEnded, SchedulerSeen, SchedulerStep
 
-_TOLD = 3
-"""The first steps of a scheduler, and the first wrong answers it gives, are told whatever the window."""
+_FIRST = 3
+"""The first steps of a scheduler, and the first wrong answers it gives, are recorded in every kind of window."""
 _MOST = 100
 """A program that builds more schedulers than this is followed no further."""
 _NUMBERS = (
@@ -100,15 +99,15 @@ class Schedulers(Observer):
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         """`scheduler.step` is called; chained schedulers call the steps of others, overrides that of their parent."""
         scheduler = args[0]
-        told = any(value is not None for value in (*args[1:], *kwargs.values())) and not isinstance(
+        has_argument = any(value is not None for value in (*args[1:], *kwargs.values())) and not isinstance(
             scheduler, lr_scheduler.ReduceLROnPlateau
         )
         self._running.append(scheduler)
-        return scheduler, told
+        return scheduler, has_argument
 
     def after(self, call: tuple[Any, bool], result: Any, error: BaseException | None) -> None:
         """It returned."""
-        scheduler, told = call
+        scheduler, has_argument = call
         self._running.pop()
         if error is not None or getattr(scheduler, "_is_initial", False) or not self._watch.is_listening():
             return
@@ -119,12 +118,12 @@ class Schedulers(Observer):
             known.count += 1
             known.driven = known.driven or bool(self._running)
         if not self._running:
-            self._stepped(scheduler, known, told)
+            self._stepped(scheduler, known, has_argument)
 
-    def _stepped(self, scheduler: Any, known: _Schedule | None, told: bool) -> None:
+    def _stepped(self, scheduler: Any, known: _Schedule | None, has_argument: bool) -> None:
         watch, count = self._watch, known.count if known is not None else 0
         # Powers of two keep the count in the record of a scheduler that steps between sampled windows.
-        milestone = 0 < count <= _TOLD or count & (count - 1) == 0 < count
+        milestone = 0 < count <= _FIRST or count & (count - 1) == 0 < count
         if not milestone and not watch.window.sampled:
             return
         optimizer = getattr(scheduler, "optimizer", None)
@@ -135,7 +134,7 @@ class Schedulers(Observer):
             rates=rates(optimizer) if isinstance(optimizer, Optimizer) else (),
             scheduler=known.label if known is not None else "",
             count=count,
-            told=told,
+            told=has_argument,
         )
         (watch.tell if milestone else watch.emit)(event)
 
@@ -144,7 +143,7 @@ class Schedulers(Observer):
         if self._running or getattr(args[0], "_get_lr_called_within_step", False) or not self._watch.is_listening():
             return None
         known = self._find(args[0])
-        return known if known is not None and known.asked < _TOLD else None
+        return known if known is not None and known.asked < _FIRST else None
 
     def rate_after(self, known: _Schedule, result: Any, error: BaseException | None) -> None:
         """It returned."""
@@ -169,7 +168,7 @@ class Schedulers(Observer):
         )
 
     def finish(self) -> None:
-        """The run ended: tell how far each came."""
+        """Record how far each came."""
         steps = self._watch.window.steps
         for known in self._all:
             if not known.driven:

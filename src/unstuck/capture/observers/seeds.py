@@ -1,4 +1,4 @@
-"""Watches random generators being seeded, and whether torch's ever was."""
+"""Observes random generators being seeded, and whether torch's ever was."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 import torch
 
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Seeded
 
-_MOST_TOLD = 64
+_MOST_EVENTS = 64
 _BY_HAND = 2**48
 """Torch begins with a seed of 64 random bits, and nobody types so many."""
 
 
 class Seeds(Observer):
-    """Tells who was seeded with what; at the end, that nobody seeded torch although numbers were drawn."""
+    """Records which generator was seeded with what; at the end, that torch was never seeded and numbers were drawn."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._told = 0
+        self._recorded = 0
         self._initial = torch.initial_seed()
         self._state = torch.get_rng_state()
 
@@ -42,7 +41,7 @@ class Seeds(Observer):
     def _seeding(self, generator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Seeded | None:
         watch = self._watch
         seed = args[0] if args else next(iter(kwargs.values()), None)
-        if self._told >= _MOST_TOLD or not watch.is_listening() or not isinstance(seed, int):
+        if self._recorded >= _MOST_EVENTS or not watch.is_listening() or not isinstance(seed, int):
             return None
         number = int(seed) if abs(seed) < 2**63 else None
         if number is None:
@@ -51,7 +50,7 @@ class Seeds(Observer):
 
     def _seeded(self, event: Seeded, result: Any, error: BaseException | None) -> None:
         if error is None:
-            self._told += 1
+            self._recorded += 1
             self._watch.tell(event)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Watches weights being loaded into models: how much of them found its place."""
+"""Observes weights being loaded into models: how much of them found its place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
+from unstuck.capture.window import Observer, Watch
 from unstuck.events import Place, StateLoaded
 
-_MOST_TOLD = 100
+_MOST_EVENTS = 100
 _NAMES = 20
 
 
@@ -30,7 +29,7 @@ class Loads(Observer):
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._labels: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
-        self._told = 0
+        self._recorded = 0
 
     def attach(self, patches: Patches) -> None:
         """Observe modules only: an optimizer has no weights."""
@@ -40,14 +39,14 @@ class Loads(Observer):
         """It is called."""
         watch = self._watch
         given = args[1] if len(args) > 1 else kwargs.get("state_dict")
-        if not watch.is_listening() or self._told >= _MOST_TOLD or not isinstance(given, Mapping):
+        if not watch.is_listening() or self._recorded >= _MOST_EVENTS or not isinstance(given, Mapping):
             return None
         strict = args[2] if len(args) > 2 else kwargs.get("strict", True)
         return _Load(args[0], len(given), bool(strict), watch.places.here())
 
     def after(self, load: _Load, result: Any, error: BaseException | None) -> None:
         """It returned, with the keys that found no partner, or raised."""
-        self._told += 1
+        self._recorded += 1
         missing = list(getattr(result, "missing_keys", ()))
         unexpected = list(getattr(result, "unexpected_keys", ()))
         matched = 0 if error is not None else max(load.offered - len(unexpected), 0)

@@ -1,34 +1,36 @@
-"""Observes what moves the weights: optimizers and their steps."""
+"""Observes what moves the weights: optimizers, their steps, and what moves although it is frozen."""
 
 from __future__ import annotations
 
 import math
 import sys
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unstuck.capture.detect.frozen import FrozenParameters
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.detect.untrained import Untrained
-from unstuck.capture.measure.tensor_gauges import Started, TensorMeter, Used, used
-from unstuck.capture.measure.tensors import is_plain, may_measure, norms, reading
-from unstuck.capture.objects import parameters_of
+from unstuck.capture.measure.gauges import Started, TensorMeter, Used, used
+from unstuck.capture.measure.tensors import first_elements, is_plain, may_measure, norm, norms, reading
+from unstuck.capture.objects import Model, parameters_of
 from unstuck.capture.observers.backwards import Backwards
-from unstuck.capture.observers.gradients import StaleGradients, Zeroing
+from unstuck.capture.observers.gradients import StaleGradients, Untrained, Zeroing
+from unstuck.capture.torch_hooks.internals import NormBase
 from unstuck.capture.torch_hooks.patches import BEFORE_STEPS, Patches, has_compiled
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer
-from unstuck.events import OptimizerStep, Place, StepSkipped
+from unstuck.capture.window import Observer, Watch
+from unstuck.events import FrozenMoved, OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
 _LATELY = 200
+_MOST_FROZEN = 64
+_MOST_MOVED = 4
+_MOST_NAMES = 20
 GLANCE_SECONDS = 60e-6
 """What a look at one gradient takes, in the middle of a training that has filled the caches with other things and then
 has to fill them again."""
@@ -85,6 +87,7 @@ class Steps(Observer):
         self._building: set[int] = set()
         """Optimizers inside their `__init__`, which calls `add_param_group`."""
         self._untrained = Untrained(watch)
+        self._statistics = FrozenStatistics(watch)
         self._meter = TensorMeter(watch)
         self._measure_before = watch.guard.protect("the gauges", self._meter.before)
         self._measure_after = watch.guard.protect("the gauges", self._meter.after)
@@ -166,6 +169,10 @@ class Steps(Observer):
             return
         self._meet(optimizer)
         if watch.window.is_survey:
+            for other, _ in watch.objects.optimizers():
+                if watch.objects.has_news(other):
+                    watch.announce_optimizer(other)
+            self._statistics.check()
             self._untrained.check()
         if _closure(args, kwargs) is None:
             running.facts = self._read_gradients(optimizer, place)
@@ -342,10 +349,10 @@ class Steps(Observer):
             self._measure_gradients(optimizer, None)
 
     def _looks_broken(self, optimizer: Optimizer) -> bool:
-        """A glance between sampled windows: NaN flows down to the first layer, so one gradient tells."""
+        """A glance between sampled windows: NaN flows down to the first layer, so one gradient is enough."""
         gradient = self._gradient_to_glance_at(optimizer)
         if gradient is None or not self._watch.scalars.is_immediate(gradient) or not may_measure():
-            return False  # on a device the loss of the next step tells
+            return False  # on a device the loss of the next step shows it
         # A gradient has no history, so no graph is built; `reading()` would take as long as the norm itself.
         return not math.isfinite(torch.linalg.vector_norm(gradient).item())
 
@@ -369,6 +376,153 @@ class Steps(Observer):
                 if gradient.numel() <= _SMALL:
                     return gradient
         return found
+
+
+class _Frozen(NamedTuple):
+    optimizer: int
+    parameters: list[weakref.ref[Tensor]]
+    values: Tensor
+
+
+class FrozenParameters:
+    """Compares, across a sampled step, parameters that are frozen and still hold a gradient: only those can move."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._before: _Frozen | None = None
+        self._events: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+
+    def before(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step, in a sampled window."""
+        self._before = None
+        if not self._watch.is_listening() or self._events.get(optimizer, 0) >= _MOST_MOVED:
+            return
+        frozen = [p for p in parameters_of(optimizer) if not p.requires_grad and p.grad is not None]
+        frozen = [parameter for parameter in frozen if is_plain(parameter)][:_MOST_FROZEN]
+        if frozen and may_measure():
+            self._before = _Frozen(id(optimizer), [weakref.ref(p) for p in frozen], first_elements(frozen))
+
+    def after(self, optimizer: Optimizer) -> None:
+        """It has stepped."""
+        before, self._before = self._before, None
+        if before is None or before.optimizer != id(optimizer):
+            return
+        watch = self._watch
+        parameters = [
+            parameter for parameter in (reference() for reference in before.parameters) if parameter is not None
+        ]
+        if len(parameters) < len(before.parameters):
+            return
+        with reading():
+            change = norm(first_elements(parameters) - before.values) / norm(before.values).clamp_min(1e-30)
+        number = watch.scalars.later(change)
+        if number == 0.0:
+            return
+        self._events[optimizer] = self._events.get(optimizer, 0) + 1
+        watch.tell(
+            FrozenMoved(
+                step=watch.window.steps,
+                place=watch.places.here(),
+                optimizer=watch.objects.optimizer(optimizer),
+                names=tuple(watch.objects.name(parameter) for parameter in parameters[:_MOST_NAMES]),
+                count=len(parameters),
+                change=number,
+            )
+        )
+
+
+class _Layers:
+    """The frozen normalisation layers of one model, as they were when first looked at."""
+
+    def __init__(self, layers: list[tuple[str, nn.Module]], step: int) -> None:
+        self.names = [name for name, _ in layers]
+        self.layers = [weakref.ref(layer) for _, layer in layers]
+        self.since = step
+        self.events = 0
+        self.statistics = first_elements(_statistics(self.alive()))
+        self.own = first_elements(_own(self.alive()))
+
+    def alive(self) -> list[nn.Module]:
+        return [layer for layer in (reference() for reference in self.layers) if layer is not None]
+
+
+class FrozenStatistics:
+    """Compares running statistics of normalisation layers whose own parameters are frozen and do not move."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._known: dict[int, _Layers | None] = {}
+        """By the identity of the model; None where nothing is to be watched."""
+
+    def check(self) -> None:
+        """An optimizer is about to step, in a window in which models are looked through."""
+        if not may_measure():
+            return
+        for model in self._watch.objects.models():
+            if id(model) not in self._known:
+                self._known[id(model)] = self._first_look(model)
+            elif (known := self._known[id(model)]) is not None:
+                self._look_again(model, known)
+
+    def _first_look(self, model: Model) -> _Layers | None:
+        if not any(parameter.requires_grad for _, parameter in model.parameters()):
+            return None
+        module = model.module
+        inside = module.named_modules() if module is not None else ()
+        layers = [(name, layer) for name, layer in inside if _is_frozen(layer)][:_MOST_FROZEN]
+        return _Layers(layers, self._watch.window.steps) if layers else None
+
+    def _look_again(self, model: Model, known: _Layers) -> None:
+        layers = known.alive()
+        # A discriminator is frozen for a step and trains in the next; a momentum encoder is moved by hand.
+        toggled = len(layers) < len(known.names) or not all(_is_frozen(layer) for layer in layers)
+        if toggled or not torch.equal(first_elements(_own(layers)), known.own):
+            self._known[id(model)] = None
+            return
+        steps = self._watch.window.steps
+        if steps < 4 or known.events >= _MOST_MOVED or not any(layer.training for layer in layers):
+            return
+        known.events += 1
+        self._tell(model, known, layers)
+
+    def _tell(self, model: Model, known: _Layers, layers: list[nn.Module]) -> None:
+        watch = self._watch
+        with reading():
+            change = norm(first_elements(_statistics(layers)) - known.statistics) / norm(known.statistics).clamp_min(
+                1e-30
+            )
+        number = watch.scalars.later(change)
+        if number == 0.0:
+            return
+        training = [name for name, layer in zip(known.names, layers, strict=True) if layer.training]
+        watch.tell(
+            FrozenMoved(
+                step=watch.window.steps,
+                place=model.place,
+                what="statistics",
+                model=model.label,
+                names=tuple(training[:_MOST_NAMES]),
+                count=len(training),
+                change=number,
+                since=known.since,
+            )
+        )
+
+
+def _is_frozen(layer: nn.Module) -> bool:
+    """A BatchNorm that keeps statistics, and whose own parameters are not to be trained."""
+    if not isinstance(layer, NormBase) or not layer.track_running_stats or layer.weight is None:
+        return False
+    plain = is_plain(layer.weight) and is_plain(layer.running_mean) and is_plain(layer.running_var)
+    return plain and not any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+
+
+def _statistics(layers: Sequence[nn.Module]) -> list[Tensor]:
+    return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]  # type: ignore[misc]
+
+
+def _own(layers: Sequence[nn.Module]) -> list[Tensor]:
+    return [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
 
 
 def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from unstuck.capture.preview.calls import Call, training_call
 from unstuck.capture.preview.predicting import MOST_EXAMPLES, Compared
 from unstuck.capture.preview.showing import MOST_FILTERS, as_pictures, filters, first_layer, labelled, shown
 from unstuck.capture.preview.vocabulary import Ids, class_names, decoded, words_for
-from unstuck.capture.watch import Watch
+from unstuck.capture.window import Watch
 from unstuck.events import BatchShown, FiltersShown, TensorShown
 
 MOST_MODELS = 3
@@ -83,6 +83,11 @@ class FirstBatch:
         self._filters: list[_Filters] = []
         self._looks = iter(LOOKS)
         self._next = next(self._looks)
+
+    @property
+    def pending(self) -> bool:
+        """Is there anything to do at the end of a window?"""
+        return bool(self._drafts or self._filters)
 
     def wants(self, label: str) -> bool:
         """Is the first training call of this model still looked for?"""

@@ -11,7 +11,7 @@ from typing import Any
 from unstuck.capture.measure.tensors import reading
 from unstuck.capture.preview.calls import Call
 from unstuck.capture.preview.predicting import reader_for
-from unstuck.capture.watch import Watch
+from unstuck.capture.window import Watch
 from unstuck.events import Predicted
 
 MOST_BATCHES = 16

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from unstuck.capture.detect.graph import watch_hooks
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.detect.saved import watch_hooks
 from unstuck.capture.measure.tensors import reading
 from unstuck.capture.observers.backwards import Backwards
-from unstuck.capture.observers.batches import Batches
-from unstuck.capture.observers.data import Loaders
+from unstuck.capture.observers.data import Batches, Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards, Modes
 from unstuck.capture.observers.gradients import Clips, Reductions, StaleGradients, Zeroing
@@ -21,8 +20,7 @@ from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.torch_hooks.patches import Patches
-from unstuck.capture.watch import Watch
-from unstuck.capture.window import Observer, Summary
+from unstuck.capture.window import Observer, Summary, Watch
 
 
 def observers(watch: Watch) -> list[Observer]:

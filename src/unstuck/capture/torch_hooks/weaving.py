@@ -185,7 +185,7 @@ def _rewritten(code: CodeType, torch: str, replacing: bool, path: str) -> CodeTy
 
 
 def _parsed(path: str, code: CodeType) -> ast.FunctionDef | None:
-    """The function in its file, at the lines and columns where it stands."""
+    """The function in its file, at the lines and columns it has there."""
     if path not in _texts:
         with tokenize.open(path) as file:
             lines = file.readlines()

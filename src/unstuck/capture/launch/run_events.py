@@ -1,4 +1,4 @@
-"""The frame of a record: how a run started, how it ended."""
+"""The first and the last events of a record: how a run started, how it ended."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4000
 
 
-class Story:
-    """Writes the first and the last lines of a record."""
+class RunEvents:
+    """Records how a run starts and ends."""
 
     def __init__(self, writer: Callable[[Event], None], session: Session) -> None:
         self._write = writer
@@ -33,7 +33,7 @@ class Story:
         self._processes = _processes_started()
 
     def begin(self, *, script: str, arguments: tuple[str, ...], source: bytes | None, watched: str = "run") -> None:
-        """Tell what is about to run."""
+        """Record what is about to run."""
         self._write(
             RunStarted(
                 script=script,
@@ -49,7 +49,7 @@ class Story:
         )
 
     def end(self, error: BaseException | None, exit_code: int = 0) -> None:
-        """Tell how it ended, and by which exception."""
+        """Record how it ended, and by which exception."""
         status, reason = "finished", ""
         if isinstance(error, RunStopped):
             status, reason, exit_code = "stopped", error.reason, exit_code or RunStopped.CODE
@@ -88,10 +88,10 @@ class Story:
         )
 
     def _around(self, error: BaseException) -> dict[str, Any]:
-        """What lay around at the crash, if torch had been imported at all."""
+        """What the failing call was given, if torch had been imported at all."""
         if "torch" not in sys.modules:
             return {}
-        from unstuck.capture.crash.wreck import examine
+        from unstuck.capture.crash.failing_call import examine
         from unstuck.capture.measure.tensors import reading
 
         with reading():

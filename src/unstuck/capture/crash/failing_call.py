@@ -1,4 +1,4 @@
-"""What lay around when the program crashed: what the failing call was given, in numbers, and what it is called.
+"""What a crash shows: what the failing call was given, in numbers, and what the user's line calls it.
 
 The frames of the traceback are read once and none of them is kept. Values are read on the CPU only, and not at all
 after an error of CUDA, when every further call fails.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.crash.failing_line import FailingLine, attributes_of
-from unstuck.capture.crash.leftovers import backward_facts
+from unstuck.capture.crash.backward import backward_facts
+from unstuck.capture.crash.failing_line import MISSING, FailingLine, attributes_of
 from unstuck.capture.crash.loading import loading_facts
-from unstuck.capture.crash.stranger import common_kind, stranger, tensors_in
 from unstuck.capture.measure.tensors import may_measure, reading
 from unstuck.capture.places import Places, chain_of, is_ours
 from unstuck.events import InputFact
@@ -32,7 +32,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _ID_ARGUMENTS = {"cross_entropy": "target", "nll_loss": "target", "embedding": "input", "embedding_bag": "input"}
 _PROBABILITIES = "should be between 0 and 1"
-"""The one error that lies in the values of floats."""
+"""The one error that is about the values of floats."""
 _SIZES = (
     "in_features out_features in_channels out_channels kernel_size groups num_embeddings embedding_dim num_features "
     "normalized_shape input_size hidden_size num_layers batch_first embed_dim training"
@@ -40,7 +40,7 @@ _SIZES = (
 
 
 def examine(error: BaseException, places: Places) -> dict[str, Any]:
-    """The fields of a `Crash` that only the wreck can tell."""
+    """The fields of a `Crash` that only the frames of its traceback can show."""
     entries = [entry for entry in chain_of(error.__traceback__) if not is_ours(entry.tb_frame.f_code)][-MOST_FRAMES:]
     own = [index for index, entry in enumerate(entries) if places.is_users(entry.tb_frame.f_code)]
     if not entries or not own:
@@ -48,7 +48,7 @@ def examine(error: BaseException, places: Places) -> dict[str, Any]:
     if _is_raised(entries[-1]):
         return {"raised": True}
     with reading():
-        return _Wreck(error, entries, own[-1], places).facts()
+        return _FailingCall(error, entries, own[-1], places).facts()
 
 
 def _is_raised(entry: TracebackType) -> bool:
@@ -57,8 +57,8 @@ def _is_raised(entry: TracebackType) -> bool:
     return not code.co_filename.startswith(_TORCH) and dis.opname[code.co_code[entry.tb_lasti]] == "RAISE_VARARGS"
 
 
-class _Wreck:
-    """One traceback, cut in two at the innermost line of the user's."""
+class _FailingCall:
+    """One traceback, cut in two at the innermost line of the user's: that line, and the frames below it."""
 
     def __init__(self, error: BaseException, entries: Sequence[TracebackType], own: int, places: Places) -> None:
         self._message = str(error)
@@ -79,7 +79,7 @@ class _Wreck:
         inputs = self._inputs(frame, layer)
         variables = tuple(self._fact(name, value) for name, value in self._line.tensors())
         names = {self._given[id(value)]: name for name, value in self._line.tensors() if id(value) in self._given}
-        inputs += self._stranger(frame, layer, names)
+        inputs += self._not_tensor(frame, layer, names)
         second = self._line.argument(1)
         if "target" not in names and second and self._calls_directly(function):
             names["target"] = second
@@ -131,14 +131,14 @@ class _Wreck:
         forward = next((below for below in inside if below.f_code.co_name == "forward"), None)
         return [call for call in (frame, forward) if call is not None]
 
-    def _stranger(
+    def _not_tensor(
         self, frame: FrameType | None, layer: nn.Module | None, names: dict[str, str]
     ) -> tuple[InputFact, ...]:
         """What was taken for a tensor, by its class, and the tensors in it. Its name is added to the names."""
         owners = (below.f_locals.get("self") for below in self._below)
         first = next((owner for owner in owners if _is_module(owner)), None)
         direct = self._below[:1] == [frame] or (layer is not None and first is layer)
-        found = stranger(self._message, self._line, self._calls(frame, layer), direct)
+        found = taken_for_tensor(self._message, self._line, self._calls(frame, layer), direct)
         if found is None:
             return ()
         if found.written:
@@ -283,3 +283,80 @@ def _is_loss(value: Any) -> bool:
 
 def _is_plain_value(value: Any) -> bool:
     return type(value) in (bool, int, float, str)
+
+
+MOST_PARTS = 8
+_PLAIN = (bool, int, float, str)
+_MUST_BE_TENSOR = re.compile(r"argument '(\w+)' \(position (\d+)\) must be Tensor, not ([\w.]+)")
+_NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute '(\w+)'")
+
+
+class NoTensor(NamedTuple):
+    """An argument, or the owner of a method, that is not a tensor."""
+
+    argument: str
+    """`input`, `target`; `self` if a method of tensors was asked of it."""
+    written: str
+    """What the user's line calls it, if that is the same thing."""
+    value: Any
+
+
+def taken_for_tensor(message: str, line: FailingLine, calls: Sequence[FrameType], direct: bool) -> NoTensor | None:
+    """What torch, in these calls, or the user's line took for a tensor. `direct`: the line makes the first call."""
+    if match := _MUST_BE_TENSOR.search(message):
+        argument, position, kind = match.group(1), int(match.group(2)) - 1, match.group(3)
+        return _in_calls(argument, kind, line, calls, direct) or _in_line(argument, position, kind, line)
+    match = _NO_METHOD.search(message)
+    if match is None or not hasattr(Tensor, match.group(2)):
+        return None
+    kind, method = match.groups()
+    if calls:
+        found = (_in_calls(name, kind, line, calls, direct) for name in ("input", "target"))
+        return next((one for one in found if one is not None), None)
+    owner = line.owner_of(method)
+    return NoTensor("self", owner[0], owner[1]) if owner is not None and _is_a(owner[1], kind) else None
+
+
+def _in_calls(argument: str, kind: str, line: FailingLine, calls: Sequence[FrameType], direct: bool) -> NoTensor | None:
+    """By the name that torch gives it."""
+    for frame in calls:
+        value = frame.f_locals.get(argument, MISSING)
+        if _is_a(value, kind):
+            names = [name for name in frame.f_code.co_varnames if name != "self"]
+            written = line.argument(names.index(argument)) if direct else line.name_of(value)
+            return NoTensor(argument, written, value)
+    return None
+
+
+def _in_line(argument: str, position: int, kind: str, line: FailingLine) -> NoTensor | None:
+    """The user's line calls a function of C, which has no frame."""
+    value = line.argument_value(position)
+    return NoTensor(argument, line.argument(position), value) if _is_a(value, kind) else None
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    return value is not MISSING and type(value).__name__ == kind.rpartition(".")[2]
+
+
+def common_kind(thing: Any) -> str:
+    """`str` of a list of words, `int` of a tuple of whole numbers, else nothing."""
+    kinds = {type(part) for _, part in _parts(thing)} if issubclass(type(thing), tuple | list) else set()
+    return next(iter(kinds)).__name__ if len(kinds) == 1 and kinds <= set(_PLAIN) else ""
+
+
+def tensors_in(thing: Any) -> list[tuple[str, Tensor]]:
+    """Its tensors and how to get at them: `[0]`, `['logits']`, `.logits`. Runs no code of the program."""
+    found = [(way, part) for way, part in _parts(thing) if issubclass(type(part), Tensor)]
+    return found[:MOST_PARTS]
+
+
+def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
+    kind = type(thing)
+    if issubclass(kind, dict):
+        yield from ((f"[{key!r}]", part) for key, part in dict.items(thing) if type(key) in _PLAIN)
+    elif issubclass(kind, tuple):
+        yield from ((f"[{place}]", part) for place, part in enumerate(tuple.__iter__(thing)))
+    elif issubclass(kind, list):
+        yield from ((f"[{place}]", part) for place, part in enumerate(list.__iter__(thing)))
+    else:
+        yield from ((f".{name}", part) for name, part in attributes_of(thing).items())
