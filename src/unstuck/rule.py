@@ -72,16 +72,16 @@ class Rule(msgspec.Struct, eq=False):
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
     only_in_text: Sequence[str] = ()
-    """Kinds of subjects of which no run can show anything, so that lint's word on them stands beside a run."""
+    """Kinds of subjects that no run can show, so that a report on a run includes what lint says about them."""
     good_news: bool = False
-    """What it finds is no pitfall but its absence: said plainly, and never counted against anybody."""
+    """It finds what is right, not a pitfall: reported as such, and never counted as a finding."""
     source: SourceWitness | None = None
     setup: SetupWitness | None = None
     run: RunWitness | None = None
     surface: SurfaceWitness | None = None
     experiment: ExperimentWitness | None = None
     remedy: Remedy | None = None
-    """Beside the edits of a finding, which are tried first."""
+    """Tried after the edits of a finding."""
     changes_loss: bool = False
     """Is the loss counted differently once the pitfall is gone? Then runs with and without it are compared by how far
     each falls from its own start."""
@@ -116,7 +116,7 @@ class Rule(msgspec.Struct, eq=False):
         return witness
 
     def remedied_by(self, remedy: Remedy) -> Remedy:
-        """Decorator: this function knows which interventions take the pitfall out of a run."""
+        """Decorator: this function knows which interventions remove the pitfall from a run."""
         self.remedy = remedy
         return remedy
 

@@ -44,10 +44,10 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def evidence(self) -> tuple[Evidence, ...]:
         """What all witnesses quote, each fact once: what one of them has measured at several lines, at the first."""
         facts: dict[tuple[str, str], Evidence] = {}
-        told: set[tuple[Witness, str]] = set()
+        quoted: set[tuple[Witness, str]] = set()
         for finding in self.findings:
-            fresh = [item for item in finding.evidence if (finding.witness, item.name) not in told]
-            told |= {(finding.witness, item.name) for item in fresh}
+            fresh = [item for item in finding.evidence if (finding.witness, item.name) not in quoted]
+            quoted |= {(finding.witness, item.name) for item in fresh}
             facts |= {(item.name, str(item.value)): item for item in fresh}
         return tuple(facts.values())
 
@@ -93,14 +93,14 @@ def _same_matter(one: Finding, other: Finding) -> bool:
 
 
 def _diagnosis(group: Sequence[Finding]) -> Diagnosis:
-    kept = [finding for index, finding in enumerate(group) if finding not in group[:index]]
+    distinct = [finding for index, finding in enumerate(group) if finding not in group[:index]]
     # Numbers of the user's own run convince more than text: the run leads, the source knows the place and the fix.
-    lead = min(kept, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
-    source = next((f for f in kept if f.witness is Witness.SOURCE and f.place), None)
+    lead = min(distinct, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
+    source = next((f for f in distinct if f.witness is Witness.SOURCE and f.place), None)
     if source and lead is not source:
         related = _other_lines(source, lead)
         lead = msgspec.structs.replace(lead, place=source.place, related=related, fix=source.fix)
-    return Diagnosis(lead=lead, findings=tuple(kept))
+    return Diagnosis(lead=lead, findings=tuple(distinct))
 
 
 def _other_lines(source: Finding, lead: Finding) -> tuple[Place, ...]:
@@ -157,9 +157,9 @@ def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> l
     symptoms = {code for diagnosis in explained for code in diagnosis.explains}
     waiting, ranked = sorted(explained, key=lambda d: _priority(d, symptoms)), list[Diagnosis]()
     while waiting:
-        unsaid = {code for diagnosis in waiting for code in diagnosis.explains}
+        symptoms_left = {code for diagnosis in waiting for code in diagnosis.explains}
         # Should two explain each other, the louder one is first.
-        following = next((diagnosis for diagnosis in waiting if diagnosis.lead.code not in unsaid), waiting[0])
+        following = next((diagnosis for diagnosis in waiting if diagnosis.lead.code not in symptoms_left), waiting[0])
         waiting.remove(following)
         ranked.append(following)
     return ranked

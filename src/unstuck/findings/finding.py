@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 
 class Severity(enum.Enum):
-    """How loud a finding speaks: the run is wrong, probably worse than it should be, or a habit to change."""
+    """How serious a finding is: the run is wrong, probably worse than it should be, or a habit to change."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -22,11 +22,11 @@ class Severity(enum.Enum):
 
     @property
     def rank(self) -> int:
-        """0 for the loudest."""
+        """0 for the most serious."""
         return list(Severity).index(self)
 
     def at_least(self, other: Severity) -> bool:
-        """Is this as loud as `other`, or louder?"""
+        """Is this as serious as `other`, or more?"""
         return self.rank <= other.rank
 
 
@@ -55,7 +55,7 @@ SHOWN_BY = {
     Witness.SURFACE: "a surface",
     Witness.EXPERIMENT: "an experiment",
 }
-"""What each of them comes to word in."""
+"""What shows the findings of each witness."""
 
 
 class Variant(enum.StrEnum):
@@ -103,7 +103,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measured or quoted fact, with its unit and the threshold it is held against."""
+    """One measured or quoted fact, with its unit and the threshold it is compared with."""
 
     name: str
     value: bool | int | float | str | list[str]

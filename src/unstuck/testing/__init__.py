@@ -38,7 +38,7 @@ def check_rule(rule: Rule) -> None:
     """Raise AssertionError, with what to change, unless the rule and its page keep every promise.
 
     The page's examples are its tests: a broken one is found on its marked lines by each witness of the rule,
-    and a fixed one is passed over in silence by every rule there is.
+    and no rule finds anything in a fixed one.
     """
     if not rule.page.name:
         _find_page(rule)
@@ -136,7 +136,7 @@ def check_example(rule: Rule, example: Example) -> None:
 
 
 def audience(rule: Rule, example: Example) -> list[Witness]:
-    """Who is to look at an example. A fixed one is shown to every rule, so that none cries wolf."""
+    """Who is to look at an example. A fixed one is shown to every rule, to catch false alarms."""
     if example.witnesses:
         return [witness for witness in Witness if witness in example.witnesses]
     scripts = [Witness.SOURCE, Witness.RUN]
@@ -162,7 +162,7 @@ def check_source(rule: Rule, example: Example) -> None:
     marked = _marked(rule, example, where)
     _expect(found == marked, f"{where} must mark {_lines(marked)}, but marks {_lines(found)}.\n{_listed(own)}")
     loud = [f for f in findings if f.code != rule.code and f.severity.at_least(Severity.WARNING)]
-    _expect(not loud, f"{where} must be the only one to speak, but there is also:\n{_listed(loud)}")
+    _expect(not loud, f"{where} must find nothing else, but finds:\n{_listed(loud)}")
 
 
 def check_setup(rule: Rule, example: Example) -> None:
