@@ -281,7 +281,8 @@ class DecayingAll(torch.optim.SGD):
 def test_a_step_that_changes_nothing() -> None:
     model = nn.Linear(8, 3)
     assert (
-        "bit for bit (weight, bias)" in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
+        "bit for bit (weight, bias)"
+        in found(model, F.cross_entropy, (X, Y), Copying(model.parameters(), lr=0.1))["O02"]
     )
     assert not found(model, F.cross_entropy, (X, Y), torch.optim.SGD(model.parameters(), lr=0.1))
     warming_up = torch.optim.SGD(model.parameters(), lr=0.1)
