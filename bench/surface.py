@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import unstuck.surface
+from unstuck.findings.surface import Axis
 from unstuck.surface.field import Field, field_of
 from unstuck.surface.loss import bind
-from unstuck.surface.model import Axis
 from unstuck.surface.shape.checks import samples_for_method
 from unstuck.surface.shape.regions import points_of
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from unstuck import surface
 from unstuck.findings import Severity
+from unstuck.findings.surface import Surface
 from unstuck.surface.load import load
-from unstuck.surface.model import Surface
 from unstuck.surface.pictures.chart import image
 
 DOCS = Path(__file__).parent

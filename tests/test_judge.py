@@ -9,9 +9,10 @@ from fakes import FakeScript, finds, make_finding, make_record, make_rule
 
 from unstuck.events import Gauges, LossCall, NonFinite, Note, OptimizerStep, Place, Setup
 from unstuck.findings import Evidence, Severity, Subject, Verify, Witness
-from unstuck.judge import judge, script_of, unite
+from unstuck.judge import judge, unite
 from unstuck.record.trend import Trend
 from unstuck.rule import Rule
+from unstuck.source.what_ran import script_of
 
 
 def source_rule(*findings: object, code: str = "O12", **more: object) -> Rule:

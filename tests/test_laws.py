@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -72,9 +73,9 @@ def command(*words: str) -> str:
     return f"from unstuck.cli import main\ntry:\n    main({list(words)})\nexcept SystemExit:\n    pass"
 
 
-@pytest.mark.xfail(strict=True, reason="the house is being rebuilt")
 def test_no_cycle_between_packages() -> None:
     graph = {room: set(others) - {"unstuck"} for room, others in rooms_imported().items() if room != "unstuck"}
+    graph["rule"].discard("rules")  # the loader imports the folder to list its files
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -90,7 +91,7 @@ def test_what_is_not_under_a_torch_package_imports_without_torch() -> None:
         for name, file in MODULES.items()
         if room_of(name) not in TORCH and file.stem not in ("__main__", "sitecustomize") and room_of(name) != "dev"
     ]
-    assert loaded_after("\n".join(f"import {name}" for name in names), "torch numpy") == ""
+    assert loaded_after("\n".join(f"import {name}" for name in names), "torch") == ""
 
 
 def test_only_torch_packages_name_torch() -> None:
@@ -104,7 +105,6 @@ def test_only_torch_packages_name_torch() -> None:
     assert guilty == set(), "move what needs torch into one of the torch packages"
 
 
-@pytest.mark.xfail(strict=True, reason="the house is being rebuilt")
 def test_no_folder_has_too_many_modules() -> None:
     folders = defaultdict(list)
     for file in FILES:
@@ -114,7 +114,6 @@ def test_no_folder_has_too_many_modules() -> None:
     assert crowded == {}, f"a folder holds at most {MOST_MODULES} modules; split these by what they are about"
 
 
-@pytest.mark.xfail(strict=True, reason="the house is being rebuilt")
 def test_a_helper_module_has_two_importers() -> None:
     importers = defaultdict(set)
     for module, file in MODULES.items():
@@ -123,6 +122,42 @@ def test_a_helper_module_has_two_importers() -> None:
     private = {name for name in MODULES if name.rpartition(".")[2].startswith("_")}
     lonely = {name for name in private - {"unstuck._version"} if len(importers[name]) < 2 and "__main__" not in name}
     assert lonely == set(), "a `_helper` with one importer belongs into its importer"
+
+
+def test_no_rule_is_named_outside_of_the_catalogue() -> None:
+    """Examples in sentences apart: they say "such as O12"."""
+    code = re.compile(r"[A-Z]\d\d")
+    guilty = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno}"
+        for file in FILES
+        if file.relative_to(PACKAGE).parts[0] != "rules"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and code.fullmatch(node.value)
+    ]
+    assert guilty == [], "give `Rule` a field that says what is special about this rule"
+
+
+def test_no_code_compares_sentences() -> None:
+    prose = {"message", "cause", "sentence"}
+    guilty = []
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                # What torch says in a crash is not ours to type.
+                ours = [s for s in sides if isinstance(s, ast.Attribute) and ast.unparse(s.value) != "crash"]
+                is_finding = any(s.attr in prose for s in ours)
+                if is_finding and any(isinstance(s, ast.Constant) and isinstance(s.value, str) for s in sides):
+                    guilty.append(f"{file.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}")
+    assert guilty == [], "findings carry a variant and a subject key; compare these"
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = {f"/{file.relative_to(PACKAGE)}" for file in FILES}
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", text)) - {"train.py", "x.py", "_x.py", "tests/test_laws.py"}
+    missing = {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
+    assert missing == set(), "docs/architecture.md names files that are gone"
 
 
 def test_every_package_says_what_it_is() -> None:

@@ -6,23 +6,14 @@ import math
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import (
-    Activations,
     Backward,
-    BatchSeen,
-    Clip,
-    Evaluated,
-    Event,
     Forward,
     Gauges,
-    Histograms,
-    LayersRan,
-    LoaderSeen,
     LossCall,
     LossesBetween,
     ModelSeen,
@@ -30,48 +21,20 @@ from unstuck.events import (
     OptimizerSeen,
     OptimizerStep,
     Place,
-    ScalerUpdate,
-    SchedulerSeen,
-    SchedulerStep,
     Setup,
-    StateLoaded,
-    TensorGauges,
-    ZeroGrad,
 )
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
 from unstuck.findings.verdict import Verdict
 from unstuck.record import goals
 from unstuck.record.trend import Trend, trend_of
-from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.rule import Rule, all_rules
+from unstuck.source.what_ran import readable_script
 
 if TYPE_CHECKING:
+    from unstuck.findings.surface import Surface
     from unstuck.record import Record
     from unstuck.source import Script
-    from unstuck.surface.model import Surface
 
-ABSENT: dict[type[Event], str] = {
-    Activations: "no activation was measured",
-    Backward: "backward() was never called",
-    BatchSeen: "no batch was looked at",
-    Clip: "no gradient was clipped",
-    Evaluated: "no loss was computed in an evaluation",
-    Forward: "no model was called",
-    Gauges: "nothing was measured at a step",
-    Histograms: "no distribution was measured",
-    LayersRan: "no layer was measured",
-    LoaderSeen: "no DataLoader was used",
-    LossCall: "no loss function of torch was called",
-    ModelSeen: "no model was trained",
-    OptimizerSeen: "no optimizer was built",
-    OptimizerStep: "no optimizer stepped",
-    ScalerUpdate: "no gradient scaler was used",
-    SchedulerSeen: "no scheduler was built",
-    SchedulerStep: "no scheduler stepped",
-    StateLoaded: "no weights were loaded",
-    TensorGauges: "no weight was measured",
-    ZeroGrad: "gradients were never cleared",
-}
 
 TRAINING = (ModelSeen, OptimizerSeen, Forward, LossCall, Backward, OptimizerStep, Gauges)
 """Without any of these a run shows nothing that a rule could judge."""
@@ -179,27 +142,6 @@ def _matter(diagnosis: Diagnosis) -> tuple[object, ...]:
     return (lead.id, lead.place, diagnosis.severity, lead.subject.kind, lead.subject.key)
 
 
-def script_of(record: Record) -> Script | None:
-    """The script of a run as text, if it can be read and is still what ran."""
-    return next((_readable(path) for path in _possible_files(record) if is_what_ran(path, record)), None)
-
-
-def is_what_ran(path: str, record: Record) -> bool:
-    """Is the text of this file the one the run began with?"""
-    import hashlib
-
-    try:
-        return hashlib.sha256(read_regular(path, LARGEST_SCRIPT)).hexdigest() == record.started.source_hash
-    except OSError:
-        return False
-
-
-def _possible_files(record: Record) -> tuple[str, ...]:
-    """The script itself, or where a module of that name would lie."""
-    module = record.started.script.replace(".", os.sep)
-    return (record.started.script, f"{module}.py", os.path.join(module, "__main__.py"))
-
-
 class Hearing(msgspec.Struct, eq=False):
     """Collects what the rules say; a rule that breaks down is noted and the others are still heard."""
 
@@ -228,7 +170,7 @@ def _is_ignored(diagnosis: Diagnosis, scripts: dict[str, Script | None]) -> bool
 
 def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | None]) -> bool:
     if place.path not in scripts:
-        scripts[place.path] = _readable(place.path)
+        scripts[place.path] = readable_script(place.path)
     script = scripts[place.path]
     lines = {place.line, place.end_line or place.line}
     if script is None:
@@ -241,16 +183,6 @@ def _is_silenced(finding: Finding, place: Place, scripts: dict[str, Script | Non
 def beginnings(code: str) -> tuple[str, ...]:
     """What a comment may call a rule besides its name: `O`, `O1` and `O12`."""
     return tuple(code[:size] for size in range(1, len(code) + 1))
-
-
-def _readable(path: str) -> Script | None:
-    from unstuck.source import SourceError, read_script
-
-    try:
-        read_regular(path, LARGEST_SCRIPT)  # a record may name anything
-        return read_script(Path(path))
-    except (OSError, ValueError, SourceError, RecursionError):
-        return None
 
 
 def _complete(finding: Finding, record: Record | None, scripts: Sequence[Script] = ()) -> Finding:
@@ -330,11 +262,11 @@ def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, reco
         if not any(record.of(*TRAINING)):
             return "the run called no model, no loss and no optimizer"
         missing = [kind for kind in rule.needs if not any(record.of(kind))]
-        return ABSENT.get(missing[0], f"no {missing[0].__name__} was seen") if missing else ""
+        return missing[0].ABSENT if missing else ""
     if setup is not None and rule.setup:
         if LossCall in rule.needs and not setup.losses:
             return "no batch and loss were given to try" if setup.trial is None else "no loss of torch was called"
-        return setup.untried.get(rule.name, "")
+        return setup.untried.get(rule.tries, "")
     if scripts and rule.source:
         return ""
     return f"only {' or '.join(SHOWN_BY[witness] for witness in rule.witnesses)} shows it"

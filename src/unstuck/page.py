@@ -93,7 +93,7 @@ def read_page(path: Path) -> Page:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        raise PageError(f"{page_name(path)} is missing: every rule has a page beside it.") from None
+        raise PageError(f"{page_name(path)} is missing: every rule has a page next to it.") from None
     lines = text.split("\n")
     if not lines[0].startswith("# "):
         raise PageError(f"{page_name(path)} must begin with `# CODE name: title`.")
@@ -149,7 +149,7 @@ def _example(section: str, variant: str, code: str, line: int, info: str, page: 
     except ValueError:
         known = ", ".join(witness.value for witness in Witness)
         hint = f"write {known}, run=crash, or experiment=overfit"
-        raise PageError(f"{page}:{line - 1}: {info!r} is no witness; {hint}.") from None
+        raise PageError(f"{page}:{line - 1}: {info!r} is not a witness; {hint}.") from None
     return Example(
         section=section,
         variant=variant,

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from unstuck.findings.results import Experiment
+    from unstuck.findings.surface import Surface
     from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
-    from unstuck.surface.model import Surface
 
 GROUP = "unstuck.rules"
 """The entry points through which other packages bring rules."""
@@ -73,6 +73,10 @@ class Rule(msgspec.Struct, eq=False):
     """Events without which its run witness has nothing to look at; the report then says so."""
     only_in_text: Sequence[str] = ()
     """Kinds of subjects that no run can show, so that a report on a run includes what lint says about them."""
+    is_final: bool = False
+    """What it has found once cannot change any more, so that a run in progress reports it at once."""
+    tries: str = ""
+    """The part of the trial of `check` without which its setup witness has nothing to look at."""
     good_news: bool = False
     """It finds what is right, not a pitfall: reported as such, and never counted as a finding."""
     source: SourceWitness | None = None

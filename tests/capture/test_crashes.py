@@ -19,8 +19,9 @@ from tests.capture.crash_scripts import EXPLAINED, UNRELATED, Explained
 from unstuck.events import Crash, Event, Forward, InputFact, LossCall, Place, TensorFact
 from unstuck.findings import Finding, Severity
 from unstuck.findings.verdict import Verdict
-from unstuck.judge import judge, script_of
+from unstuck.judge import judge
 from unstuck.record import read
+from unstuck.source.what_ran import script_of
 from unstuck.testing.runs import OUTPUT, run_server
 
 START = """

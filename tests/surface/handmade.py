@@ -6,7 +6,7 @@ import numpy as np
 
 from unstuck.events import Place
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Witness
-from unstuck.surface.model import Arrivals, Axis, FlowLine, FlowRow, Mask, Region, Stationary, Surface
+from unstuck.findings.surface import Arrivals, Axis, FlowLine, FlowRow, Mask, Region, Stationary, Surface
 
 
 def region(axes: tuple[Axis, ...], cells: Mask, label: str = "") -> Region:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unstuck
+from unstuck.findings.surface import Surface
 from unstuck.surface import field as fields
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Surface
 
 
 def smooth(x: Tensor, y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import unstuck
-from unstuck.surface.model import FlowRow, Surface
+from unstuck.findings.surface import FlowRow, Surface
 
 
 def plane(loss: Any, **options: Any) -> Surface:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unstuck
+from unstuck.findings.surface import Surface
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Surface
 from unstuck.surface.weights.sharpness import lanczos, top_eigenvalues
 
 BATCH = torch.randn(16, 6, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import unstuck
 from unstuck.findings import Severity
-from unstuck.surface.model import Stationary, Surface
+from unstuck.findings.surface import Stationary, Surface
 
 
 def codes(surface: Surface) -> set[str]:

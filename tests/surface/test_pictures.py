@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from handmade import bowl, hinge
 
-from unstuck.surface.model import Region, Surface
+from unstuck.findings.surface import Region, Surface
 from unstuck.surface.pictures import PlotsMissing, chart, write
 from unstuck.surface.pictures.colours import DARK_INK, DIVERGING, LIGHT_INK, SEQUENTIAL, ink_on, spread
 from unstuck.surface.pictures.layout import arrow_range, panels

@@ -16,7 +16,7 @@ import pytest
 import torch
 from handmade import bowl, hinge
 
-from unstuck.surface.model import Surface
+from unstuck.findings.surface import Surface
 from unstuck.surface.pictures import write
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -14,7 +14,7 @@ import pytest
 from handmade import bowl, finding, hinge
 
 from unstuck.events import Place
-from unstuck.surface.model import Axis, Surface
+from unstuck.findings.surface import Axis, Surface
 from unstuck.surface.pictures import html, write
 from unstuck.surface.pictures.data import MOST_POINTS, run_lengths
 

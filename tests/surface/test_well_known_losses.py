@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import unstuck
-from unstuck.surface.model import Surface
+from unstuck.findings.surface import Surface
 
 FILE = Path(__file__).parents[2] / "examples" / "surface" / "losses.py"
 

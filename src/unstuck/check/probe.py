@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from unstuck.check.modules_run import ModulesRun
 
 UNTRIED = {
-    "batch-mixing": ("examples", "the examples of this batch could not be exchanged one by one"),
-    "future-leak": ("future", "the targets are not the inputs, shifted or not"),
+    "examples": "the examples of this batch could not be exchanged one by one",
+    "future": "the targets are not the inputs, shifted or not",
 }
-"""By the name of a rule: the part of the trial it needs, and why that part may have been impossible."""
+"""The parts of the trial that rules need, and why each may have been impossible."""
 
 WHO_CALLED = (
     "unstuck.check called your model on the batch you gave; a tuple or list of inputs is given as "
@@ -99,7 +99,7 @@ def _given_models(events: list[Event], *given: Any) -> tuple[ModelSeen, ...]:
 def _untried(trial: Trial | None) -> dict[str, str]:
     if trial is None:
         return dict.fromkeys(UNTRIED, "no batch and loss were given to try")
-    return {name: why for name, (part, why) in UNTRIED.items() if part not in trial.done}
+    return {part: why for part, why in UNTRIED.items() if part not in trial.done}
 
 
 def _try_out(

@@ -217,7 +217,7 @@ def _seen_by(code: str, name: str, example: Example, witness: Witness) -> list[t
 
 
 def _of_run(example: Example) -> dict[str, list[Json]]:
-    """Judged with the script beside the record, and from the record alone."""
+    """Judged with the script next to the record, and from the record alone."""
     from unstuck.testing.runs import run_server
 
     Path(SCRIPT).write_text(example.code, encoding="utf-8")

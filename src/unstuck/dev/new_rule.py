@@ -10,7 +10,7 @@ from unstuck.rule import all_rules
 
 FAMILIES = ("convergence", "distributed", "gradients", "recipe", "surface", "wiring")
 
-CODE = '''"""{code} {name}: see the page beside this file."""
+CODE = '''"""{code} {name}: see the page next to this file."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def main(root: Path, code: str, name: str, family: str, *, as_folder: bool = Fal
 
 def _check_words(code: str, name: str, family: str) -> None:
     if not re.fullmatch(r"[A-Z]{1,3}\d{2,3}", code):
-        raise Refusal(f"{code!r} is no code: write a capital letter and two digits, such as O12.")
+        raise Refusal(f"{code!r} is not a code: write a capital letter and two digits, such as O12.")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise Refusal(f"{name!r} is no name: write the pattern in kebab-case, such as double-softmax.")
+        raise Refusal(f"{name!r} is not a name: write the pattern in kebab-case, such as double-softmax.")
     if family not in FAMILIES:
-        raise Refusal(f"{family!r} is no family: choose among {', '.join(FAMILIES)}.")
+        raise Refusal(f"{family!r} is not a family: choose one of {', '.join(FAMILIES)}.")
     taken = next((rule for rule in all_rules() if code == rule.code or name == rule.name), None)
     if taken:
         raise Refusal(f"{taken.code} {taken.name} is already in the catalogue, in {taken.family}.")

@@ -5,6 +5,8 @@ The parts that events are made of. Nothing here holds a tensor or imports torch.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 
@@ -35,7 +37,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ParameterFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One parameter tensor, told apart from others by `key` (its identity within the process)."""
+    """One parameter tensor, identified by `key` (its identity within the process)."""
 
     name: str
     key: int
@@ -168,7 +170,7 @@ class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     shape: tuple[int, ...] | None = None
-    """None if it is no tensor."""
+    """None if it is not a tensor."""
     dtype: str = ""
     low: float | None = None
     high: float | None = None
@@ -177,7 +179,7 @@ class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     requires_grad: bool = False
     value: bool | int | float | str | None = None
     kind: str = ""
-    """The class of what cannot be told in numbers."""
+    """The class of what has no numbers."""
     mean: float | None = None
     spread: float | None = None
     """Standard deviation. Like the mean, of the finite values."""
@@ -235,7 +237,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     cut_off: tuple[str, ...] = ()
     """Layers that ran and whose trainable parameters all got no gradient."""
     unregistered: tuple[ParameterFact, ...] = ()
-    """Trainable parameters that got a gradient and belong to layers that ran but are no part of the model."""
+    """Trainable parameters that got a gradient and belong to layers that ran but are not part of the model."""
     unregistered_place: Place | None = None
     unmoved: tuple[ParameterFact, ...] = ()
     """Parameters with a gradient that one step of their optimizer left as they were, bit by bit."""
@@ -246,6 +248,9 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """A past fact. `step` counts the optimizer steps that had been taken; `place` is the user's call site."""
+
+    ABSENT: ClassVar[str] = "nothing of it was seen"
+    """Why a rule that needs this event had nothing to look at."""
 
     step: int = 0
     place: Place | None = None

@@ -5,11 +5,15 @@ Nothing here holds a tensor or imports torch.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from unstuck.events import Event, InputFact, Place, TensorFact
 
 
 class LoaderSeen(Event, tag="loader-seen", frozen=True):
     """A DataLoader began its first pass."""
+
+    ABSENT: ClassVar[str] = "no DataLoader was used"
 
     loader: str = ""
     dataset: str = ""
@@ -22,7 +26,7 @@ class LoaderSeen(Event, tag="loader-seen", frozen=True):
     workers: int = 0
     drop_last: bool = False
     trained: bool = False
-    """A backward followed a batch of it. Told again when this and what follows becomes known."""
+    """A backward followed a batch of it. Recorded again when this and what follows becomes known."""
     passes: int = 1
     same_start: int = 0
     """How many later passes began with exactly the batch that the first one began with."""
@@ -39,11 +43,13 @@ class Seeded(Event, tag="seeded", frozen=True):
 
     generator: str = "torch"
     seed: int | None = None
-    """None, told at the end: numbers were drawn from it and nobody had seeded it."""
+    """None at the end of a run: numbers were drawn from it and it was never seeded."""
 
 
 class StateLoaded(Event, tag="state-loaded", frozen=True):
     """`load_state_dict` of a model returned or raised."""
+
+    ABSENT: ClassVar[str] = "no weights were loaded"
 
     model: str = ""
     strict: bool = True
@@ -60,7 +66,9 @@ class StateLoaded(Event, tag="state-loaded", frozen=True):
 
 
 class Evaluated(Event, tag="evaluated", frozen=True):
-    """A stretch in which models ran without gradients and losses were computed, told when training goes on."""
+    """A stretch in which models ran without gradients and losses were computed; recorded when training continues."""
+
+    ABSENT: ClassVar[str] = "no loss was computed in an evaluation"
 
     model: str = ""
     training_mode: bool = False
@@ -79,11 +87,13 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     examples: int = 0
     """How many labels the accuracy rests on."""
     classes: int = 0
-    """How many classes the loss told apart."""
+    """How many classes the loss has."""
 
 
 class BatchSeen(Event, tag="batch-seen", frozen=True):
-    """What a model received in a training step, as it received it; told a few times in a run."""
+    """What a model received in a training step, as it received it; recorded a few times in a run."""
+
+    ABSENT: ClassVar[str] = "no batch was looked at"
 
     model: str = ""
     inputs: tuple[InputFact, ...] = ()
@@ -92,7 +102,7 @@ class BatchSeen(Event, tag="batch-seen", frozen=True):
     constant: float | None = None
     """The share of features that are the same for every example."""
     loader: str = ""
-    """The DataLoader that gave the batch, where it is told as it came and not as a model received it."""
+    """The DataLoader that gave the batch, where the batch is recorded as it came and not as a model received it."""
     examples: int = 0
     """How many there are in the batch."""
     layer: str = ""

@@ -6,6 +6,8 @@ the order of things is written once. A field that only one of the two can know i
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from unstuck.events.base import (
     Event,
     GraphFact,
@@ -21,6 +23,8 @@ class ModelSeen(Event, tag="model-seen", frozen=True):
     """A module called from outside any other module, read once before the first step and again when its
     parameters turned out to have been replaced. `place` is the call."""
 
+    ABSENT: ClassVar[str] = "no model was trained"
+
     model: str = ""
     kind: str = ""
     parameters: tuple[ParameterFact, ...] = ()
@@ -29,6 +33,8 @@ class ModelSeen(Event, tag="model-seen", frozen=True):
 
 class OptimizerSeen(Event, tag="optimizer-seen", frozen=True):
     """An optimizer, read when it is built, when parameters are added to it, and at its first step."""
+
+    ABSENT: ClassVar[str] = "no optimizer was built"
 
     optimizer: str = ""
     kind: str = ""
@@ -50,6 +56,8 @@ class ModeChange(Event, tag="mode-change", frozen=True):
 class Forward(Event, tag="forward", frozen=True):
     """A model was called (modules inside it are not reported one by one)."""
 
+    ABSENT: ClassVar[str] = "no model was called"
+
     model: str = ""
     training: bool = True
     grad_enabled: bool = True
@@ -60,6 +68,8 @@ class Forward(Event, tag="forward", frozen=True):
 
 class LossCall(Event, tag="loss-call", frozen=True):
     """A loss function of torch was called."""
+
+    ABSENT: ClassVar[str] = "no loss function of torch was called"
 
     loss: str = ""
     """The functional name: `cross_entropy`, `nll_loss`, `mse_loss`, ..."""
@@ -93,6 +103,8 @@ class LossInputs(Event, tag="loss-inputs", frozen=True):
 class Backward(Event, tag="backward", frozen=True):
     """`backward()` was called on `loss`."""
 
+    ABSENT: ClassVar[str] = "backward() was never called"
+
     requires_grad: bool | None = None
     leaf: bool | None = None
     """It has no history: `requires_grad_(True)` was set by hand on a detached value."""
@@ -114,6 +126,8 @@ class Backward(Event, tag="backward", frozen=True):
 class ZeroGrad(Event, tag="zero-grad", frozen=True):
     """Gradients were cleared on an optimizer or on a module."""
 
+    ABSENT: ClassVar[str] = "gradients were never cleared"
+
     optimizer: str | None = None
     model: str | None = None
     set_to_none: bool = True
@@ -123,6 +137,8 @@ class ZeroGrad(Event, tag="zero-grad", frozen=True):
 
 class Clip(Event, tag="clip", frozen=True):
     """Gradients were clipped, by `norm` or by `value`."""
+
+    ABSENT: ClassVar[str] = "no gradient was clipped"
 
     kind: str = "norm"
     limit: float | None = None
@@ -137,6 +153,8 @@ class Clip(Event, tag="clip", frozen=True):
 
 class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     """The optimizer updated its parameters. `parameters` counts the trainable ones it holds."""
+
+    ABSENT: ClassVar[str] = "no optimizer stepped"
 
     optimizer: str = ""
     parameters: int | None = None

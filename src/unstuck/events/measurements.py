@@ -5,11 +5,15 @@ Nothing here holds a tensor or imports torch.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from unstuck.events import Event
 
 
 class Gauges(Event, tag="gauges", frozen=True):
     """Measurements of one sampled step."""
+
+    ABSENT: ClassVar[str] = "nothing was measured at a step"
 
     optimizer: str = ""
     loss: float | None = None
@@ -53,9 +57,11 @@ class TensorsNamed(Event, tag="tensors-named", frozen=True):
 class TensorGauges(Event, tag="tensor-gauges", frozen=True):
     """One sampled step, parameter by parameter, in the order of `TensorsNamed`; None where nothing could be measured.
 
-    Norms of gradients are exact in sampled windows and wherever that is cheap; what else is told rests on up to 4,096
+    Norms of gradients are exact in sampled windows and wherever that is cheap; the rest is estimated from up to 4,096
     elements of each tensor, in blocks.
     """
+
+    ABSENT: ClassVar[str] = "no weight was measured"
 
     optimizer: str = ""
     grad_norm: tuple[float | None, ...] = ()
@@ -75,6 +81,8 @@ class TensorGauges(Event, tag="tensor-gauges", frozen=True):
 class LayersRan(Event, tag="layers-ran", frozen=True):
     """The modules of a training forward pass in the order they ran, and how large their outputs were."""
 
+    ABSENT: ClassVar[str] = "no layer was measured"
+
     model: str = ""
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -83,7 +91,7 @@ class LayersRan(Event, tag="layers-ran", frozen=True):
 
 
 class AxisGuessed(Event, tag="axis-guessed", frozen=True):
-    """A softmax was called without `dim`, so torch chose the axis; told once per place."""
+    """A softmax was called without `dim`, so torch chose the axis; recorded once per place."""
 
     function: str = "softmax"
     shape: tuple[int, ...] = ()
@@ -92,6 +100,8 @@ class AxisGuessed(Event, tag="axis-guessed", frozen=True):
 
 class Activations(Event, tag="activations", frozen=True):
     """What activation functions returned, modules and functions alike, in the order they ran. Rests on samples."""
+
+    ABSENT: ClassVar[str] = "no activation was measured"
 
     names: tuple[str, ...] = ()
     """The module, or for a function the module before it, as in `relu after fc1`."""
@@ -112,6 +122,8 @@ class Histograms(Event, tag="histograms", frozen=True):
 
     Bin 0 counts zeros, bin i values in [2^(lowest + i - 1), 2^(lowest + i)); the ends take what lies beyond.
     """
+
+    ABSENT: ClassVar[str] = "no distribution was measured"
 
     of: str = "weights"
     """`weights`, `gradients` or `activations`."""

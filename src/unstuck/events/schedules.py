@@ -5,6 +5,8 @@ Nothing here holds a tensor or imports torch.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from unstuck.events import Event
@@ -12,6 +14,8 @@ from unstuck.events import Event
 
 class SchedulerSeen(Event, tag="scheduler-seen", frozen=True):
     """A learning-rate scheduler was built for an optimizer."""
+
+    ABSENT: ClassVar[str] = "no scheduler was built"
 
     kind: str = ""
     scheduler: str = ""
@@ -24,7 +28,9 @@ class SchedulerSeen(Event, tag="scheduler-seen", frozen=True):
 
 
 class SchedulerStep(Event, tag="scheduler-step", frozen=True):
-    """A learning-rate scheduler advanced. The first steps of each are told whatever the window."""
+    """A learning-rate scheduler advanced. The first steps of each are recorded in every window."""
+
+    ABSENT: ClassVar[str] = "no scheduler stepped"
 
     kind: str = ""
     rates: tuple[float, ...] = ()
@@ -33,7 +39,7 @@ class SchedulerStep(Event, tag="scheduler-step", frozen=True):
     count: int = 0
     """How many steps it has taken, this one included."""
     told: bool = False
-    """It was told the epoch to go to."""
+    """It was given the epoch to go to."""
 
 
 class ScheduleEnded(Event, tag="schedule-ended", frozen=True):
@@ -46,8 +52,8 @@ class ScheduleEnded(Event, tag="schedule-ended", frozen=True):
 
 
 class RateAsked(Event, tag="rate-asked", frozen=True):
-    """The program called `get_lr()` of a scheduler of torch and was told other rates than those in use; told a few
-    times."""
+    """The program called `get_lr()` of a scheduler of torch and got other rates than those in use; recorded
+    a few times."""
 
     kind: str = ""
     scheduler: str = ""
@@ -65,6 +71,8 @@ class Unscale(Event, tag="unscale", frozen=True):
 class ScalerUpdate(Event, tag="scaler-update", frozen=True):
     """`scaler.update()` was called by the user."""
 
+    ABSENT: ClassVar[str] = "no gradient scaler was used"
+
     scale: float | None = None
     """The scale after it."""
     skipped: int = 0
@@ -78,7 +86,7 @@ class StepSkipped(Event, tag="step-skipped", frozen=True):
 
 
 class GradientsReduced(Event, tag="gradients-reduced", frozen=True):
-    """The program itself called `all_reduce` on gradients; told once for each line."""
+    """The program itself called `all_reduce` on gradients; recorded once for each line."""
 
     wrapped: bool = False
     """They belong to a model under DistributedDataParallel, which reduces them as well."""

@@ -25,4 +25,4 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     trial: Trial | None = None
     """What came of running the batch on the side; only in `check`, given a batch and a loss."""
     untried: dict[str, str] = msgspec.field(default_factory=dict)
-    """By the name of a rule: why nothing could be tried for it."""
+    """By the part of a trial: why it could not be tried."""

@@ -19,7 +19,8 @@ from unstuck.lint.settings import Settings
 from unstuck.lint.workers import Reader, judge_files, size_of
 from unstuck.source import SourceError, find_files
 
-UNUSED_IGNORE = "U01"
+OF_COMMENT = "comment"
+"""The kind of subject of a rule about ignore comments."""
 WORTH_A_CACHE = 20_000
 """Bytes of source: less is judged faster than looked up."""
 
@@ -116,9 +117,9 @@ def _at_severity(diagnosis: Diagnosis, settings: Settings) -> Diagnosis:
 
 
 def _without_used_ignores(verdict: Verdict) -> Verdict:
-    """Drop U01 for comments that silence a finding made through another file."""
+    """Drop findings about ignore comments that silence a finding made through another file."""
     used = {(place.document, line, word) for place, line, word in _silenced_lines(verdict.ignored)}
-    rest = [d for d in verdict.diagnoses if d.lead.code != UNUSED_IGNORE or not _is_used(d, used)]
+    rest = [d for d in verdict.diagnoses if d.lead.subject.kind != OF_COMMENT or not _is_used(d, used)]
     return msgspec.structs.replace(verdict, diagnoses=tuple(rest)) if len(rest) < len(verdict.diagnoses) else verdict
 
 

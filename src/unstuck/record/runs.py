@@ -81,7 +81,7 @@ def _folder_elsewhere(name: str, why: str) -> tuple[Path, str]:
 
 
 def _elsewhere() -> tuple[Path, Path]:
-    """Where runs go whose own directory cannot be written, told apart by user and directory, and what it lies in."""
+    """Where runs go whose own directory cannot be written, one folder per user and directory, and its parent."""
     import hashlib
     import tempfile
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from unstuck.callable_package import make_callable
 
 if TYPE_CHECKING:
+    from unstuck.findings.surface import Axis, Surface
     from unstuck.surface.compare import difference
     from unstuck.surface.loss import SurfaceError
-    from unstuck.surface.model import Axis, Surface
     from unstuck.surface.weights.landscape import landscape
 
 __all__ = ["Axis", "Surface", "SurfaceError", "difference", "landscape"]
@@ -21,8 +21,8 @@ __all__ = ["Axis", "Surface", "SurfaceError", "difference", "landscape"]
 CALLS = "unstuck.surface.scan:surface"
 # Loaded at first use: what only shows a surface needs no torch.
 _HOMES = {
-    "Axis": "unstuck.surface.model",
-    "Surface": "unstuck.surface.model",
+    "Axis": "unstuck.findings.surface",
+    "Surface": "unstuck.findings.surface",
     "SurfaceError": "unstuck.surface.loss",
     "difference": "unstuck.surface.compare",
     "landscape": "unstuck.surface.weights.landscape",

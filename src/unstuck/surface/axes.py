@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from unstuck.findings.surface import Axis
 from unstuck.surface.loss import SurfaceError, instance_of, name_of, signature_of
-from unstuck.surface.model import Axis
 
 FEWEST_POINTS = 3
 MOST_AXES = 2

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Surface
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Array, Surface
 
 
 def difference(old: Surface, new: Surface) -> Surface:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from unstuck.surface.model import Region, Surface
+from unstuck.findings.surface import Region, Surface
 
 Json = dict[str, Any]
 

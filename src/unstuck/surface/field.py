@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unstuck.findings.surface import Array
 from unstuck.surface.loss import Loss, SurfaceError
-from unstuck.surface.model import Array
 
 LARGEST_CHUNK = 65_536
 ELEMENTS_AT_ONCE = 2**24

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unstuck.findings.surface import Array, Axis
 from unstuck.surface.field import Field
 from unstuck.surface.loss import Loss
-from unstuck.surface.model import Array, Axis
 
 
 class Between(Field):

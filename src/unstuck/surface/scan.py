@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from unstuck.findings.surface import Array, Axis, Point, Region, Surface
 from unstuck.judge import judge_surface
 from unstuck.surface.axes import AxisSpec, axes_of
 from unstuck.surface.field import Field, field_of
 from unstuck.surface.loss import Loss, SurfaceError, bind, signature_of
-from unstuck.surface.model import Array, Axis, Point, Region, Surface
 from unstuck.surface.shape.checks import disagreements, notes_on, samples_for_method
 from unstuck.surface.shape.flow import descents, terrain_of
 from unstuck.surface.shape.kinks import kinks_of

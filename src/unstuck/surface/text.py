@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from unstuck.findings.surface import Array, FlowRow, Point, Surface
 from unstuck.report.terminal import Line
-from unstuck.surface.model import Array, FlowRow, Point, Surface
 
 SHADES = " .:-=+*#%@"
 """From low to high, one character for an equal part of the points each."""

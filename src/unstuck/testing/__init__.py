@@ -13,10 +13,11 @@ from typing import Any
 
 from unstuck.findings import Finding, Severity, Witness
 from unstuck.findings.verdict import Verdict
-from unstuck.judge import judge, script_of
+from unstuck.judge import judge
 from unstuck.page import HEADINGS, VARIANTS, Example, Page, PageError, page_name, read_page
 from unstuck.record import Record, RecordError, read
 from unstuck.rule import Rule, add_page, all_rules
+from unstuck.source.what_ran import script_of
 from unstuck.testing.runs import LONGEST_RUN, OUTPUT, TOOK_TOO_LONG, run_server
 
 SCRIPT = "train.py"
@@ -48,7 +49,7 @@ def check_rule(rule: Rule) -> None:
 
 
 def _find_page(rule: Rule) -> None:
-    """A rule that was imported and not loaded does not know where its page lies: beside the module that holds it."""
+    """A rule that was imported and not loaded does not know where its page is: next to the module that defines it."""
     holding = [name for name, module in list(sys.modules.items()) if getattr(module, "rule", None) is rule]
     _expect(holding, f"rule {rule.code}: its module must call it `rule`.")
     add_page(rule, sys.modules[min(holding, key=len)])

@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 
 def experiment_on(code: str, name: str, script: str = "train.py") -> Experiment:
-    """Make the experiment of this name on a script, given as its text."""
+    """Run the experiment of this name on a script, given as its text."""
     from unstuck.experiments import find_experiment
     from unstuck.trials.context import Context
     from unstuck.trials.runner import Program

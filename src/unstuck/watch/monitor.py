@@ -27,8 +27,6 @@ FIRST_GUESS = 0.03
 LARGEST_RECORD = 16 * 2**20
 """Bytes of a record beyond which a run is judged at its end only: to read one takes memory."""
 MOST_ALARMS = 3
-FINAL = ("G10",)
-"""Rules about what cannot change any more once it has been seen: a value that was not finite."""
 
 Matter = tuple[str, str, str]
 
@@ -119,13 +117,16 @@ class Monitor:
     def _news(self) -> list[Diagnosis]:
         """What has not been reported, and is certain enough to be."""
         from unstuck.findings import Witness
-        from unstuck.judge import judge, script_of
+        from unstuck.judge import judge
         from unstuck.record import read
+        from unstuck.rule import all_rules
+        from unstuck.source.what_ran import script_of
 
         record = read(self._path)
         found = {matter(d.lead): d.severity for d in judge(record=record).diagnoses}
+        final = {rule.code for rule in all_rules() if rule.is_final}
         settled = {
-            item for item, severity in found.items() if self._suspected.get(item) is severity or item[0] in FINAL
+            item for item, severity in found.items() if self._suspected.get(item) is severity or item[0] in final
         }
         self._suspected = found
         fresh = settled - self.reported

@@ -10,8 +10,9 @@ import msgspec
 from unstuck.events import RunStatus
 from unstuck.findings.result import Result
 from unstuck.findings.run_summary import run_summary
-from unstuck.judge import is_what_ran, judge, script_of, spelled
+from unstuck.judge import judge, spelled
 from unstuck.record import Record
+from unstuck.source.what_ran import is_what_ran, script_of
 
 
 def result_of(

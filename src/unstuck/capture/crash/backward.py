@@ -147,7 +147,7 @@ def _tensors(value: Any, depth: int = 2) -> list[Tensor]:
 
 
 def _carried(entry: TracebackType, nodes: _Nodes, places: Places) -> Iterator[tuple[str, Place | None]]:
-    """Variables that each turn of the loop computes from their own last value."""
+    """Variables that each iteration computes from their own last value."""
     tree = _tree(entry.tb_frame.f_code.co_filename)
     for loop in loops_around(tree, entry.tb_lineno) if tree else ():
         for name, statement in names_carried(loop).items():
@@ -156,7 +156,7 @@ def _carried(entry: TracebackType, nodes: _Nodes, places: Places) -> Iterator[tu
 
 
 def _before_loop(entry: TracebackType, nodes: _Nodes, places: Places) -> Iterator[tuple[str, Place | None]]:
-    """Variables that were computed before the loop and are used in every turn of it."""
+    """Variables that were computed before the loop and are used in every iteration."""
     tree = _tree(entry.tb_frame.f_code.co_filename)
     for loop in loops_around(tree, entry.tb_lineno) if tree else ():
         inside = names_assigned(loop)

@@ -174,7 +174,7 @@ class Ring:
 
 GAUGES = ("grad_norm", "grad_max", "grad_zero", "weight_norm", "update_ratio", "unmoved")
 RARE = "grad_nonfinite"
-"""Told after them, where a gradient may have elements that are not finite."""
+"""Recorded after them, where a gradient may have elements that are not finite."""
 OF_GRADIENT = [0, 1, 2, 5, 6]
 """Places of those that a step without a gradient does not have."""
 OF_ODD = [0, 1, 2, 6]

@@ -160,7 +160,7 @@ class Patches:
         self._hooked[name] = hooked
 
     def suspend(self, name: str) -> None:
-        """Take an observer or a hook away for a while; `resume` brings it back. Without it torch is as fast as ever."""
+        """Remove an observer or a hook for a while; `resume` brings it back. Without it torch runs at its own speed."""
         if name in self._woven:
             for woven, watcher in self._woven[name]:
                 woven.remove(watcher)

@@ -10,9 +10,8 @@ from unstuck.cli.verbs import diagnose
 HELP = "test the fix of every finding: same script, same seeds, with and without"
 GROUP = "experiment"
 
-DESCRIPTION = f"""Watch a script for a while, and try the remedy of each thing that is found: same
-script, same seeds, same steps, with only that change; then all that helped together. No other
-experiment is made.
+DESCRIPTION = f"""Watch a script for a while, then test the fix of each finding: same script, same seeds,
+same steps, with only that change; then all that helped together. No other experiments are run.
 
 {trying.IN_TRIALS}"""
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from unstuck.cli import common
 
 if TYPE_CHECKING:
+    from unstuck.findings.surface import Surface
     from unstuck.findings.verdict import Verdict
-    from unstuck.surface.model import Surface
 
 HELP = "plot a loss function and report what is wrong with its shape"
 GROUP = "cause"

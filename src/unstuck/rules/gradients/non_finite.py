@@ -19,6 +19,7 @@ rule = Rule(
     name="non-finite",
     title="a value became NaN or infinite; the finding names the first one",
     severity=Severity.ERROR,
+    is_final=True,
     needs=(Backward,),
 )
 

@@ -17,6 +17,7 @@ rule = Rule(
     name="batch-mixing",
     title="the output for one example depends on the other examples of the batch",
     severity=Severity.ERROR,
+    tries="examples",
     explains=("O01", "O07", "M13", "R08", "R05"),
 )
 

@@ -17,6 +17,7 @@ rule = Rule(
     name="future-leak",
     title="the model can see the next element it predicts, or the target is the input itself",
     severity=Severity.ERROR,
+    tries="future",
     explains=("R08", "M13"),
 )
 

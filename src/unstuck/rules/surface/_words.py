@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unstuck.findings import Subject
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Point, Region, Surface
+    from unstuck.findings.surface import Point, Region, Surface
 
 MOST_LINES = 4
 

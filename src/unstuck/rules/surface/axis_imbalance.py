@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Surface
+    from unstuck.findings.surface import Surface
 
 rule = Rule(
     code="S02",

@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import box, percent, plane, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Region, Surface
+    from unstuck.findings.surface import Region, Surface
 
 rule = Rule(
     code="S01",

@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import point, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Disagreement, Surface
+    from unstuck.findings.surface import Disagreement, Surface
 
 rule = Rule(
     code="S07",

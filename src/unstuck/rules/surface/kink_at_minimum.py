@@ -11,7 +11,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import point, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Stationary, Surface
+    from unstuck.findings.surface import Stationary, Surface
 
 rule = Rule(
     code="S08",

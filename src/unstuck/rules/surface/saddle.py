@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, point, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Stationary, Surface
+    from unstuck.findings.surface import Stationary, Surface
 
 rule = Rule(
     code="S03",

@@ -10,7 +10,7 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, point, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.surface.model import Arrivals, Surface
+    from unstuck.findings.surface import Arrivals, Surface
 
 rule = Rule(
     code="S04",

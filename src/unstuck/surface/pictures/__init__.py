@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from unstuck.surface.model import Surface
+from unstuck.findings.surface import Surface
 
 SUFFIXES = (".html", ".png", ".svg")
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure, SubFigure
 
-from unstuck.surface.model import Surface
+from unstuck.findings.surface import Surface
 from unstuck.surface.pictures import curve, plane
 from unstuck.surface.pictures.layout import Panel, arrow_range, panels
 from unstuck.surface.pictures.marks import legend_entries, number

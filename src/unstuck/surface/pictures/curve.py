@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from unstuck.surface.model import Array, Region, Surface
+from unstuck.findings.surface import Array, Region, Surface
 from unstuck.surface.pictures.colours import DARK_INK, LIGHT_INK
 from unstuck.surface.pictures.layout import Panel
 from unstuck.surface.pictures.marks import (

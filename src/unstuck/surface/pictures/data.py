@@ -13,7 +13,7 @@ import numpy as np
 
 from unstuck.events import Place
 from unstuck.findings import Evidence, Finding
-from unstuck.surface.model import Array, Axis, FlowLine, FlowRow, Mask, Region, Stationary, Surface
+from unstuck.findings.surface import Array, Axis, FlowLine, FlowRow, Mask, Region, Stationary, Surface
 from unstuck.surface.pictures.colours import ink_on
 from unstuck.surface.pictures.layout import Panel, arrow_range, panels
 from unstuck.surface.pictures.scale import Scale

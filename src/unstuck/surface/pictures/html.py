@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
-from unstuck.surface.model import Surface
+from unstuck.findings.surface import Surface
 from unstuck.surface.pictures.data import document
 
 SCRIPTS = ("field.js", "ink.js", "plane.js", "curve.js", "notes.js", "page.js")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstuck.surface.model import Array, Surface
+from unstuck.findings.surface import Array, Surface
 from unstuck.surface.pictures.scale import Scale, diverging, sequential
 
 WHOLE = ""

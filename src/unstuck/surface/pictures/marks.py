@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
-from unstuck.surface.model import Array, Mask, Surface
+from unstuck.findings.surface import Array, Mask, Surface
 from unstuck.surface.pictures.colours import DARK_INK, LIGHT_INK
 
 HATCH = "/////"

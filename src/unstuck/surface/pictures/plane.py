@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.contour import QuadContourSet
 from numpy.typing import NDArray
 
-from unstuck.surface.model import Array, FlowLine, Region, Surface
+from unstuck.findings.surface import Array, FlowLine, Region, Surface
 from unstuck.surface.pictures.colours import DARK_INK, LIGHT_INK, ink_on
 from unstuck.surface.pictures.layout import Panel
 from unstuck.surface.pictures.marks import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstuck.surface.model import Array
+from unstuck.findings.surface import Array
 from unstuck.surface.pictures.colours import DIVERGING, SEQUENTIAL, spread
 
 BANDS = 15

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Axis, Disagreement, Mask
 from unstuck.surface.field import Field
-from unstuck.surface.model import Array, Axis, Disagreement, Mask
 from unstuck.surface.shape.stationary import scale_of
 
 SAMPLES = 48

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Arrivals, Axis, FlowLine, Mask, Point, Region, Stationary, Surface
 from unstuck.surface.field import Field
-from unstuck.surface.model import Array, Arrivals, Axis, FlowLine, Mask, Point, Region, Stationary, Surface
 from unstuck.surface.shape.regions import ZERO
 from unstuck.surface.shape.stationary import Scale, scale_of
 

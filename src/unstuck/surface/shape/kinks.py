@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Axis, Mask, Region
 from unstuck.surface.field import Field
-from unstuck.surface.model import Array, Axis, Mask, Region
 from unstuck.surface.shape.regions import connected, region_of
 from unstuck.surface.shape.stationary import scale_of
 

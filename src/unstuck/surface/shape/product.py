@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unstuck.findings.surface import Array
 from unstuck.surface.field import Field, quiet
 from unstuck.surface.loss import Loss
-from unstuck.surface.model import Array
 
 _SIGNS = ("SignBackward", "SgnBackward")
 EPSILON = 1e-6

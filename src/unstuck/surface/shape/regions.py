@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unstuck.findings.surface import Array, Axis, FlowRow, Mask, Point, Region
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Array, Axis, FlowRow, Mask, Point, Region
 
 ZERO = 1e-6
 """A gradient this small, as a share of the typical one on the plane, moves nothing."""

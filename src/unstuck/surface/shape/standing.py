@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstuck.surface.model import Mask, Point, Surface
+from unstuck.findings.surface import Mask, Point, Surface
 
 
 def with_standings(surface: Surface, notes: Sequence[str] = ()) -> Surface:

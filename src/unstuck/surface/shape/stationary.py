@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Axis, Mask, Region, Stationary
 from unstuck.surface.field import Field
-from unstuck.surface.model import Array, Axis, Mask, Region, Stationary
 from unstuck.surface.shape.regions import connected, rise_of
 
 NEWTON_STEPS = 12

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from unstuck.findings.surface import Array, Axis, FlowRow, Point, Region
 from unstuck.surface.field import Field
-from unstuck.surface.model import Array, Axis, FlowRow, Point, Region
 
 SMALL = 0.01
 """Of the axis, away from zero."""

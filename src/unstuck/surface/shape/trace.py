@@ -14,8 +14,8 @@ from torch import Tensor
 
 from unstuck.capture.torch_hooks.hooks import FunctionCalls, after_nodes
 from unstuck.events import Place
+from unstuck.findings.surface import Array, Culprit
 from unstuck.surface.field import Field, one_line, quiet
-from unstuck.surface.model import Array, Culprit
 
 EPSILON = 1e-6
 MOST_GUARDS = 3

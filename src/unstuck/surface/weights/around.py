@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unstuck.events import InputFact, LossCall, LossInputs, TensorFact
+from unstuck.findings.surface import Point
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Point
 
 if TYPE_CHECKING:
     from unstuck.record import Record

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.live_objects.restore import untouched
+from unstuck.findings.surface import Axis, Surface
 from unstuck.surface.field import Field, one_line
 from unstuck.surface.interpolate import Between
 from unstuck.surface.loss import SurfaceError
-from unstuck.surface.model import Axis, Surface
 from unstuck.surface.shape.flow import flow_lines, terrain_of
 from unstuck.surface.shape.regions import broken_regions, points_of
 from unstuck.surface.shape.stationary import stationary_points

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unstuck.findings.surface import Array
 from unstuck.surface.field import ELEMENTS_AT_ONCE, Field, field_of
 from unstuck.surface.loss import Loss
-from unstuck.surface.model import Array
 from unstuck.surface.weights.folded import Folded, Unfoldable
 
 Weights = Mapping[str, Tensor]

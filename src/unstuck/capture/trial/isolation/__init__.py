@@ -52,7 +52,7 @@ class Ground(Protocol):
 
 
 def isolate(home: str, run_folder: str, script: str, arguments: Sequence[str]) -> Ground:
-    """Move this process to where nothing of the user's can be written. Only a process without threads can."""
+    """Move this process to where it cannot write to the user's files. Only a process without threads can."""
     needed = [path for path in (*_paths_in(script), *arguments) if os.path.isabs(path)]
     reasons = []
     for in_memory in (False, True):
@@ -165,7 +165,7 @@ def _write_everything(mark: str, record: str) -> int:
 
 
 def _paths_in(script: str) -> list[str]:
-    """Absolute paths that stand in the text of a script: it may want to write there."""
+    """Absolute paths in the text of a script: it may want to write there."""
     try:
         with open(script, "rb") as file:
             text = file.read(2**20)

@@ -29,7 +29,7 @@ class Ours(threading.local):
 
 
 class Inputs:
-    """Puts itself around the functions through which Python looks at files. For us they work as ever."""
+    """Puts itself around the functions through which Python looks at files. For us they work as before."""
 
     def __init__(self, stage: Stage, ours: Ours) -> None:
         self._stage = stage

@@ -30,7 +30,7 @@ ENTRIES = {"mkdir": ONE, "rmdir": ONE, "remove": ONE, "unlink": ONE, "mkfifo": O
 FILES = ("chdir", "truncate", "chmod", "chown", "utime", "setxattr", "removexattr")
 """Functions of `os` that change what a path leads to, or what relative paths lead to."""
 NOT_PATHS = ("", ":memory:")
-"""Databases that are no files."""
+"""Databases that are not files."""
 
 
 class Outputs:

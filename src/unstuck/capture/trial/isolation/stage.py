@@ -40,7 +40,7 @@ class Stage:
     """The copy, below `root`: what was `/home/me/project` is `root/home/me/project` there."""
 
     def __init__(self, root: str, home: str, *, copy_all: bool = False) -> None:
-        """`copy_all`: copy large files too, as far as that goes, where nothing else protects what a link leads to."""
+        """`copy_all`: copy large files too, where nothing else protects what a link leads to."""
         self.root = os.path.realpath(root)
         self._largest_copy, self._copies = (COPIES_WITHOUT_KERNEL,) * 2 if copy_all else (LARGEST_COPY, COPIES)
         self.home = os.path.realpath(home)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def find(record: Record) -> Iterator[Finding]:
     """The same in a run, at the line where its text shows one, with the state of the parameters."""
-    from unstuck.judge import script_of
+    from unstuck.source.what_ran import script_of
 
     setup = record.setup()
     script = script_of(record)
