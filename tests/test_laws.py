@@ -91,7 +91,7 @@ def test_what_is_not_under_a_torch_package_imports_without_torch() -> None:
         for name, file in MODULES.items()
         if room_of(name) not in TORCH and file.stem not in ("__main__", "sitecustomize") and room_of(name) != "dev"
     ]
-    assert loaded_after("\n".join(f"import {name}" for name in names), "torch") == ""
+    assert loaded_after("\n".join(f"import {name}" for name in names), "torch rich") == ""
 
 
 def test_only_torch_packages_name_torch() -> None:
@@ -103,6 +103,24 @@ def test_only_torch_packages_name_torch() -> None:
         if imported.split(".")[0] == "torch"
     }
     assert guilty == set(), "move what needs torch into one of the torch packages"
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [
+        ("capture", ("unstuck.rules", "unstuck.rule", "unstuck.report", "unstuck.judge", "unstuck.cli")),
+        ("rules", ("unstuck.report", "unstuck.cli", "unstuck.capture", "unstuck.judge", "rich")),
+        ("findings", ("unstuck.report", "unstuck.cli", "rich")),
+    ],
+)
+def test_some_rooms_know_nothing_of_others(room: str, forbidden: tuple[str, ...]) -> None:
+    guilty = [
+        (str(file.relative_to(PACKAGE)), name)
+        for file in (PACKAGE / room).rglob("*.py")
+        for name in imports_of(file)
+        if any(name == word or name.startswith(f"{word}.") for word in forbidden)
+    ]
+    assert guilty == [], f"{room} must not need these; pass it what it needs, or move that below"
 
 
 def test_no_folder_has_too_many_modules() -> None:

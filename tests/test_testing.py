@@ -113,7 +113,7 @@ Change = Callable[[Path], Rule]
             lambda path: make(path, PAGE.replace("```python", "```pyton")),
             "no ```python block under `## Broken`",
         ),
-        (lambda path: make(path, PAGE.replace("```python", "```python sauce")), "'sauce' is no witness"),
+        (lambda path: make(path, PAGE.replace("```python", "```python sauce")), "'sauce' is not a witness"),
         (
             lambda path: make(path, PAGE.replace("```python", "```python run")),
             "no example for the source witness",

@@ -293,6 +293,17 @@ def _modules() -> list[pkgutil.ModuleInfo]:
     ]
 
 
+@functools.cache
+def load_witnesses() -> None:
+    """Import every rule, with the files of those that are folders, which a witness would do when it is first asked."""
+    all_rules()
+    for info in _modules():
+        if info.ispkg:
+            folder = importlib.import_module(info.name)
+            for part in pkgutil.iter_modules(folder.__path__, f"{info.name}."):
+                importlib.import_module(part.name)
+
+
 def _mentions_source(info: pkgutil.ModuleInfo) -> bool:
     folder = getattr(info.module_finder, "path", None)
     if folder is None:

@@ -45,9 +45,9 @@ def test_a_new_rule_overwrites_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("99", "frozen-head", "wiring"), "'99' is no code"),
-        (("O99", "Frozen_Head", "wiring"), "'Frozen_Head' is no name"),
-        (("O99", "frozen-head", "wirring"), "'wirring' is no family: choose among convergence"),
+        (("99", "frozen-head", "wiring"), "'99' is not a code"),
+        (("O99", "Frozen_Head", "wiring"), "'Frozen_Head' is not a name"),
+        (("O99", "frozen-head", "wirring"), "'wirring' is not a family: choose one of convergence"),
         (("O12", "frozen-head", "wiring"), "O12 double-softmax is already in the catalogue"),
         (("O99", "double-softmax", "wiring"), "O12 double-softmax is already in the catalogue"),
     ],

@@ -89,7 +89,7 @@ def test_verdict_on_objects(rate: float, verdict: str) -> None:
 
 def test_findings_of_both_rules() -> None:
     low, high = live(1e-6), live(30.0)
-    [finding] = lr_too_low.in_experiment(low)
+    [finding] = lr_too_low.rule.findings(Witness.EXPERIMENT, low)
     assert (finding.code, finding.witness) == ("O07", Witness.EXPERIMENT)
     assert finding.number("learning rate") == 1e-6
     assert f"{low.measures['highest']:.2g}" in finding.message

@@ -99,7 +99,7 @@ def test_wrappers_are_looked_through_and_layers_can_be_named() -> None:
     assert [group["name"] for group in layerwise_lr(wrapped, 1.0)] == ["module.0", "module.2"]
     assert [group["lr"] for group in layerwise_lr(model, 1.0, 0.1, layers=[model[2], model[0]])] == [0.1, 1.0]
     assert len(layerwise_lr(nn.Linear(2, 2), 1.0)) == 1
-    with pytest.raises(ValueError, match="at most at 1"):
+    with pytest.raises(ValueError, match="at most 1"):
         layerwise_lr(model, 1.0, 1.5)
 
 

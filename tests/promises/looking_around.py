@@ -71,7 +71,7 @@ def stack_of(frame):
 def names_in(frame):
     """Of a frame around an optimizer's step, torch's `result` of a global hook is left out: there we have one."""
     is_step = frame.f_code.co_qualname.endswith("profile_hook_step.<locals>.wrapper")
-    return sorted(frame.f_locals.keys() - ({"result"} if is_step else ()))
+    return sorted(set(frame.f_locals) - set({"result"} if is_step else ()))
 
 
 def look(where):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import math
@@ -31,6 +32,8 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
     origin = typing.get_origin(annotation)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return events_of(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return st.sampled_from(annotation)
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:

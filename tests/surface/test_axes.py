@@ -69,7 +69,7 @@ def test_a_line_has_more_points_than_a_plane_has_along_an_axis() -> None:
         ({"x": ("margin", 3, -3)}, "the range of margin is empty: 3 is not below -3"),
         ({"x": ("margin", 1, 1)}, "the range of margin is empty"),
         ({"x": ("margin", 0, float("inf"))}, "the range of margin must be finite"),
-        ({"x": "margin=a:b"}, "'margin=a:b' is no axis; write name=low:high"),
+        ({"x": "margin=a:b"}, "'margin=a:b' is not an axis; write name=low:high"),
         ({"x": ("margin", 1)}, "an axis is"),
         ({"x": ("margin", 0, 1, 2)}, "margin needs at least 3 points"),
         ({"x": ("margin", 0, 1), "y": ("margin", 0, 1)}, "both axes are called 'margin'"),
@@ -77,7 +77,7 @@ def test_a_line_has_more_points_than_a_plane_has_along_an_axis() -> None:
         ({"x": "margin", "y": "temp", "at": [(0,)]}, "has 1 coordinates, but there are 2 axes"),
         ({"desired": {"magrin": (0, 1)}}, "names 'magrin', which is none of the axes margin, temp"),
         ({"desired": {"margin": (8, 9)}}, "the desired region holds no point of the grid"),
-        ({"dtype": "int32"}, "'int32' is no floating-point type"),
+        ({"dtype": "int32"}, "'int32' is not a floating-point type"),
         ({"x": ("margin[0]", 0, 1)}, "as an axis needs the other elements"),
     ],
 )

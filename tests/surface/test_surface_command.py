@@ -197,7 +197,7 @@ def test_variants_on_other_axes_cannot_be_subtracted() -> None:
 
     one, other = (unstuck.surface(lambda x: x**2, ("x", -reach, reach)) for reach in (1, 2))
     assert difference(one, one).highest == 0
-    with pytest.raises(SurfaceError, match="do not lie on the same axes"):
+    with pytest.raises(SurfaceError, match="do not have the same axes"):
         difference(one, other)
 
 

@@ -125,7 +125,8 @@ def _cause(diagnosis: Diagnosis) -> tuple[object, ...]:
     if diagnosis.witnesses != (Witness.RUN,) or lead.subject.kind != "call" or lead.place is None:
         return (id(diagnosis),)
     facts = tuple(item.name for item in lead.evidence)
-    return (lead.id, diagnosis.severity, diagnosis.confidence, lead.subject.key, facts)
+    # Places that need different changes are different matters.
+    return (lead.id, diagnosis.severity, diagnosis.confidence, lead.subject.key, facts, lead.fix.text)
 
 
 def _united(group: Sequence[Diagnosis]) -> Diagnosis:

@@ -67,9 +67,9 @@ def _import_what_runs_need() -> None:
     """Building an optimizer imports torch._dynamo, and a report imports every rule: most of the time of a short run."""
     import importlib
 
-    from unstuck.rule import all_rules
+    from unstuck.rule import load_witnesses
 
-    all_rules()
+    load_witnesses()
     ours = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "watch.outcome", "report.text", "source")
     for name in ("torch._dynamo", *(f"unstuck.{name}" for name in ours)):
         importlib.import_module(name)

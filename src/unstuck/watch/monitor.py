@@ -83,9 +83,9 @@ class Monitor:
         if not self._is_possible():
             self._next = self._windows + 1000
             return
-        from unstuck.rule import all_rules
+        from unstuck.rule import load_witnesses
 
-        all_rules()  # loaded here at the latest; the report at the end needs them too, so that they cost nothing
+        load_witnesses()  # here at the latest; the report at the end needs them too, so that they cost nothing
         began = thread_time()  # on a busy machine a judgement takes long, but costs no more
         try:
             news = self._news()

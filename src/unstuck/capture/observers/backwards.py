@@ -203,8 +203,10 @@ class Formulas:
     def read(self, loss: Tensor, place: Place | None) -> GraphFact | None:
         """The end of the graph of `loss`, if it is time to look."""
         window = self._watch.window
-        wanted = (window.is_survey and self._is_due(place)) or (window.sampled and self._breaks(loss))
-        return graph.loss_fact(loss.grad_fn) if wanted and loss.grad_fn is not None and may_measure() else None
+        if not window.sampled or loss.grad_fn is None or not may_measure():
+            return None
+        wanted = (window.is_survey and self._is_due(place)) or self._breaks(loss)
+        return graph.loss_fact(loss.grad_fn) if wanted else None
 
     def _breaks(self, loss: Tensor) -> bool:
         """Is this the first loss that is NaN or infinite? On the CPU only: elsewhere the program would have to wait."""

@@ -200,7 +200,7 @@ def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapp
         Evidence(name, f"{list(fact.shape)}, {'with' if fact.requires_grad else 'without'} gradient")
         for name, fact in sides
     ]
-    subject = Subject("call", f"loss at {call.place}")
+    subject = Subject("call", f"{call.loss} at {call.place}")
     return rule.finding(
         message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence, variant=variant
     )

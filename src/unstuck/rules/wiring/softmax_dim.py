@@ -198,7 +198,7 @@ def _over_examples(call: LossCall) -> Finding:
         f"{name} runs over dim=0, the batch of {losses.given(call).shape[0]}.",
         cause=OVER_BATCH,
         fix="Use dim=1 (or -1), the class axis.",
-        subject=Subject("call", f"softmax fed to {call.place}"),
+        subject=Subject("call", f"{name} fed to {call.place}"),
         place=call.place,
         evidence=[Evidence("shape", str(list(losses.given(call).shape)))],
     )
@@ -210,7 +210,7 @@ def _guessed(event: AxisGuessed, *, over_batch: bool) -> Finding:
         f"{event.function} has no dim{took}.",
         cause=IMPLICIT,
         fix="Pass dim: dim=-1 if the classes are the last axis, dim=1 for images.",
-        subject=Subject("call", f"softmax at {event.place}"),
+        subject=Subject("call", f"{event.function} at {event.place}"),
         place=event.place,
         evidence=[Evidence("shape", str(list(event.shape))), Evidence("axis used", event.axis)],
         severity=Severity.ERROR if over_batch else Severity.ADVICE,

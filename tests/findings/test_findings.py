@@ -157,3 +157,13 @@ def test_what_a_run_shows_by_the_same_facts_is_said_once() -> None:
     assert len(one_per_cause(merge(louder))) == 2
     read = [*ours[:2], make_finding("O12", witness=Witness.SOURCE, line=1, subject="text")]
     assert len(one_per_cause(merge(read))) == 2
+
+
+def test_places_that_need_different_changes_stay_apart() -> None:
+    def seen(line: int, change: str) -> Finding:
+        found = make_finding(line=line, witness=Witness.RUN, fix=Fix(change))
+        return msgspec.structs.replace(found, subject=Subject("call", f"loss fed by train.py:{line}", "loss"))
+
+    apart = one_per_cause(merge([seen(10, "Drop the sigmoid."), seen(12, "Drop the tanh.")]))
+    assert [diagnosis.lead.fix.text for diagnosis in apart] == ["Drop the sigmoid.", "Drop the tanh."]
+    assert len(one_per_cause(merge([seen(10, "Drop the sigmoid."), seen(12, "Drop the sigmoid.")]))) == 1

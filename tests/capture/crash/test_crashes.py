@@ -15,7 +15,7 @@ import torch
 from fakes import make_record
 
 from tests.capture.conftest import Recorded
-from tests.capture.crash_scripts import EXPLAINED, UNRELATED, Explained
+from tests.capture.crash.crash_scripts import EXPLAINED, UNRELATED, Explained
 from unstuck.events import Crash, Event, Forward, InputFact, LossCall, Place, TensorFact
 from unstuck.findings import Finding, Severity
 from unstuck.findings.verdict import Verdict

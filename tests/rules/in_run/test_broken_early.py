@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
-from tests.rules_in_run.pace_runs import Recorded
+from tests.rules.in_run.pace_runs import Recorded
 from unstuck.findings.run_summary import parameters_without_gradient
 from unstuck.judge import judge
 from unstuck.record import Record

@@ -13,7 +13,7 @@ from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.utils.data import DataLoader, Dataset
 
 import unstuck
-from tests.rules_in_run.pace_runs import Codes, Recorded, error, net, steps
+from tests.rules.in_run.pace_runs import Codes, Recorded, error, net, steps
 from unstuck.events import ScalerUpdate, ScheduleEnded
 from unstuck.rule import find_rule
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Adam
 
-from tests.rules_in_run.pace_runs import Recorded
+from tests.rules.in_run.pace_runs import Recorded
 from unstuck.judge import judge
 from unstuck.rule import find_rule
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.rules_in_run.pace_runs import CODES, Codes, Recorded
+from tests.rules.in_run.pace_runs import CODES, Codes, Recorded
 from unstuck.capture import watching
 from unstuck.judge import judge
 from unstuck.record import Record, read

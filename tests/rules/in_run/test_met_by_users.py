@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.rules_in_run.pace_runs import Recorded
+from tests.rules.in_run.pace_runs import Recorded
 from unstuck.judge import judge
 from unstuck.record import Record
 from unstuck.source.reader.project import parse

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer, lr_scheduler
 
 import unstuck
-from tests.rules_in_run.pace_runs import Codes, Recorded, error, net
+from tests.rules.in_run.pace_runs import Codes, Recorded, error, net
 from unstuck.events import Clip, OptimizerStep
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.rules_in_run.pace_runs import Recorded
+from tests.rules.in_run.pace_runs import Recorded
 from unstuck.judge import judge
 
 
