@@ -186,3 +186,16 @@ def test_a_directory_that_is_gone_is_said(
     (tmp_path / "gone").rmdir()
     assert cli.main(["lint", "."]) == 2
     assert capsys.readouterr().err == "unstuck: the current directory is gone; change to one that exists.\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("O04/nope", "unstuck: O04 has no variant 'nope'; its variants are "),
+        ("O12/x", "unstuck: O12 has no variant 'x'; it has none.\n"),
+        ("O04/never-cleard", "unstuck: there is no rule 'O04/never-cleard'; did you mean O04/never-cleared?\n"),
+    ],
+)
+def test_an_unknown_variant_gets_a_hint(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", word]) == 2
+    assert capsys.readouterr().err.startswith(sentence)

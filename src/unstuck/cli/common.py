@@ -215,6 +215,10 @@ def rule_named(word: str) -> Rule:
     rule = find_rule(word)
     if rule is None:
         close = nearest(word)
+        name, _, variant = word.partition("/")
+        if close and "/" not in close and (parent := find_rule(name)):
+            known = f"its variants are {', '.join(parent.variants)}" if parent.variants else "it has none"
+            raise Stop(f"{parent.code} has no variant {variant!r}; {known}.")
         hint = f"did you mean {close}?" if close else "`unstuck rules` lists them."
         raise Stop(f"there is no rule {word!r}; {hint}")
     return rule
