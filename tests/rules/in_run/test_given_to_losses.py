@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from fakes import make_record
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unstuck.capture import watching
-from unstuck.events import AxisGuessed, Backward, LossCall
-from unstuck.findings import Severity
+from unstuck.events import AxisGuessed, Backward, GraphFact, LossCall, NonFinite, OperationFact
+from unstuck.findings import Severity, Witness
 from unstuck.judge import judge
 from unstuck.record import Record, read
 from unstuck.rule import find_rule
@@ -327,7 +328,7 @@ def test_the_operation_at_its_edge_is_read_in_the_step_that_breaks(recorded):
     (numerics,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G15"]
     (broken,) = [d.lead for d in verdict.diagnoses if d.lead.code == "G10"]
     assert "at step 6" in broken.message
-    assert "at step 6" in numerics.message
+    assert "NaN or infinity at step 6" in numerics.message
     assert verdict.diagnoses[0].lead.code == "G15"
 
 
@@ -362,3 +363,12 @@ def test_graphs_are_read_a_few_times_only(recorded):
     read_at = [backward.step for backward in record.of(Backward) if backward.graph is not None]
     assert read_at[:4] == [0, 1, 2, 10]
     assert len(read_at) <= 7
+
+
+def test_an_edge_seen_after_the_first_nan_names_both_steps():
+    """On a device the graph of the step that breaks is not read."""
+    graph = GraphFact(operations=(OperationFact("div", low=0.0, high=3.0),))
+    events = (NonFinite(step=5, suspects=("DivBackward0",)), Backward(step=10, graph=graph))
+    (found,) = find_rule("G15").findings(Witness.RUN, make_record(*events))
+    assert "at step 11" in found.message
+    assert "at step 6" in found.message

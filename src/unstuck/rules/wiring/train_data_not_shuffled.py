@@ -95,22 +95,10 @@ def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iter
     )
 
 
-def _has_more_to_come(record: Record, loader: LoaderSeen | None) -> bool:
-    """Did the run end during the first pass, so that other classes may follow later?"""
-    steps = record.ended.steps if record.ended is not None else None
-    if loader is None or loader.passes > 1 or steps is None or not loader.length or not loader.batch_size:
-        return False
-    return steps * loader.batch_size < 0.9 * loader.length
-
-
 def _in_order_loader(record: Record, size: int) -> LoaderSeen | None:
     """The loader without shuffling that was trained on and gives batches of this size."""
     found = [loader for loader in trained_on(record) if loader.sampler == "SequentialSampler"]
     return next((loader for loader in found if loader.batch_size == size), found[0] if found else None)
-
-
-def _has_trained_loader(record: Record) -> bool:
-    return any(loader.trained for loader in record.of(LoaderSeen))
 
 
 def _in_order(called: Called) -> bool:

@@ -47,7 +47,8 @@ def find(record: Record) -> Iterator[Finding]:
             # What comes after the first NaN may be its result, unless the operation can have made it.
             if (name,) in FORMULAS and name not in reported and (earlier is None or name in _suspects(earlier)):
                 reported.add(name)
-                yield _reached(name, fact, backward.place, backward.step, earlier)
+                made_it = broken is not None and broken.step <= backward.step and name in _suspects(broken)
+                yield _reached(name, fact, backward.place, backward.step, broken if made_it else None)
     for event in record.of(NonFinite):
         name = next(iter(_suspects(event)), "") if len(event.suspects) == 1 else ""
         if (name,) in FORMULAS and name not in reported and event.low is not None:
