@@ -62,5 +62,5 @@ def test_a_diagnosis_can_be_looked_at_again() -> None:
     (run,) = Path(".unstuck/runs").iterdir()
     for words in ([], [str(run)]):
         done = subprocess.run([*UNSTUCK, "report", *words], capture_output=True, text=True, timeout=60)
-        assert "this is the run that it watched" in done.stderr
+        assert "this is its watched run" in done.stderr
         assert "17 optimizer steps" in done.stdout
