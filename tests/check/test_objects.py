@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
 import unstuck
-
-torch = pytest.importorskip("torch")
 
 
 def objects(*extra: object) -> dict[str, object]:
@@ -38,3 +38,18 @@ def test_a_healthy_setup_is_ok() -> None:
 
 def test_a_model_alone_is_enough() -> None:
     assert unstuck.check(torch.nn.Linear(2, 2)).ok
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "optimizer", "sentence"),
+    [
+        (nn.CrossEntropyLoss(), (torch.randn(4, 3), torch.zeros(4)), "optimizer must be a torch.optim.Optimizer"),
+        (nn.CrossEntropyLoss(), "adam", "optimizer must be a torch.optim.Optimizer"),
+        (nn.CrossEntropyLoss(), 0.1, "optimizer must be a torch.optim.Optimizer"),
+        (nn.CrossEntropyLoss, None, r"loss_fn is the class CrossEntropyLoss; make one of it: CrossEntropyLoss\(\)"),
+        ("ce", None, r"loss_fn must be a function of \(output, target\)"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(loss_fn: object, optimizer: object, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        unstuck.check(nn.Linear(3, 2), loss_fn, optimizer)

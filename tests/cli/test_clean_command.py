@@ -40,7 +40,9 @@ def test_all_but_the_newest_go(capsys: pytest.CaptureFixture[str]) -> None:
     names = make_runs(25, size=100_000)
     assert clean("--dry-run", "--keep", "3") == 0
     said = capsys.readouterr().out
-    assert re.fullmatch(r"Would remove 22 runs, which would free 2\.\d+ MB; 3 runs are kept\.\n", said)
+    *listed, said = said.splitlines()
+    assert sorted(Path(line).name for line in listed) == sorted(names)[:22]
+    assert re.fullmatch(r"Would remove 22 runs, which would free 2\.\d+ MB; 3 runs are kept\.", said)
     assert len(os.listdir(RUNS)) == 25
     assert clean() == 0
     assert capsys.readouterr().out.startswith("Removed 5 runs, which freed ")

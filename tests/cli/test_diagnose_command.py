@@ -38,8 +38,8 @@ torch.save(model.state_dict(), "last.pt")
     ("words", "sentence"),
     [
         (("nothing.py",), "there is no file nothing.py"),
-        (("--budget", "0", "train.py"), "'0' is not a time; write it as 90s, 5m or 1h"),
-        (("--budget", "abc", "train.py"), "'abc' is not a time; write it as 90s, 5m or 1h"),
+        (("--budget", "0", "train.py"), "'0' is not a time above 0; write it as 90s, 5m or 1h"),
+        (("--budget", "abc", "train.py"), "'abc' is not a time above 0; write it as 90s, 5m or 1h"),
         ((), "name a script, such as: unstuck"),
         (("--output", "no/such/folder.txt", "train.py"), "its directory does not exist"),
     ],

@@ -248,3 +248,11 @@ def test_adding_ignores_mends_a_mistyped_comment(capsys: Capture) -> None:
     script(ONE_LINE + "  # unstuck: ignore O12")
     add_ignores(capsys)
     assert Path("train.py").read_text().splitlines()[8] == ONE_LINE + "  # unstuck: ignore[O12]"
+
+
+def test_a_misspelled_rule_is_corrected_and_not_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text("x = 1  # unstuck: ignore[O04/never-cleard]\n")
+    cli.main(["lint", "--diff", "--unsafe-fixes", "train.py"])
+    cli.main(["lint", "train.py"])
+    shown = capsys.readouterr().out
+    assert "Write `# unstuck: ignore[O04/never-cleared]`." in " ".join(shown.split())

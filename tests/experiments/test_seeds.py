@@ -75,7 +75,7 @@ def test_an_unseeded_script_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ({"number": ""}, "the data of the first step", True, "manual_seed"),
         ({"before": "torch.seed()"}, "", True, "manual_seed"),
-        ({"seeding": "torch.manual_seed(time.time_ns() % 10**9)"}, "the seed that the script sets", False, "stays"),
+        ({"seeding": "torch.manual_seed(time.time_ns() % 10**9)"}, "the seed that the script sets", False, "constant"),
         ({"before": "model[0].weight.data.add_(time.time_ns() % 1000 / 1e4)"}, "initial weights", False, "determin"),
     ],
 )

@@ -59,11 +59,13 @@ def probe(
         raise TorchMissing(
             "Looking at a live model needs torch, which is not installed here: pip install torch"
         ) from None
-    from unstuck.capture.live_objects.arguments import as_list, must_be_module
+    from unstuck.capture.live_objects.arguments import as_list, must_be_loss, must_be_module
     from unstuck.capture.objects import Objects
     from unstuck.check.optimizer_step import with_small_steps
 
     must_be_module(model)
+    if loss_fn is not None:
+        must_be_loss(loss_fn)
     objects = Objects()
     known = objects.model(model)
     objects.learn_names(known)

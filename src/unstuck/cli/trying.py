@@ -57,7 +57,7 @@ def _seconds(text: str) -> float:
     try:
         return seconds_of(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 90s, 5m or 1h") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0; write it as 90s, 5m or 1h") from None
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str) -> tuple[Split, argparse.Namespace]:

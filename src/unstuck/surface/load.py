@@ -26,7 +26,7 @@ def load(target: str) -> Any:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise SurfaceError(f"{path} is not there, or no file.")
+        raise SurfaceError(f"{path} does not exist, or is not a file; check the path.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise SurfaceError(f"{path} cannot be loaded as Python.")

@@ -335,3 +335,9 @@ def test_one_process_is_counted_without_a_plural(folder):
     same(*both(folder, program))
     (note,) = read(folder / "record").notes
     assert note.text == "what 1 process did that the program started: only the first is watched"
+
+
+def test_a_notebook_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('{"cells": []}')
+    with pytest.raises(LaunchError, match=r"a\.ipynb is a notebook: lint it with"):
+        launch(str(tmp_path / "a.ipynb"), record_path=tmp_path / "record")

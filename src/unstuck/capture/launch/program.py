@@ -120,6 +120,10 @@ def find_script(target: str) -> Program:
     """What `python target` runs: a file, or a directory or zip file with a `__main__.py`."""
     if not os.path.exists(target):
         raise LaunchError(f"There is no file {target}; check the path, or use -m to run a module.")
+    if target.endswith(".ipynb"):
+        raise LaunchError(
+            f"{target} is a notebook: lint it with `unstuck lint {target}`, or call unstuck.watch() in it."
+        )
     path = os.path.abspath(target)
     importer = pkgutil.get_importer(path)
     spec = importer.find_spec("__main__") if importer is not None else None

@@ -84,7 +84,24 @@ def as_list(optimizer: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer
     """None, one or several, as a list."""
     if optimizer is None:
         return []
-    return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    several = (
+        [optimizer] if isinstance(optimizer, Optimizer) or not isinstance(optimizer, Iterable) else list(optimizer)
+    )
+    for item in several:
+        if not isinstance(item, Optimizer):
+            raise TypeError(
+                f"optimizer must be a torch.optim.Optimizer or several of them, and this is {described(optimizer)}; "
+                "give a batch by name: batch=(inputs, targets)."
+            )
+    return several
+
+
+def must_be_loss(loss_fn: Any) -> None:
+    """Raise if it is not a function of output and target."""
+    if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
+        raise TypeError(f"loss_fn is the class {loss_fn.__name__}; make one of it: {loss_fn.__name__}().")
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn must be a function of (output, target), and this is {described(loss_fn)}.")
 
 
 def as_watched(loss_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

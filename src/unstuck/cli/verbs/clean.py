@@ -49,6 +49,9 @@ def main(arguments: Sequence[str]) -> int:
             sweep()
     except RecordError as refusal:
         raise common.Stop(str(refusal)) from None
+    if options.dry_run:
+        for folder in old:
+            print(folder)
     stuck = [] if options.dry_run else [folder for folder in old if os.path.lexists(folder)]
     freed += sum(size for folder, size in sizes.items() if folder not in stuck)
     _print_summary(len(old) - len(stuck), len(answers), len(runs) - len(old), freed, options.dry_run)

@@ -68,8 +68,7 @@ def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[R
     shown = f"ignore[{word}]" if word else "ignore"
     message = f"`# unstuck: {shown}` silences nothing on this line."
     if word and not meant:
-        close = nearest(word)
-        message = f"`# unstuck: {shown}` does not name a rule" + (f"; did you mean {close}?" if close else ".")
+        return _misspelled(script, comment, word, shown)
     alone = all(other.witnesses == (Witness.SOURCE,) for other in meant)
     but = "" if alone else ", unless `unstuck run` needs it here"
     return rule.finding(
@@ -79,6 +78,22 @@ def _unused(script: Script, comment: IgnoreComment, word: str, meant: Sequence[R
         subject=Subject("comment", _id_of(meant[0], word) if len(meant) == 1 else word.upper()),
         place=_place(script, comment),
         confidence=Confidence.CERTAIN if alone else Confidence.LIKELY,
+    )
+
+
+def _misspelled(script: Script, comment: IgnoreComment, word: str, shown: str) -> Finding:
+    close, place = nearest(word), _place(script, comment)
+    change = Fix("Remove it.", (_removal(script, comment, word),), "safe")
+    if close:
+        right = f"# unstuck: ignore[{close}]"
+        edit = Edit(script.path, place.line, place.column, place.line, place.end_column, right)
+        change = Fix(f"Write `{right}`.", (edit,) if len(comment.words or ()) == 1 else (), "unsafe")
+    return rule.finding(
+        f"`# unstuck: {shown}` does not name a rule" + (f"; did you mean {close}?" if close else "."),
+        cause="A comment that names no rule silences nothing.",
+        fix=change,
+        subject=Subject("comment", word.upper()),
+        place=place,
     )
 
 
