@@ -154,7 +154,7 @@ def test_formats_and_output(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("training.py", "'training.py' does not name a function; write FILE.py:FUNCTION, such as train.py:objects."),
         (":objects", "':objects' does not name a function; write FILE.py:FUNCTION"),
-        ("missing.py:objects", "missing.py is not there, or no file."),
+        ("missing.py:objects", "missing.py does not exist, or is not a file; check the path."),
         ("missing:objects", "missing cannot be imported: ModuleNotFoundError: No module named 'missing'"),
         ("training.py:healthi", "training.py has no 'healthi'; did you mean 'healthy'?"),
         ("training.py:number", "training.py:number is not a function; name one that returns the objects."),

@@ -123,7 +123,7 @@ def test_reports_and_pictures_go_to_files(capsys: pytest.CaptureFixture[str], na
     ("words", "sentence"),
     [
         (["losses.py"], "'losses.py' names no loss; write file.py:function"),
-        (["nowhere.py:pair"], "nowhere.py is not there, or no file"),
+        (["nowhere.py:pair"], "nowhere.py does not exist, or is not a file"),
         (["losses.py:piar"], "losses.py has no 'piar'; did you mean 'pair'?"),
         (["losses.py:NUMBER"], "is an int, not something to call"),
         (["no.such.module:loss"], "no.such.module cannot be imported: ModuleNotFoundError"),
