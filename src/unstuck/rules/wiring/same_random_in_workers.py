@@ -172,7 +172,7 @@ def _generators(cls: UserClass, names: dict[ast.Call, str]) -> Iterator[tuple[st
 
 def _drawn_from(cls: UserClass, name: str) -> bool:
     """`__getitem__` draws from it, and nothing but `__init__` creates it."""
-    anew = [
+    fresh = [
         node
         for method in cls.methods.values()
         for node in ast.walk(method)
@@ -181,7 +181,7 @@ def _drawn_from(cls: UserClass, name: str) -> bool:
     item = cls.methods.get("__getitem__")
     drawn = item is not None and any(dotted(node).startswith(f"self.{name}.") for node in _attributes(item))
     seeded = any("get_worker_info" in dotted(node) or node.attr == "seed" for node in _attributes(cls.node))
-    return drawn and not seeded and len(anew) == 1
+    return drawn and not seeded and len(fresh) == 1
 
 
 def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
