@@ -12,6 +12,7 @@ import msgspec
 
 from unstuck.events import (
     Backward,
+    BatchSeen,
     Forward,
     Gauges,
     LossCall,
@@ -266,6 +267,10 @@ def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, reco
     if setup is not None and rule.setup:
         if LossCall in rule.needs and not setup.losses:
             return "no batch and loss were given to try" if setup.trial is None else "no loss of torch was called"
+        if OptimizerSeen in rule.needs and not setup.optimizers:
+            return "no optimizer was given"
+        if setup.trial is None and ((Backward in rule.needs and not setup.backwards) or BatchSeen in rule.needs):
+            return "no batch and loss were given to try"
         return setup.untried.get(rule.tries, "")
     if scripts and rule.source:
         return ""

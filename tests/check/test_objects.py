@@ -53,3 +53,12 @@ def test_a_model_alone_is_enough() -> None:
 def test_a_wrong_argument_is_one_sentence(loss_fn: object, optimizer: object, sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         unstuck.check(nn.Linear(3, 2), loss_fn, optimizer)
+
+
+def test_what_was_not_given_was_not_checked() -> None:
+    alone = unstuck.check(nn.Linear(4, 3)).verdict
+    unchecked = " ".join(alone.not_checked)
+    assert all(code in unchecked for code in ("M10", "O02", "O06", "O10", "O11", "O17", "O03", "R09"))
+    model = nn.Linear(4, 3)
+    given = unstuck.check(model, None, torch.optim.SGD(model.parameters(), lr=0.1)).verdict
+    assert not any("O10" in line for line in given.not_checked)
