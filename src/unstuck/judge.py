@@ -27,6 +27,7 @@ from unstuck.events import (
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
 from unstuck.findings.verdict import Verdict
 from unstuck.record import goals
+from unstuck.record.outcome import outcomes_of
 from unstuck.record.trend import Trend, trend_of
 from unstuck.rule import Rule, all_rules
 from unstuck.source.what_ran import readable_script
@@ -73,12 +74,14 @@ def judge(
     unconfirmed = [d for d in merged if record is not None and _may_be_contradicted(d, hearing.rules)]
     diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
     silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)
+    trend = _trend(record) if record is not None else None
     return Verdict(
         diagnoses=diagnoses,
         unconfirmed=tuple(rank(unconfirmed, causes)),
         good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
         ignored=tuple(ignored),
-        trend=_trend(record) if record is not None else None,
+        trend=trend,
+        outcomes=outcomes_of(record, trend) if record is not None else (),
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=(*_grouped(silent), *(record.gaps() if record is not None else ())),
         failures=(*hearing.failures, *praise.failures),

@@ -6,6 +6,7 @@ import msgspec
 
 from unstuck.findings.diagnosis import Diagnosis
 from unstuck.findings.finding import Severity
+from unstuck.record.outcome import Outcome
 from unstuck.record.trend import Trend
 
 
@@ -20,6 +21,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[Diagnosis, ...] = ()
     """Silenced by a comment on their line."""
     trend: Trend | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    """What each training of a run achieved, in the order in which they began."""
     checked: tuple[str, ...] = ()
     """Codes of the rules that had something to look at."""
     not_checked: tuple[str, ...] = ()
