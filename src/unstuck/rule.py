@@ -73,6 +73,8 @@ class Rule(msgspec.Struct, eq=False):
     """Events without which its run witness has nothing to look at; the report then says so."""
     only_in_text: Sequence[str] = ()
     """Kinds of subjects that no run can show, so that a report on a run includes what lint says about them."""
+    hygiene: bool = False
+    """It costs memory, time or reproducibility, so it is never called the cause of what a run achieved."""
     is_final: bool = False
     """What it has found once cannot change any more, so that a run in progress reports it at once."""
     tries: str = ""
@@ -175,6 +177,7 @@ class Rule(msgspec.Struct, eq=False):
             verify=verify,
             docs=f"{self.docs}/{variant}" if variant else self.docs,
             variant=str(variant),
+            hygiene=self.hygiene,
         )
 
 

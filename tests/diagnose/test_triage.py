@@ -22,7 +22,7 @@ from unstuck.findings.result import Result
 from unstuck.findings.results import Matter, Proof, ProofVerdict, Status, matters
 from unstuck.findings.verdict import Verdict
 from unstuck.interventions import KeepGradients, Seed, StopAfter
-from unstuck.record.trend import Trend
+from unstuck.record.outcome import Achieved, Outcome as TrainingOutcome
 from unstuck.rule import find_rule
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Outcome, Program, Progress, Runner, Variant
@@ -143,14 +143,53 @@ def test_what_was_confirmed_is_the_answer_and_what_was_tried_in_vain_comes_last(
 
 
 @pytest.mark.parametrize(
-    ("word", "severity"), [("flat", Severity.ERROR), ("spiking", Severity.ERROR), ("falling", Severity.WARNING)]
+    ("word", "severity"),
+    [
+        (Achieved.GUESSES, Severity.ERROR),
+        (Achieved.UNSTABLE, Severity.ERROR),
+        (Achieved.SLOWLY, Severity.ERROR),
+        (Achieved.LEARNS, Severity.WARNING),
+    ],
 )
-def test_what_a_run_learns_in_spite_of_is_no_error(word: str, severity: Severity) -> None:
+def test_what_a_run_learns_in_spite_of_is_no_error(word: Achieved, severity: Severity) -> None:
     triage = Triage(Context(Runs(10), 1.0), Path())
     triage._proofs.append(tried("G08", "G08", "confirmed"))
     found = merge([finding("G08", Severity.WARNING)])
-    (diagnosis,) = triage._final(Verdict(diagnoses=tuple(found), trend=Trend(word, 100))).diagnoses
+    (diagnosis,) = triage._final(Verdict(diagnoses=tuple(found), outcomes=(achieved(word),))).diagnoses
     assert (diagnosis.severity, diagnosis.confidence) == (severity, Confidence.CERTAIN)
+
+
+def achieved(word: Achieved) -> TrainingOutcome:
+    return TrainingOutcome(word=word, steps=100, first=2.3, last=2.3)
+
+
+def test_what_costs_only_memory_is_never_the_cause() -> None:
+    memory = msgspec.structs.replace(finding("M03", Severity.WARNING), hygiene=True)
+    verdict = Verdict(diagnoses=tuple(rank(merge([memory]), {})), outcomes=(achieved(Achieved.DIVERGES),))
+    assert Triage(Context(Runs(10), 1.0), Path())._final(verdict).principal is None
+    crash = finding("M21", Severity.ERROR)
+    leak = rank(merge([memory, crash]), {"M03": frozenset({"M21"})})
+    assert Verdict(diagnoses=tuple(leak)).principal is leak[0]
+    assert leak[0].lead.code == "M03", "a leak that ran out of memory is the cause of that"
+
+
+@pytest.mark.parametrize(
+    ("word", "proofs", "principal"),
+    [
+        (Achieved.GUESSES, {}, "M09"),
+        (Achieved.GUESSES, {"M09": "no effect"}, None),
+        (Achieved.LEARNS, {}, None),
+    ],
+)
+def test_a_run_in_trouble_is_told_what_only_the_text_shows(
+    word: Achieved, proofs: dict[str, str], principal: str | None
+) -> None:
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._proofs += [tried(code, code, verdict) for code, verdict in proofs.items()]
+    unseen = tuple(merge([finding("M09", Severity.ERROR)]))
+    final = triage._final(Verdict(unconfirmed=unseen, outcomes=(achieved(word),)))
+    assert (final.principal.lead.code if final.principal else None) == principal
+    assert final.principal is None or final.principal.severity is Severity.WARNING
 
 
 def test_two_diagnoses_of_one_rule_are_two_matters() -> None:

@@ -202,10 +202,11 @@ def write_whole(path: str | Path, text: str) -> None:
 
 
 def exit_code(verdict: Verdict, fail_on: str) -> int:
-    """1 when something was found at or above `--fail-on`."""
+    """1 when something was found at or above `--fail-on`, or a run diverged or did not beat a guess."""
     from unstuck.findings import Severity
 
-    return FOUND if fail_on != "never" and verdict.reaches(Severity(fail_on)) else CLEAN
+    found = fail_on != "never" and (verdict.in_trouble or verdict.reaches(Severity(fail_on)))
+    return FOUND if found else CLEAN
 
 
 def rule_named(word: str) -> Rule:

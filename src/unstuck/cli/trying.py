@@ -217,6 +217,17 @@ class Progress:
             self._stream.write(f"unstuck: {self._clock()} {text}\n")
             self._stream.flush()
 
+    def learned(self, text: str) -> None:
+        """A task has a result, which stays on the screen."""
+        from unstuck.report.terminal import columns_of, spell_for
+
+        if self._quiet:
+            return
+        room = columns_of(self._stream) - 11 if self._live else 200
+        short = text if len(text) <= room else text[: room - 1] + "…"
+        self._stream.write(spell_for(("\r\x1b[K" if self._live else "") + f"unstuck: → {short}\n", self._stream))
+        self._stream.flush()
+
     def watch(self, variant: Variant, folder: Path) -> None:
         """Show how far a running trial is."""
         now = time.monotonic()

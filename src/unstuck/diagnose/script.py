@@ -65,12 +65,14 @@ def diagnose(
     tell: Tell,
     watch: Callable[[Variant, Path], None],
     *,
+    learned: Tell = lambda text: None,
     only_proofs: bool = False,
 ) -> Investigation:
     """Find out why a program does not learn, within so many seconds; `only_proofs`: without experiments."""
     with Runner(program, folder) as runner:
         context = Context(runner, seconds, tell)
         context.watch = watch
+        context.learned = learned
         all_rules()  # loaded while torch is being imported over there, and not when somebody waits for a report
         done = _OfScript(context, runner, only_proofs).answer()
     return msgspec.structs.replace(done, seconds=context.seconds)
@@ -113,12 +115,19 @@ class _OfScript(Triage):
         more = f" and {len(changed) - 3:,} more" if len(changed) > 3 else ""
         return f"These files in the working directory changed meanwhile: {', '.join(changed[:3])}{more}."
 
-    def next_command(self, verdict: Verdict) -> str:
+    @property
+    def again(self) -> str:
         words = ["-m", self._program.target] if self._program.as_module else [self._program.target]
-        script = shlex.join([*words, *self._program.arguments])
-        if not verdict.diagnoses or verdict.diagnoses[0].severity is Severity.ADVICE:
+        return shlex.join([*words, *self._program.arguments])
+
+    def next_command(self, verdict: Verdict) -> str:
+        script, principal = self.again, verdict.principal
+        if principal is None and verdict.learns:
             return f"unstuck run {script}"
-        fix = verdict.diagnoses[0].lead.fix
+        if principal is None:
+            # A run without a known cause: people see in the data what no rule knows.
+            return f"unstuck report {shlex.quote(self._runner.folder.name)} --html page.html"
+        fix = principal.lead.fix
         if not fix.edits:
             return f"unstuck diagnose {script}"
         flag = "--fix" if fix.safety == "safe" else "--unsafe-fixes"

@@ -134,6 +134,7 @@ class Triage:
             isolation=self.isolation,
             ended_badly=outcome.failure,
             next_command=self.next_command(verdict),
+            again=self.again,
             seconds=self._context.seconds,
             budget=self._context.budget,
             folder=self._folder,
@@ -158,7 +159,7 @@ class Triage:
         first, later = self._proofs_to_try(verdict)
         tasks = [*first]
         if trains and not self._only_proofs:
-            self._well = _falls(verdict) and not verdict.reaches(Severity.WARNING)
+            self._well = verdict.learns and verdict.principal is None
             self._spare = GOING_WELL_SECONDS if self._well else math.inf
             tasks += [Task(kind.name, partial(self._experiment, kind, verdict)) for kind in experiments_in_order()]
         self._skipped += work([*tasks, Task("longer runs", partial(self._try_longer, verdict)), *later])
@@ -192,6 +193,11 @@ class Triage:
     def protected(self, outcome: Outcome) -> str:
         """What was done so that the user's files and objects did not change."""
         raise NotImplementedError
+
+    @property
+    def again(self) -> str | None:
+        """What to type to investigate the same again."""
+        return None
 
     def next_command(self, verdict: Verdict) -> str:
         """What to do next."""
@@ -229,6 +235,7 @@ class Triage:
         if tried is None:
             return
         proof, remedied = tried
+        self._context.learned(f"fix of {proof.code} ({proof.remedy}): {proof.verdict}: {proof.sentence}")
         self._proofs = [one for one in self._proofs if (one.code, one.about) != (proof.code, proof.about)]
         self._proofs.append(proof)
         if proof.verdict is ProofVerdict.CONFIRMED:
@@ -302,7 +309,9 @@ class Triage:
         return None
 
     def _take_in(self, kind: ExperimentKind, done: Experiment, verdict: Verdict) -> None:
-        self._experiments += [done] if kind.applies(done) else []
+        if kind.applies(done):
+            self._experiments.append(done)
+            self._context.learned(f"{done.name}: {done.verdict}: {done.sentence}")
         found = findings_in(done)
         if kind.remedy is not None:
             self._findings += self._tested(found, kind.remedy(done), verdict)
@@ -322,17 +331,18 @@ class Triage:
             return list(found)
         proof = try_remedy(self._context, Remedied(merge(found)[0], (remedy,), remedy.words), steps)
         self._proofs.append(proof)
+        self._context.learned(f"{remedy.words}: {proof.verdict}: {proof.sentence}")
         if proof.verdict is not ProofVerdict.CONFIRMED:
             return []
         self._confirmed.append((proof, (remedy,)))
-        if _falls(verdict):
+        if verdict.learns:
             return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
         return list(found)
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to fix it."""
         promoted = [d for d in verdict.unconfirmed if self._tried(d) is ProofVerdict.CONFIRMED]
-        is_stuck = not _falls(verdict)
+        is_stuck = not verdict.learns
         found = [
             proven(finding, is_stuck) if self._tried(diagnosis) is ProofVerdict.CONFIRMED else finding
             for diagnosis in (*verdict.diagnoses, *promoted, *merge([*self._findings, *self._shown]))
@@ -347,8 +357,25 @@ class Triage:
             for code in d.explains
         }
         ordered = sorted(ranked, key=lambda d: order_of(d, self._tried(d), untried, d.lead.code in self._symptoms))
-        rest = tuple(d for d in verdict.unconfirmed if d not in promoted)
-        return msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=rest)
+        rest = [d for d in verdict.unconfirmed if d not in promoted]
+        final = msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=tuple(rest))
+        return self._with_suspicions(final) if verdict.in_trouble and final.principal is None else final
+
+    def _with_suspicions(self, verdict: Verdict) -> Verdict:
+        """What only the text shows, where nothing else explains a run in trouble: the run need not have shown it."""
+        suspicious = [
+            d
+            for d in verdict.unconfirmed
+            if d.severity is not Severity.ADVICE
+            and not d.is_hygiene
+            and self._tried(d) not in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE)
+        ]
+        quieter = [quieted(d) for d in suspicious]
+        return msgspec.structs.replace(
+            verdict,
+            diagnoses=(*quieter, *verdict.diagnoses),
+            unconfirmed=tuple(d for d in verdict.unconfirmed if d not in suspicious),
+        )
 
     def _tried(self, diagnosis: Diagnosis) -> ProofVerdict | None:
         """What became of its remedy; None if it was not tried."""
@@ -378,10 +405,6 @@ class Triage:
         for done in self._experiments:
             if done.verdict.is_good:
                 yield f"{done.name}: {done.sentence}"
-
-
-def _falls(verdict: Verdict) -> bool:
-    return verdict.trend is not None and verdict.trend.word == "falling"
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
@@ -456,10 +479,16 @@ def proven(finding: Finding, is_stuck: bool) -> Finding:
     return msgspec.structs.replace(finding, severity=severity, confidence=Confidence.CERTAIN)
 
 
+def quieted(diagnosis: Diagnosis) -> Diagnosis:
+    """The same as a likely warning: only the text shows it."""
+    lead = msgspec.structs.replace(diagnosis.lead, severity=Severity.WARNING, confidence=Confidence.LIKELY)
+    return msgspec.structs.replace(diagnosis, lead=lead, findings=(lead, *diagnosis.findings[1:]))
+
+
 def order_of(diagnosis: Diagnosis, verdict: ProofVerdict | None, explained: set[str], is_symptom: bool) -> int:
     """What was confirmed goes first, what was tried without effect last. What a cause that could not be tried explains
     does not go before that cause: its remedy may only cover it up."""
-    if diagnosis.severity is Severity.ADVICE:
+    if diagnosis.severity is Severity.ADVICE or diagnosis.is_hygiene:
         return 4
     if is_symptom:
         return 2

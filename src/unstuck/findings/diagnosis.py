@@ -19,6 +19,11 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of other diagnoses in the same result that this one is the cause of."""
 
     @property
+    def is_hygiene(self) -> bool:
+        """Is it about memory, time or reproducibility, and explains nothing else that was found?"""
+        return self.lead.hygiene and not self.explains
+
+    @property
     def variant(self) -> str:
         """That of its lead."""
         return self.lead.variant
@@ -170,6 +175,7 @@ def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:
     lead = diagnosis.lead
     place = lead.place or Place(path="", line=0)
     return (
+        diagnosis.is_hygiene,
         lead.code in symptoms and not diagnosis.explains,
         diagnosis.severity.rank,
         diagnosis.confidence is not Confidence.CERTAIN,

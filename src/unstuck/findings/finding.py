@@ -163,6 +163,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     docs: str = ""
     variant: str = ""
     """Which of the rule's variants it is, such as `never-cleared`; empty where the rule has none."""
+    hygiene: bool = False
+    """It costs memory, time or reproducibility, and never keeps a run from learning."""
 
     @property
     def id(self) -> str:

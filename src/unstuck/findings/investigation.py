@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.findings import Diagnosis, Severity
+from unstuck.findings import Diagnosis
 from unstuck.findings.result import Result
-from unstuck.findings.results import Experiment, Isolation, Proof
+from unstuck.findings.results import Experiment, Isolation, Proof, ProofVerdict
 
 
 class Reason(StrEnum):
@@ -64,6 +64,8 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
     ended_badly: str = ""
     """`was killed by SIGSEGV`, `exited with code 3`: how the watched run ended, if that was its own failure."""
     next_command: str = ""
+    again: str | None = None
+    """The script and its arguments as one would type them; None for live objects."""
     seconds: float = 0.0
     budget: float = 0.0
     folder: Path = Path()
@@ -76,9 +78,15 @@ class Investigation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> Diagnosis | None:
-        """The answer, if there is one louder than advice."""
-        found = self.result.verdict.diagnoses
-        return found[0] if found and found[0].severity is not Severity.ADVICE else None
+        """The answer, if there is one."""
+        return self.result.verdict.principal
+
+    @property
+    def is_proven(self) -> bool:
+        """Was the fix of the answer shown to help?"""
+        principal = self.principal
+        proof = self.proof_of(principal) if principal is not None else None
+        return proof is not None and proof.verdict is ProofVerdict.CONFIRMED
 
     def proof_of(self, diagnosis: Diagnosis) -> Proof | None:
         """What became of it when its remedy was tried."""

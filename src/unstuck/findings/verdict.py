@@ -6,7 +6,7 @@ import msgspec
 
 from unstuck.findings.diagnosis import Diagnosis
 from unstuck.findings.finding import Severity
-from unstuck.record.outcome import Outcome
+from unstuck.record.outcome import Achieved, Outcome
 from unstuck.record.trend import Trend
 
 
@@ -33,6 +33,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def count(self, severity: Severity) -> int:
         """How many diagnoses speak this loud."""
         return sum(diagnosis.severity is severity for diagnosis in self.diagnoses)
+
+    @property
+    def principal(self) -> Diagnosis | None:
+        """What to fix first: neither advice, nor about memory, time or reproducibility."""
+        loud = (d for d in self.diagnoses if d.severity is not Severity.ADVICE and not d.is_hygiene)
+        return next(loud, None)
+
+    @property
+    def in_trouble(self) -> bool:
+        """Did a training diverge, or end no better than a guess?"""
+        return any(outcome.word.is_trouble for outcome in self.outcomes)
+
+    @property
+    def learns(self) -> bool:
+        """Did every training learn well? Then nothing is the cause of anything."""
+        return bool(self.outcomes) and all(outcome.word is Achieved.LEARNS for outcome in self.outcomes)
 
     def reaches(self, severity: Severity) -> bool:
         """Is any diagnosis as loud as this, or louder?"""

@@ -161,10 +161,21 @@ def _closing(done: Investigation, prose: int) -> list[Line]:
     pairs = f", {count(runs, 'pair')} of runs for the proofs" if runs else ""
     lines = wrapped(f"Took {time_used(done)}{pairs}{because(done)}. {done.protected}", prose, "quiet")
     first = "change that, then: " if done.principal is not None and "&&" not in done.next_command else ""
+    more = _more_time(done)
+    lines += labelled("more time", more, prose, "command") if more else []
     lines += labelled("next", first + done.next_command, prose, "command")
     if done.folder.is_absolute():
         lines += labelled("records", os.path.relpath(done.folder), prose, "quiet")
     return lines
+
+
+def _more_time(done: Investigation) -> str:
+    """The command that tries what did not fit into the budget."""
+    if not any(one.why is Reason.BUDGET for one in done.skipped) or done.again is None:
+        return ""
+    needed = sum(one.needed or 0.0 for one in done.skipped)
+    minutes = max(1, round(2 * (done.seconds + needed) / 60))
+    return f"unstuck {done.result.command} --budget {minutes}m {done.again}"
 
 
 def time_used(done: Investigation) -> str:
@@ -200,9 +211,13 @@ def answer(done: Investigation) -> str:
     proof = done.proof_of(principal)
     name = f"{principal.lead.code} {principal.lead.name}"
     if proof is not None and proof.verdict == "confirmed":
-        return f"Cause: {name}. Fixing it {_effect(proof)} ({count(len(proof.pairs), 'seed')})."
+        effect = f"{_effect(proof)} ({count(len(proof.pairs), 'seed')})"
+        if done.result.verdict.learns:
+            return f"It learns, and fixing {name} {effect}."
+        return f"Cause: {name}. Fixing it {effect}."
+    label = text.likely(principal, done.result.verdict)
     unproven = " (not confirmed by a run)" if done.result.command in TRYING else ""
-    return f"{text.likely(principal)}{unproven}."
+    return f"{label}{unproven}."
 
 
 def _effect(proof: Proof) -> str:

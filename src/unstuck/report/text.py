@@ -36,6 +36,7 @@ ENDED = {
     RunStatus.RUNNING: "is still running",
     RunStatus.UNFINISHED: "was killed, left by os._exit() or ran out of disk,",
 }
+HYGIENE = "Memory, speed and reproducibility (not a cause)"
 STUCK = (Direction.FLAT, Direction.CRAWLING, Direction.RISING, Direction.SPIKING, Direction.NON_FINITE)
 
 
@@ -55,13 +56,22 @@ def diagnosis_lines(
     lines: list[Line] = []
     groups = _by_cause(result.verdict.diagnoses)
     for number, (diagnosis, *symptoms) in enumerate(groups):
-        if number == 1 and result.run is not None and principal(result) is not None:
-            lines += [[("Also found", "strong")], []]
+        if result.run is not None and (title := _title(number, groups, result.verdict)):
+            lines += [[(title, "strong")], []]
         lines += [*_diagnosis(diagnosis, sources, width, prose), *proof_of(diagnosis)]
         for symptom in symptoms:
             lines += [*labelled("leads to", _symptom(symptom), prose), *proof_of(symptom)]
         lines.append([])
     return lines
+
+
+def _title(number: int, groups: Sequence[Sequence[Diagnosis]], verdict: Verdict) -> str:
+    """The title of the section that begins with the diagnosis of this number, if one does."""
+    is_hygiene = groups[number][0].is_hygiene
+    if is_hygiene and not (number and groups[number - 1][0].is_hygiene):
+        return HYGIENE
+    after = number == 1 or (number > 1 and not is_hygiene and groups[number - 1][0].is_hygiene)
+    return "Also found" if after and not is_hygiene and verdict.principal is not None else ""
 
 
 def _by_cause(diagnoses: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
@@ -83,18 +93,13 @@ def _symptom(diagnosis: Diagnosis) -> str:
     return f"{lead.code} {lead.name} ({diagnosis.severity.value}){where}"
 
 
-def principal(result: Result) -> Diagnosis | None:
-    """What to fix first, if there is anything louder than advice."""
-    found = result.verdict.diagnoses
-    return found[0] if found and found[0].severity is not Severity.ADVICE else None
-
-
 def answer(result: Result) -> str:
     """The first line of a report on a run."""
-    first = principal(result)
+    first = result.verdict.principal
     if first is not None:
         where = f" at {first.lead.place}" if first.lead.place else ""
-        whole, short = (f"{likely(first)}{part} ({_counts(result.verdict)})." for part in (where, ""))
+        label = likely(first, result.verdict)
+        whole, short = (f"{label}{part} ({_counts(result.verdict)})." for part in (where, ""))
         return whole if len(whole) <= PROSE else short
     crash = result.run.crash if result.run is not None else None
     if crash is not None and not result.verdict.diagnoses:
@@ -102,10 +107,13 @@ def answer(result: Result) -> str:
     return outcome(result)
 
 
-def likely(diagnosis: Diagnosis) -> str:
-    """`Likely cause: O12 double-softmax`; a warning is only the first thing to look at."""
-    label = "Likely cause" if diagnosis.severity is Severity.ERROR else "Look first at"
-    return f"{label}: {diagnosis.lead.code} {diagnosis.lead.name}"
+def likely(diagnosis: Diagnosis, verdict: Verdict) -> str:
+    """`Likely cause: O12 double-softmax`; a warning is only the first thing to look at, and a run that learns needs no
+    cause."""
+    name = f"{diagnosis.lead.code} {diagnosis.lead.name}"
+    if verdict.learns:
+        return f"It learns; worth fixing: {name}"
+    return f"{'Likely cause' if diagnosis.severity is Severity.ERROR else 'Look first at'}: {name}"
 
 
 def _heading(result: Result, prose: int) -> list[Line]:
@@ -301,10 +309,13 @@ def outcome(result: Result) -> str:
     """How much was found, in a sentence."""
     verdict = result.verdict
     where = f" in {count(result.files, 'file')}" if result.command == "lint" else ""
-    if verdict.diagnoses:
+    if verdict.diagnoses and not verdict.in_trouble:
         return f"Found {_counts(verdict)}{where}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
+    if verdict.in_trouble:
+        worst = next(outcome for outcome in verdict.outcomes if outcome.word.is_trouble)
+        return f"The run {worst.word}, and no cause was found; {rules_checked(verdict)}."
     if verdict.trend and verdict.trend.word in STUCK:
         return f"No cause found: the loss is {verdict.trend.word}; {rules_checked(verdict)}."
     return f"Nothing found{where}; {rules_checked(verdict)}."

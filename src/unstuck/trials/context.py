@@ -67,6 +67,8 @@ class Context:
         self.runner = runner
         self.budget = seconds
         self.tell = tell
+        self.learned: Tell = lambda text: None
+        """Given what was found out so far, as soon as it is."""
         self.watch: Callable[[Variant, Path], None] = lambda variant, folder: None
         """Called every moment with a trial that runs."""
         self.step_seconds: float | None = None

@@ -45,7 +45,8 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
             print("unstuck: interrupted; the report shows the results so far", file=sys.stderr)
             return interrupts.exit_code
     crashed = bool(done.ended_badly) or (done.result.run is not None and done.result.run.status == "crashed")
-    return common.FOUND if crashed else common.exit_code(done.result.verdict, options.fail_on)
+    shown = done.is_proven and options.fail_on != "never"
+    return common.FOUND if crashed or shown else common.exit_code(done.result.verdict, options.fail_on)
 
 
 def _investigated(split: Split, options: argparse.Namespace, only_proofs: bool) -> Investigation:
@@ -55,7 +56,13 @@ def _investigated(split: Split, options: argparse.Namespace, only_proofs: bool) 
         folder = trying.new_folder(split)
         try:
             return diagnose(
-                trying.program(split), folder, options.budget, progress.tell, progress.watch, only_proofs=only_proofs
+                trying.program(split),
+                folder,
+                options.budget,
+                progress.tell,
+                progress.watch,
+                learned=progress.learned,
+                only_proofs=only_proofs,
             )
         except NoRun as error:
             raise common.Stop(trying.no_run(error, split)) from None

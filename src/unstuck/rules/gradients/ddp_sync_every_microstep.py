@@ -25,6 +25,7 @@ rule = Rule(
     name="ddp-sync-every-microstep",
     title="accumulation under DDP without no_sync(), or gradients all-reduced again by hand",
     severity=Severity.WARNING,
+    hygiene=True,
     needs=(Backward,),
 )
 

@@ -21,6 +21,7 @@ rule = Rule(
     name="unseeded",
     title="no seed is set, so no two runs are the same",
     severity=Severity.ADVICE,
+    hygiene=True,
     needs=(OptimizerStep,),
 )
 

@@ -27,6 +27,7 @@ rule = Rule(
     name="eval-keeps-graph",
     title="evaluation without no_grad() or inference_mode()",
     severity=Severity.WARNING,
+    hygiene=True,
     needs=(Forward,),
 )
 

@@ -29,6 +29,8 @@ rule = Rule(
     name="graph-kept-alive",
     title="a running sum or list that keeps the graph of every step",
     severity=Severity.WARNING,
+    hygiene=True,
+    explains=("M21",),
     needs=(Backward,),
 )
 
