@@ -83,7 +83,8 @@ def judge(
         trend=trend,
         outcomes=outcomes_of(record, trend) if record is not None else (),
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
-        not_checked=(*_grouped(silent), *(record.gaps() if record is not None else ())),
+        not_checked=tuple(_grouped(silent)),
+        gaps=tuple(record.gaps()) if record is not None else (),
         failures=(*hearing.failures, *praise.failures),
     )
 
@@ -125,6 +126,7 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
         good_news=tuple(d for verdict in all_of for d in verdict.good_news),
         checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
         not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),
+        gaps=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.gaps)),
         failures=tuple(sentence for verdict in all_of for sentence in verdict.failures),
     )
 

@@ -87,8 +87,7 @@ every row of its input sums to 1.
   more      unstuck explain O12
 
 lint sees 1 more that the run did not show: unstuck lint train.py
-2 rules checked; `unstuck rules` lists them.
-Not checked  G01: no gradient was clipped
+2 rules checked; `--checked` lists them.
 Record       .unstuck/runs/20260101-120000-train
 """
 
@@ -148,7 +147,7 @@ warning (likely) O03 loss-detached: The loss gets probabilities, not logits.
   more      unstuck explain O03
 
 Found 1 error and 1 warning in 1 file.
-2 rules checked; `unstuck rules` lists them.
+2 rules checked; `--checked` lists them.
 Not checked  G10: only a run shows it
 """
 
@@ -345,3 +344,12 @@ def test_the_witnesses_are_named_where_there_are_several() -> None:
     diagnosis = Diagnosis(lead=source, findings=(source, setup))
     shown = rendered(Result(command="lint", verdict=Verdict(diagnoses=(diagnosis,))))
     assert "  also      seen in the live objects\n" in shown
+
+
+def test_the_rules_that_were_checked_are_listed_where_one_asks() -> None:
+    verdict = Verdict(
+        checked=("O03", "O12"), not_checked=("G01: no gradient was clipped",), gaps=("2 lines are damaged",)
+    )
+    assert terminal.plain(text.checked_lines(verdict)) == (
+        "Checked      O03, O12\nNot checked  G01: no gradient was clipped\nNot checked  2 lines are damaged\n"
+    )

@@ -102,10 +102,18 @@ def format_names() -> list[str]:
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
-    """`--format`, `--output` and `--fail-on`, for every verb that reports findings."""
+    """`--format`, `--output`, `--checked` and `--fail-on`, for every verb that reports findings."""
     parser.add_argument("--format", choices=format_names(), default="text", help=FORMAT_HELP)
     parser.add_argument("--output", metavar="FILE", help="write the report to FILE, completely or not at all")
+    add_checked_option(parser)
     add_fail_on_option(parser)
+
+
+def add_checked_option(parser: argparse.ArgumentParser) -> None:
+    """`--checked`, for every verb whose report says how many rules were checked."""
+    parser.add_argument(
+        "--checked", action="store_true", help="list the rules that were checked, and why others were not"
+    )
 
 
 def add_html_option(parser: argparse.ArgumentParser) -> None:
@@ -169,7 +177,10 @@ def publish(result: Result, options: argparse.Namespace, stream: TextIO | None) 
     elif stream:
         from unstuck.report import terminal, text
 
-        terminal.show(text.render(result, terminal.columns_of(stream)), stream)
+        width = terminal.columns_of(stream)
+        terminal.show(text.render(result, width), stream)
+        if options.checked:
+            terminal.show(text.checked_lines(result.verdict, min(width, text.PROSE)), stream)
 
 
 def send(text: str, stream: TextIO) -> None:

@@ -26,7 +26,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     checked: tuple[str, ...] = ()
     """Codes of the rules that had something to look at."""
     not_checked: tuple[str, ...] = ()
-    """A sentence for each thing that was not looked at, and why."""
+    """A sentence for each group of rules that had nothing to look at, and why."""
+    gaps: tuple[str, ...] = ()
+    """A sentence for each thing that a record lacks: what could not be watched, damaged lines."""
     failures: tuple[str, ...] = ()
     """A sentence for each rule that broke down. Never the user's fault."""
 

@@ -55,7 +55,7 @@ def document(result: Result) -> Json:
         "ignored": len(verdict.ignored),
         "trend": _trend(verdict.trend),
         "checked": verdict.checked,
-        "not_checked": verdict.not_checked,
+        "not_checked": (*verdict.not_checked, *verdict.gaps),
         "errors": [_problem(item) for item in result.errors],
     }
 

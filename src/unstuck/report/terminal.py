@@ -42,8 +42,41 @@ def plain(lines: Iterable[Line]) -> str:
 
 def show(lines: Iterable[Line], stream: TextIO) -> None:
     """Write the lines to a stream, in colour if it is a terminal that wants it."""
-    text = _coloured(lines) if wants_colour(stream) else plain(lines)
+    text = coloured(lines) if wants_colour(stream) else plain(lines)
     stream.write(spell_for(text, stream))
+
+
+def show_paged(text: str, stream: TextIO) -> None:
+    """Write a long text through the user's pager where the stream is a terminal that is too short for it."""
+    pager = _pager()
+    if not stream.isatty() or not pager or text.count("\n") < _rows_of(stream):
+        stream.write(spell_for(text, stream))
+        return
+    import subprocess
+
+    stream.flush()
+    try:
+        # -R shows colours, -F and -X leave a text that fits on the screen.
+        subprocess.run(pager, shell=True, input=text.encode(), env={"LESS": "-RFX", **os.environ}, check=False)
+    except (OSError, KeyboardInterrupt):
+        stream.write(spell_for(text, stream))
+
+
+def _pager() -> str:
+    """The command of the user's pager; empty where there is none."""
+    import shutil
+
+    chosen = os.environ.get("PAGER")
+    if chosen is not None:
+        return "" if chosen in ("", "cat") else chosen
+    return "less" if shutil.which("less") else ""
+
+
+def _rows_of(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or 1_000_000
+    except (OSError, ValueError, AttributeError):
+        return 1_000_000
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -53,7 +86,8 @@ def wants_colour(stream: TextIO) -> bool:
     return sys.platform != "win32" or "WT_SESSION" in os.environ
 
 
-def _coloured(lines: Iterable[Line]) -> str:
+def coloured(lines: Iterable[Line]) -> str:
+    """The lines as text with escape codes."""
     return "".join("".join(_styled(text, style) for text, style in line) + "\n" for line in lines)
 
 

@@ -281,12 +281,29 @@ def _closing(result: Result, prose: int) -> list[Line]:
         more = f"lint sees {len(verdict.unconfirmed)} more that the run did not show"
         lines += wrapped(f"{more}: unstuck lint {shlex.quote(result.run.script)}", prose)
     if verdict.checked and verdict.diagnoses:  # without a finding, the outcome says how many
-        lines += wrapped(f"{rules_checked(verdict)}; `unstuck rules` lists them.", prose, "quiet")
-    for sentence in verdict.not_checked if verdict.checked else ():
-        lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
+        lines += wrapped(f"{rules_checked(verdict)}; `--checked` lists them.", prose, "quiet")
+    if verdict.checked:
+        lines += _not_checked(result, prose)
     if result.run and result.run.record:
         lines += hanging([("Record       ", "quiet")], result.run.record, prose, "quiet")
         lines += _data_hint(result.run, prose)
+    return lines
+
+
+def _not_checked(result: Result, prose: int) -> list[Line]:
+    """What was not looked at. Of a run only what its record lacks: `--checked` lists rules that do not apply to it."""
+    lines: list[Line] = []
+    known = result.verdict.not_checked if result.run is None else ()
+    for sentence in (*known, *result.verdict.gaps):
+        lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
+    return lines
+
+
+def checked_lines(verdict: Verdict, prose: int = PROSE) -> list[Line]:
+    """Every rule that was checked, and why others were not, for those who ask."""
+    lines = hanging([("Checked      ", "quiet")], ", ".join(verdict.checked), prose, "quiet")
+    for sentence in (*verdict.not_checked, *verdict.gaps):
+        lines += hanging([("Not checked  ", "quiet")], sentence, prose, "quiet")
     return lines
 
 

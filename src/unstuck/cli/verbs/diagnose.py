@@ -73,6 +73,7 @@ def _parser(verb: str, description: str) -> argparse.ArgumentParser:
     parser = common.verb_parser(verb, description, usage)
     trying.add_options(parser)
     common.add_html_option(parser)
+    common.add_checked_option(parser)
     common.add_fail_on_option(parser)
     return parser
 
@@ -93,6 +94,10 @@ def _publish(done: Investigation, options: argparse.Namespace) -> None:
         text = terminal.plain(investigation.render(done))
     else:
         terminal.show(investigation.render(done, terminal.columns_of(sys.stdout)), sys.stdout)
+        if options.checked:
+            from unstuck.report.text import checked_lines
+
+            terminal.show(checked_lines(done.result.verdict), sys.stdout)
         return
     if options.output:
         common.write_whole(Path(options.output), text)

@@ -7,7 +7,7 @@ import sys
 
 from unstuck.cli import common
 from unstuck.report.help import shortened, variant_first
-from unstuck.report.terminal import columns_of, wants_colour
+from unstuck.report.terminal import columns_of, show_paged, wants_colour
 
 TYPE_CHECKING = False  # see unstuck.cli.common
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def main(arguments: Sequence[str]) -> int:
         from rich.markdown import Markdown
 
         width = min(columns_of(sys.stdout), 100)
-        Console(file=sys.stdout, width=width).print(Markdown(page, code_theme="ansi_dark"))
+        console = Console(width=width, force_terminal=True)
+        with console.capture() as rendered:
+            console.print(Markdown(page, code_theme="ansi_dark"))
+        show_paged(rendered.get(), sys.stdout)
     else:
         common.print_to_stdout(page)
     return common.CLEAN

@@ -53,7 +53,7 @@ def _run(result: Result) -> Json:
             }
             for diagnosis, mark in zip(reported, marks, strict=True)
         ],
-        "properties": {"checked": verdict.checked, "notChecked": verdict.not_checked},
+        "properties": {"checked": verdict.checked, "notChecked": (*verdict.not_checked, *verdict.gaps)},
     }
 
 

@@ -144,7 +144,7 @@ def _method(done: Investigation) -> list[Html]:
     checked = done.result.verdict.checked
     facts += [done.protected] if done.protected else []
     facts += [f"Pitfalls checked: {' '.join(checked)}."] if checked else []
-    return _list([*facts, *(f"Not checked: {sentence}" for sentence in done.result.verdict.not_checked)])
+    return _list([*facts, *(f"Not checked: {sentence}" for sentence in done.result.verdict.gaps)])
 
 
 def _bottom(done: Investigation) -> Html:
