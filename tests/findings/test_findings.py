@@ -167,3 +167,13 @@ def test_places_that_need_different_changes_stay_apart() -> None:
     apart = one_per_cause(merge([seen(10, "Drop the sigmoid."), seen(12, "Drop the tanh.")]))
     assert [diagnosis.lead.fix.text for diagnosis in apart] == ["Drop the sigmoid.", "Drop the tanh."]
     assert len(one_per_cause(merge([seen(10, "Drop the sigmoid."), seen(12, "Drop the sigmoid.")]))) == 1
+
+
+def test_one_optimizer_is_not_the_cause_of_what_another_one_does() -> None:
+    def about(code: str, name: str) -> Finding:
+        return msgspec.structs.replace(make_finding(code=code), subject=Subject("optimizer", name))
+
+    causes = {"M14": frozenset({"O22"})}
+    for name, explains in (("Adam", ("O22",)), ("SGD", ())):
+        ranked = rank(merge([about("M14", "Adam"), about("O22", name)]), causes)
+        assert {d.lead.code: d.explains for d in ranked}["M14"] == explains

@@ -153,11 +153,8 @@ def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> l
     `causes` maps a rule's code to the codes it explains.
     """
     known = list(diagnoses)
-    present = {diagnosis.lead.code for diagnosis in known}
     explained = [
-        msgspec.structs.replace(
-            d, explains=tuple(sorted(causes.get(d.lead.code, frozenset()) & present - {d.lead.code}))
-        )
+        msgspec.structs.replace(d, explains=_explained_by(d, known, causes.get(d.lead.code, frozenset())))
         for d in known
     ]
     symptoms = {code for diagnosis in explained for code in diagnosis.explains}
@@ -169,6 +166,17 @@ def rank(diagnoses: Iterable[Diagnosis], causes: dict[str, frozenset[str]]) -> l
         waiting.remove(following)
         ranked.append(following)
     return ranked
+
+
+def _explained_by(cause: Diagnosis, known: Sequence[Diagnosis], codes: frozenset[str]) -> tuple[str, ...]:
+    """Codes of its symptoms: what another optimizer does is not one of them."""
+    symptoms = (d for d in known if d.lead.code in codes and d.lead.code != cause.lead.code)
+    return tuple(sorted({d.lead.code for d in symptoms if not _of_other_optimizers(cause.lead, d.lead)}))
+
+
+def _of_other_optimizers(one: Finding, other: Finding) -> bool:
+    kinds = (one.subject.kind, other.subject.kind)
+    return kinds == ("optimizer", "optimizer") and one.subject.key != other.subject.key
 
 
 def _priority(diagnosis: Diagnosis, symptoms: set[str]) -> tuple[object, ...]:
