@@ -27,6 +27,8 @@ def call_torch(reader: Reader, symbol: Symbol, call: Call) -> Value:
     if name == "torch.autograd.backward":
         reader.write(Backward(place=reader.place(node)), first)
         return UNKNOWN
+    if name == "torch.autograd.grad":
+        return _derivative(reader, call)
     if name.startswith("torch.nn.functional.") and last in knowledge.LOSS_FUNCTIONS:
         return call_loss(reader, last, call)
     wants_gradient = call.kwargs.get("requires_grad", Const(False)) != Const(False)
@@ -47,6 +49,17 @@ def call_torch(reader: Reader, symbol: Symbol, call: Call) -> Value:
     result = reader.tensor(last, inputs, node, cut, args=call.args[1:], options=call.kwargs)
     result.leaf = wants_gradient
     return result
+
+
+def _derivative(reader: Reader, call: Call) -> Value:
+    """`torch.autograd.grad(outputs, inputs)`: what it returns is constant unless `create_graph=True`."""
+    outputs = call.argument(0, "outputs")
+    kept = call.argument(4, "create_graph", Const(False))
+    inputs = tuple(outputs.items) if isinstance(outputs, Group) else (outputs,)
+    if not isinstance(kept, Const) or "**" in call.kwargs:
+        return UNKNOWN
+    cut = "" if kept.value else "torch.autograd.grad() without create_graph=True"
+    return reader.tensor("autograd_grad", inputs, call.node, cut)
 
 
 def _clip(reader: Reader, name: str, call: Call) -> None:
