@@ -19,7 +19,7 @@ from unstuck.findings import Confidence, Finding, Severity, Subject, Witness, me
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation
 from unstuck.findings.result import Result
-from unstuck.findings.results import Matter, Proof, ProofVerdict, Status, matters
+from unstuck.findings.results import Experiment, ExperimentVerdict, Matter, Proof, ProofVerdict, Status, matters
 from unstuck.findings.verdict import Verdict
 from unstuck.interventions import KeepGradients, Seed, StopAfter
 from unstuck.record.outcome import Achieved, Outcome as TrainingOutcome
@@ -306,3 +306,14 @@ def test_no_trial_outlives_the_process_that_forks(tmp_path: Path, monkeypatch: p
         time.sleep(0.05)
     assert pids
     assert all(map(has_ended, pids))
+
+
+def test_a_loss_that_falls_as_far_without_its_inputs_does_not_beat_a_guess() -> None:
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._experiments.append(
+        Experiment(
+            name="baseline", verdict=ExperimentVerdict.IGNORES, sentence="", method="", measures={"shuffled": 2.46}
+        )
+    )
+    (outcome,) = triage._final(Verdict(outcomes=(achieved(Achieved.LEARNS),))).outcomes
+    assert (outcome.word, outcome.guess) == (Achieved.GUESSES, 2.46)

@@ -22,6 +22,7 @@ from unstuck.interventions import Intervention
 from unstuck.interventions.edit_source import EditSource
 from unstuck.interventions.stop_after import StopAfter
 from unstuck.record import RecordError
+from unstuck.record.outcome import Achieved
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.interrupts import deferring_interrupts, has_arrived, only_note_interrupts
@@ -341,6 +342,7 @@ class Triage:
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to fix it."""
+        verdict = self._measured(verdict)
         promoted = [d for d in verdict.unconfirmed if self._tried(d) is ProofVerdict.CONFIRMED]
         is_stuck = not verdict.learns
         found = [
@@ -360,6 +362,17 @@ class Triage:
         rest = [d for d in verdict.unconfirmed if d not in promoted]
         final = msgspec.structs.replace(verdict, diagnoses=tuple(ordered), unconfirmed=tuple(rest))
         return self._with_suspicions(final) if verdict.in_trouble and final.principal is None else final
+
+    def _measured(self, verdict: Verdict) -> Verdict:
+        """A loss that falls as far without its inputs does not beat a guess, whatever it looked like from outside."""
+        ignores = next((one for one in self._experiments if one.verdict is ExperimentVerdict.IGNORES), None)
+        if ignores is None or len(verdict.outcomes) != 1:
+            return verdict
+        (outcome,) = verdict.outcomes
+        level = ignores.measures.get("shuffled")
+        guess = level if outcome.guess is None and isinstance(level, float) else outcome.guess
+        word = outcome.word if outcome.word.is_trouble else Achieved.GUESSES
+        return msgspec.structs.replace(verdict, outcomes=(msgspec.structs.replace(outcome, word=word, guess=guess),))
 
     def _with_suspicions(self, verdict: Verdict) -> Verdict:
         """What only the text shows, where nothing else explains a run in trouble: the run need not have shown it."""
