@@ -163,6 +163,9 @@ class GraphFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the last operations, nearest to the loss first, such as `ClampBackward1`."""
     operations: tuple[OperationFact, ...] = ()
     terms: tuple[TermFact, ...] = ()
+    live_weight: tuple[int, ...] | None = None
+    """The shape of a factor that a log-probability is multiplied by, if that factor comes out of a network and gets
+    gradients too."""
 
 
 class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -346,24 +346,61 @@ _REDUCTIONS = {1: "mean", 2: "sum"}
 def loss_fact(root: Node) -> GraphFact:
     """What can be said of the end of a graph, before its backward."""
     with reading():
-        nodes = _nearest(root)
+        nodes = _behind(root, _MOST_NEAR)
         names = tuple(str(node.name()) for node in nodes[:_MOST_NAMES])
         facts = (fact for node in nodes for fact in _facts(node))
         found = tuple(fact for fact, _ in zip(facts, range(_MOST_FACTS), strict=False))
-        return GraphFact(names, found, tuple(_terms(root)))
+        return GraphFact(names, found, tuple(_terms(root)), _live_weight(nodes))
 
 
-def _nearest(root: Node) -> list[Node]:
-    """The nodes by their distance from the loss."""
+_COLLECTS = frozenset({"Stack", "Cat", "Sum", "Neg", "Exp", "Sub", *_SEE_THROUGH} - {"Gather"})
+"""What a log-probability passes through before it is weighted; exp and sub make it the ratio of two."""
+_MOST_BEHIND = 200
+
+
+def _live_weight(nodes: Sequence[Node]) -> tuple[int, ...] | None:
+    """The factor of a log-probability that gets gradients as well: an advantage that was not detached."""
+    for node in nodes:
+        if operation(node) != "Mul" or any(child is None for child, _ in node.next_functions):
+            continue
+        (one, _), (other, _) = node.next_functions
+        for chosen, weight in ((one, other), (other, one)):
+            source = _log_probability(chosen)
+            if source is not None and _is_of_another_network(weight, source):
+                return shape_of(weight)
+    return None
+
+
+def _log_probability(node: Node) -> Node | None:
+    """The scores whose log-probability was taken at chosen places, as `Categorical.log_prob` does."""
+    for _ in range(_LONGEST_CHAIN):
+        if operation(node) == "Gather":
+            inside = next((child for child, _ in node.next_functions if child is not None), None)
+            names = [] if inside is None else [operation(each) for each in _behind(inside, 8)]
+            return inside if {"LogSoftmax", "Logsumexp"} & set(names) else None
+        following = next((child for child, _ in node.next_functions if child is not None), None)
+        if operation(node) not in _COLLECTS or following is None:
+            return None
+        node = following
+    return None
+
+
+def _is_of_another_network(weight: Node, scores: Node) -> bool:
+    """Does it use parameters, and not these scores? A focal loss weights a log-probability by itself."""
+    behind = _behind(weight, _MOST_BEHIND)
+    return scores not in behind and nearest_parameter([weight]) is not None and operation(weight) != "AccumulateGrad"
+
+
+def _behind(node: Node, most: int) -> list[Node]:
+    """The first so many nodes by their distance from here."""
     found: list[Node] = []
-    seen, waiting = {root}, deque([root])
-    while waiting and len(found) < _MOST_NEAR:
-        node = waiting.popleft()
-        found.append(node)
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                waiting.append(child)
+    seen, waiting = {node}, deque([node])
+    while waiting and len(found) < most:
+        each = waiting.popleft()
+        found.append(each)
+        fresh = [child for child, _ in each.next_functions if child is not None and child not in seen]
+        seen.update(fresh)
+        waiting.extend(fresh)
     return found
 
 
