@@ -53,10 +53,19 @@ def _numbers(module: nn.Module) -> dict[str, float]:
         for key, value in vars(module).items()
         if isinstance(value, bool | int | float) and (key in _NUMBERS or (value is False and _is_switch(key)))
     }
+    if isinstance(module, nn.ModuleList) and _is_repeated(module):
+        found["repeated"] = float(len(module))
     pretrained = _is_pretrained(module)
     if pretrained is not None:
         found["pretrained"] = float(pretrained)
     return found
+
+
+def _is_repeated(module: nn.ModuleList) -> bool:
+    """Are all its entries one and the same layer with weights?"""
+    entries = list(module._modules.values())
+    first = entries[0] if len(entries) > 1 else None
+    return first is not None and all(entry is first for entry in entries) and any(True for _ in first.parameters())
 
 
 def _is_switch(name: str) -> bool:
