@@ -19,7 +19,7 @@ from unstuck.events import (
     TensorsNamed,
 )
 from unstuck.record import goals
-from unstuck.record.trend import Trend, trend_of
+from unstuck.record.trend import Trend, spikes_in, trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -292,7 +292,8 @@ def failure(record: Record) -> Failure | None:
     if jump := _jump(finite, course.last, _early_factor(record)):
         return jump
     if course.word == "spiking":
-        return Failure(f"spikes, {course.spikes} times so far", _first_spike(finite), course.first, None)
+        first = spikes_in([value for _, value in finite])[0]
+        return Failure(f"spikes, {course.spikes} times so far", finite[first][0], course.first, None)
     if course.word == "rising" and course.last > 1.5 * course.first > 0:
         return Failure(f"rises from {course.first:.4g} to {course.last:.4g}", finite[-1][0], course.first, course.last)
     return _oscillation(finite)
@@ -348,14 +349,6 @@ def _jump(finite: Sequence[tuple[int, float]], last: float, early: float) -> Fai
 
 def _middle(values: Sequence[float]) -> float:
     return median(values) or 0.0 if len(values) == 3 else 0.0
-
-
-def _first_spike(finite: Sequence[tuple[int, float]]) -> int:
-    for index in range(FEW, len(finite)):
-        level = median([value for _, value in finite[index - FEW : index]]) or 0.0
-        if finite[index][1] > JUMP * level:
-            return finite[index][0]
-    return finite[-1][0]
 
 
 def _oscillation(finite: Sequence[tuple[int, float]]) -> Failure | None:
