@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.detect.graph import Token
+from unstuck.capture.measure.answers import BINARY_LOSSES, right_answers
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, has_weights, looked_at
-from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Evaluated, Place, TensorFact
@@ -25,9 +25,6 @@ _DENSE = 30
 """So many stretches are all looked at; then at most one in so many steps outside of sampled windows."""
 _PAUSE = 20
 _MOST_WAITING = 256
-_LARGEST_SCORES = 2**22
-_BINARY_LOSSES = {"binary_cross_entropy": 0.5, "binary_cross_entropy_with_logits": 0.0}
-"""By the score from which on the answer is yes."""
 _KEY = "unstuck.output"
 
 
@@ -137,11 +134,11 @@ class Evaluations(Observer):
             stretch.loss, stretch.loss_place = name, self._watch.places.here()
         with reading():
             stretch.values.append(result.detach().float().reshape(()))
-            right = _right(name, source, target)
+            right = right_answers(name, source, target)
             if right is not None:
-                hits, labels, stretch.classes = right
-                stretch.right.append(hits)
-                stretch.labels += labels
+                stretch.right.append(right[0])
+                stretch.labels += right[1]
+                stretch.classes = 2 if name in BINARY_LOSSES else source.shape[0 if source.dim() == 1 else 1]
         if len(stretch.values) >= MOST_CALLS:
             self._watch.window.attend(False)
 
@@ -246,17 +243,3 @@ def _input(arguments: Any) -> TensorFact | None:
         mean=fact.mean,
         spread=fact.spread,
     )
-
-
-def _right(name: str, source: Tensor, target: Tensor) -> tuple[Tensor, int, int] | None:
-    """How many answers are right, of how many, and among how many classes; None where there are no classes."""
-    if source.numel() > _LARGEST_SCORES:
-        return None
-    if name in CLASS_LOSSES and source.dim() > 0 and target.dtype is torch.int64 and target.dim() == source.dim() - 1:
-        axis = 0 if source.dim() == 1 else 1
-        hits = (source.argmax(axis) == target).sum()
-        return hits, target.numel(), source.shape[axis]
-    if name in _BINARY_LOSSES and source.shape == target.shape:
-        hits = ((source > _BINARY_LOSSES[name]) == (target > 0.5)).sum()
-        return hits, target.numel(), 2
-    return None

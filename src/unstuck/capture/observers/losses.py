@@ -12,13 +12,14 @@ from torch import Tensor
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
+from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, Answers, Guess, right_answers
+from unstuck.capture.measure.tensors import fact, is_plain, is_whole, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
-from unstuck.events import AxisGuessed, LossCall, Place, TensorFact
+from unstuck.events import AxisGuessed, LossCall, Place, Scored, TensorFact
 
 NAMES = (
     "cross_entropy",
@@ -32,7 +33,6 @@ NAMES = (
     "kl_div",
     "gaussian_nll_loss",
 )
-_BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
 _FULL_READS = 5
 _THEN_EVERY = 100
@@ -40,6 +40,8 @@ _THEN_EVERY = 100
 _OFTEN = 10
 _SOFTMAXES = ("softmax", "log_softmax", "softmin")
 _MOST_PLACES = 16
+_MOST_ANSWERED = 64
+_Kind = tuple[Place | None, str, tuple[int, ...]]
 
 
 class Losses(Observer):
@@ -51,6 +53,7 @@ class Losses(Observer):
         self._evaluations = evaluations
         self._batches = batches
         self._calls: dict[Place | None, int] = {}
+        self._answers: dict[_Kind, Answers] = {}
         self._inside = False
 
     def attach(self, patches: Patches) -> None:
@@ -116,6 +119,42 @@ class Losses(Observer):
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
+        if result.requires_grad:
+            self._score(name, given, (source, target, result), place, closely)
+
+    def _score(
+        self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor], place: Place | None, closely: bool
+    ) -> None:
+        """What the answers are worth. On a device only where it is waited for anyway."""
+        source, target, result = call
+        scalars = self._watch.scalars
+        known = is_plain(source) and is_plain(result) and (is_plain(target) or is_whole(target)) and may_measure()
+        if not known or not 0 < target.numel() <= LARGEST or not (closely or scalars.is_immediate(target)):
+            return
+        axis = _axis(name, source)
+        classes = source.shape[axis] if axis is not None else 1
+        key = (place, name, (classes,) if name in CLASS_LOSSES else tuple(target.shape[1:]))
+        if key not in self._answers and len(self._answers) >= _MOST_ANSWERED:
+            return
+        answers = self._answers.setdefault(key, Answers(name, classes))
+        with reading():
+            answers.add(given, source, target)
+            guess = answers.guess() if closely else Guess()
+            cost = answers.cost(source, target, result)
+            right = right_answers(name, source, target, int(given.get("ignore_index", -100)))
+            share = right[0] / right[1] if right is not None and right[1] else None
+            self._watch.emit(
+                Scored(
+                    step=self._watch.window.steps,
+                    place=place,
+                    loss=name,
+                    cost=scalars.later(cost) if cost is not None else None,
+                    guess=guess.cost,
+                    labels=right[1] if right is not None else target.numel(),
+                    right=scalars.later(share) if share is not None else None,
+                    guess_right=guess.right,
+                )
+            )
 
 
 class Softmaxes(Observer):
@@ -173,7 +212,7 @@ def _kept(name: str, made_by: str, source: Tensor, target: Tensor, ignored: int 
     """The share of the gradient that a softmax or sigmoid before the loss lets through, where that is a mistake."""
     if name == "cross_entropy" and made_by.startswith("SoftmaxBackward"):
         return gradient_kept(source, target, -100 if ignored is None else ignored)
-    if name in _BINARY_LOSSES and made_by == "SigmoidBackward0":
+    if name in BINARY_LOSSES and made_by == "SigmoidBackward0":
         return sigmoid_gradient_kept(source, target, again=name.endswith("logits"))
     return None
 
