@@ -27,8 +27,8 @@ LONG = 100
 CRAWL = 0.1
 """A loss that falls by at most this share, and still falls at that rate at the end, crawls."""
 LONGEST_CRAWL = 0.16
-"""So does one that falls by at most this share in a straight line, as with a learning rate that is far too low; one that
-learns bends on its way down."""
+"""So does one that falls by at most this share in a straight line, as with a learning rate that is far too low; one
+that learns bends on its way down."""
 STRAIGHT = 0.1
 """A line is straight if the share of its fall in the second half differs from a half by at most this."""
 CRAWL_FEWEST = 50

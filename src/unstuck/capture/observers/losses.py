@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -41,6 +43,10 @@ _OFTEN = 10
 _SOFTMAXES = ("softmax", "log_softmax", "softmin")
 _MOST_PLACES = 16
 _MOST_ANSWERED = 64
+_SCORE_EVERY = 10
+_SCORE_BUDGET = 0.002
+"""The share of a run's time that scores between sampled windows may cost, once they have cost this many seconds."""
+_SCORE_SECONDS = 0.1
 _Kind = tuple[Place | None, str, tuple[int, ...]]
 
 
@@ -54,13 +60,22 @@ class Losses(Observer):
         self._batches = batches
         self._calls: dict[Place | None, int] = {}
         self._answers: dict[_Kind, Answers] = {}
+        self._next_score = 0
+        """The number of the next window in which calls are scored though it is not sampled."""
+        self._score_seconds = self._spent = 0.0
+        self._passed = 0
         self._inside = False
 
     def attach(self, patches: Patches) -> None:
         """Observe the functions; modules call them too."""
         for name in NAMES:
             before = partial(self._before, name)
-            patches.around(F, name, before, self._after, skip=self._watch.window.is_resting)
+            patches.around(F, name, before, self._after, skip=self._is_unwanted)
+
+    def _is_unwanted(self) -> bool:
+        """Between sampled windows some calls are scored, or the end of a long run would rest on a handful of them."""
+        window = self._watch.window
+        return not window.sampled and not window.attentive and window.number < self._next_score
 
     def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         if self._inside or not self._watch.is_listening():
@@ -79,6 +94,9 @@ class Losses(Observer):
         given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
         source, target = given.get("input"), given.get("target")
         if not isinstance(source, Tensor) or not isinstance(target, Tensor) or not isinstance(result, Tensor):
+            return
+        if watch.window.is_resting():
+            self._score_in_passing(name, given, (source, target, result))
             return
         self._evaluations.loss(name, source, target, result)
         self._batches.compared(name, source, target)
@@ -119,8 +137,22 @@ class Losses(Observer):
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
-        if result.requires_grad:
+        if result.requires_grad and watch.window.has_room(Scored):
             self._score(name, given, (source, target, result), place, closely)
+
+    def _score_in_passing(self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Score a call of a window that is not sampled, as often as that is cheap."""
+        window = self._watch.window
+        if call[2].requires_grad and self._watch.scalars.is_immediate(call[1]):
+            began = perf_counter()
+            self._passed += 1
+            self._score(name, given, call, self._watch.places.here(), closely=self._passed % _OFTEN == 0)
+            seconds = perf_counter() - began
+            self._spent += seconds
+            self._score_seconds = max(seconds, 0.9 * self._score_seconds)
+        free = self._spent < _SCORE_SECONDS
+        pause = 0.0 if free else self._score_seconds / (_SCORE_BUDGET * max(window.typical_seconds, 1e-6))
+        self._next_score = window.number + max(_SCORE_EVERY, min(10_000, math.ceil(pause)))
 
     def _score(
         self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor], place: Place | None, closely: bool
@@ -143,7 +175,7 @@ class Losses(Observer):
             cost = answers.cost(source, target, result)
             right = right_answers(name, source, target, int(given.get("ignore_index", -100)))
             share = right[0] / right[1] if right is not None and right[1] else None
-            self._watch.emit(
+            self._watch.tell(
                 Scored(
                     step=self._watch.window.steps,
                     place=place,

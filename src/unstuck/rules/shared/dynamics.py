@@ -19,6 +19,7 @@ from unstuck.events import (
     TensorsNamed,
 )
 from unstuck.record import goals
+from unstuck.record.outcome import Achieved, Outcome, outcome_of
 from unstuck.record.trend import Trend, spikes_in, trend_of
 
 if TYPE_CHECKING:
@@ -154,9 +155,38 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
+@remembered
+def outcome(record: Record) -> Outcome | None:
+    """What the training in this record achieved."""
+    return outcome_of(record)
+
+
+def learns(record: Record) -> bool:
+    """Is it known to learn, because it beats a guess by far?"""
+    found = outcome(record)
+    gain = found.beats_guess_by if found is not None else None
+    return found is not None and found.word is Achieved.LEARNS and gain is not None and gain > 0.5
+
+
+def does_not_beat_a_guess(record: Record) -> bool:
+    """Is the loss no better than that of a constant answer, wherever it came from?"""
+    found = outcome(record)
+    return found is not None and found.word is Achieved.GUESSES
+
+
 def is_unhealthy(record: Record, optimizer: str = "") -> bool:
-    """Is the loss flat, rising, spiking or non-finite?"""
-    return trend(record, optimizer).word in UNHEALTHY
+    """Is the loss flat, rising, spiking or non-finite, or no better than a guess?"""
+    if learns(record):
+        return False
+    return trend(record, optimizer).word in UNHEALTHY or does_not_beat_a_guess(record)
+
+
+def is_stuck(record: Record) -> bool:
+    """Is the loss flat or crawling, or did it come down only to where a guess would be, or not even there?"""
+    word = trend(record).word
+    if learns(record):
+        return False
+    return word in STUCK or (does_not_beat_a_guess(record) and word not in ("rising", "spiking", "non-finite"))
 
 
 def alternating(record: Record) -> bool:
@@ -373,9 +403,20 @@ def problem(record: Record) -> str:
         return ""
     if found := failure(record):
         return found.word
+    if learns(record):
+        return ""
     words = {"flat": "is flat", "crawling": "crawls", "rising": "rises", "spiking": "spikes"}
     words["non-finite"] = "ended non-finite"
-    return words.get(trend(record).word, "")
+    word = words.get(trend(record).word, "")
+    return word or (worse_than_a_guess(record) if does_not_beat_a_guess(record) else "")
+
+
+def worse_than_a_guess(record: Record) -> str:
+    """Completes "the loss ..." for one that does not beat a guess."""
+    found = outcome(record)
+    if found is None or found.last is None or found.guess is None:
+        return "is no better than that of a constant answer"
+    return f"ends at {found.last:.3g}, where a constant answer costs {found.guess:.3g}"
 
 
 @remembered
