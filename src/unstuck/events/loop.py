@@ -107,8 +107,6 @@ class Scored(Event, tag="scored", frozen=True):
     """The share of answers that are right, where answers are classes."""
     guess_right: float | None = None
     """The share that the best constant answer gets right, of all targets seen so far."""
-    by_hand: bool = False
-    """It was read from the graph of a loss that is written out."""
 
 
 class LossInputs(Event, tag="loss-inputs", frozen=True):
