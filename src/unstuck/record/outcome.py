@@ -236,7 +236,9 @@ class _Judged:
             groups.setdefault((score.place, score.loss), []).append(score)
         self._terms = sorted(map(_Term, groups.values()), key=lambda term: -len(term.costs))
         self._scale = self._scale_of(self._terms[0]) if self._terms else None
-        self._evaluations = [e for e in record.of(Evaluated) if e.value is not None or e.accuracy is not None]
+        self._evaluations = [
+            e for e in record.of(Evaluated) if e.value is not None or e.accuracy is not None or e.explained is not None
+        ]
 
     def _scale_of(self, term: _Term) -> float | None:
         """The loss of the loop as a multiple of what the call costs, where it is one all the time."""
@@ -331,7 +333,11 @@ class _Judged:
                 return True
             if (share - guess) / (1 - guess) > FAR * better:
                 return False
-        if term.guess is None or term.end is None or last.value is None or last.loss != term.loss:
+        if term.guess is None or term.end is None:
+            return False
+        if last.explained is not None:
+            return term.end.mean < (1 - FAR) * term.guess and last.explained <= 0
+        if last.value is None or last.loss != term.loss:
             return False
         return term.end.mean < (1 - FAR) * term.guess and last.value >= term.guess
 
@@ -356,7 +362,7 @@ class _Judged:
             shown = self._evaluations[-1]
             same = term is not None and shown.loss == term.loss and self._scale is not None
             numbers["evaluated"] = shown.value if same or term is None else None
-            numbers["evaluated_right"] = shown.accuracy
+            numbers["evaluated_right"] = shown.accuracy if shown.accuracy is not None else shown.explained
         return msgspec.structs.replace(found, **numbers)
 
 

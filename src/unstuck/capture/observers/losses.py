@@ -137,6 +137,8 @@ class Losses(Observer):
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
+        if result.requires_grad:
+            self._evaluations.trained_on(name, source, target)
         if result.requires_grad and watch.window.has_room(Scored):
             self._score(name, given, (source, target, result), place, closely)
 
