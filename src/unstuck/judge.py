@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Iterable, Sequence
@@ -16,9 +15,7 @@ from unstuck.events import (
     Forward,
     Gauges,
     LossCall,
-    LossesBetween,
     ModelSeen,
-    NonFinite,
     OptimizerSeen,
     OptimizerStep,
     Place,
@@ -27,7 +24,7 @@ from unstuck.events import (
 from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
 from unstuck.findings.verdict import Verdict
 from unstuck.record import goals
-from unstuck.record.outcome import outcomes_of
+from unstuck.record.outcome import Outcome, losses_of, outcome_of
 from unstuck.record.trend import Trend, trend_of
 from unstuck.rule import Rule, all_rules
 from unstuck.source.what_ran import readable_script
@@ -81,7 +78,7 @@ def judge(
         good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
         ignored=tuple(ignored),
         trend=trend,
-        outcomes=outcomes_of(record, trend) if record is not None else (),
+        outcomes=_outcomes(record) if record is not None else (),
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=tuple(_grouped(silent)),
         gaps=tuple(record.gaps()) if record is not None else (),
@@ -292,15 +289,9 @@ def _grouped(silent: dict[str, str]) -> list[str]:
 def _trend(record: Record) -> Trend | None:
     """Which way the loss went. Several optimizers minimise several losses, of which no single word is true."""
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
-    return goals.with_moving_goal(trend_of(_losses(record)), record) if len(stepping) <= 1 else None
+    return goals.with_moving_goal(trend_of(losses_of(record)), record) if len(stepping) <= 1 else None
 
 
-def _losses(record: Record) -> list[float]:
-    """The loss by step. A record keeps no non-finite values, only that there were some and when."""
-    values = [value for _, value in record.losses]
-    last = max((step for step, _ in record.losses), default=0)
-    unseen = any(gauges.loss is None for gauges in record.of(Gauges)) or any(
-        None in told.values for told in record.of(LossesBetween)
-    )
-    broken = unseen and any(event.step >= last for event in record.of(NonFinite))
-    return [*values, math.nan] if broken else values
+def _outcomes(record: Record) -> tuple[Outcome, ...]:
+    found = outcome_of(record)
+    return (found,) if found is not None else ()

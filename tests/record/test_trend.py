@@ -118,10 +118,51 @@ def test_small_jumps_of_a_loss_near_zero_are_no_spikes() -> None:
     assert trend_of(losses).word == "falling"
 
 
-def test_first_and_last_are_medians_so_that_one_wild_value_does_not_speak_for_the_run() -> None:
-    losses = [100.0, *[2.0] * 98, 100.0]
-    trend = trend_of(losses)
+def test_the_last_is_a_median_so_that_one_wild_value_does_not_speak_for_the_run() -> None:
+    trend = trend_of([*[2.0] * 99, 100.0])
     assert (trend.first, trend.last, trend.word) == (2.0, 2.0, "flat")
+
+
+@pytest.mark.parametrize("steps", [100, 3000])
+@pytest.mark.parametrize("fall", [0.05, 0.3, 0.9])
+def test_a_loss_that_falls_from_an_absurd_start_within_a_few_steps_began_there(steps: int, fall: float) -> None:
+    chance = random.Random(1)
+    losses = [31_668.0 * fall**step + 0.26 - 0.05 * step / steps + chance.gauss(0, 0.01) for step in range(steps)]
+    trend = trend_of(losses)
+    assert trend.first == pytest.approx(31_668, rel=0.01)
+    assert trend.word == "falling"
+    assert trend.runs_to_go is None
+
+
+def test_the_first_value_of_a_loss_of_single_examples_may_be_an_accident() -> None:
+    chance = random.Random(3)
+    losses = [0.003, *(chance.lognormvariate(0, 1) for _ in range(400))]
+    first = trend_of(losses).first
+    assert first is not None
+    assert first > 0.1
+
+
+def test_a_rising_loss_begins_where_it_begins() -> None:
+    assert trend_of([2.3 * 1.5**step for step in range(40)]).first == 2.3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_of_single_examples_that_falls_by_99_percent_falls(seed: int) -> None:
+    chance = random.Random(seed)
+    losses = [2.3 * math.exp(-4.6 * min(1, step / 1500)) * chance.lognormvariate(-2, 2) for step in range(3000)]
+    assert trend_of(losses).word == "falling"
+
+
+def test_a_straight_fall_of_some_percent_crawls_whatever_its_round_number() -> None:
+    for share in (0.08, 0.106, 0.15):
+        for seed in range(10):
+            trend = trend_of(noisy(lambda t, share=share: 2.3 * (1 - share * t), 400, 0.005, seed))
+            assert (share, trend.word) == (share, "crawling")
+
+
+def test_a_fall_of_some_percent_that_levels_off_or_has_just_begun_does_not_crawl() -> None:
+    for shape in (lambda t: 2.3 * (1 - 0.15 * (1 - math.exp(-5 * t))), lambda t: 2.3 * (1 - 0.15 * t**3)):
+        assert trend_of(noisy(shape, 400, 0.005)).word == "falling"
 
 
 def test_an_empty_series_is_too_short() -> None:

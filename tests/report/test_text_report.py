@@ -16,6 +16,7 @@ from unstuck.findings.result import Problem, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
 from unstuck.report import terminal, text
+from unstuck.report.outcomes import trend_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -237,7 +238,7 @@ def test_a_crash_that_no_rule_explains() -> None:
     ],
 )
 def test_the_sentence_about_the_loss(trend: Trend, sentence: str) -> None:
-    assert text.trend_sentence(trend) == sentence
+    assert trend_sentence(trend) == sentence
 
 
 def test_problems_are_told_with_their_place() -> None:

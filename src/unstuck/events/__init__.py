@@ -44,6 +44,7 @@ from unstuck.events.loop import (
     NonFinite as NonFinite,
     OptimizerSeen as OptimizerSeen,
     OptimizerStep as OptimizerStep,
+    Scored as Scored,
     UntrainedGradients as UntrainedGradients,
     ZeroGrad as ZeroGrad,
 )

@@ -66,9 +66,10 @@ class StateLoaded(Event, tag="state-loaded", frozen=True):
 
 
 class Evaluated(Event, tag="evaluated", frozen=True):
-    """A stretch in which models ran without gradients and losses were computed; recorded when training continues."""
+    """A stretch in which models ran without gradients, and what their answers were worth; recorded when training
+    continues. Where the program computes no loss there, its answers are compared with the batch they are about."""
 
-    ABSENT: ClassVar[str] = "no loss was computed in an evaluation"
+    ABSENT: ClassVar[str] = "no evaluation was seen"
 
     model: str = ""
     training_mode: bool = False
@@ -79,7 +80,7 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     value: float | None = None
     """Mean of the loss over the calls looked at."""
     accuracy: float | None = None
-    """Of the highest score against the label, for classification losses."""
+    """Of the highest score against the label, for classes; of loaders that are not trained on, where there are any."""
     input: TensorFact | None = None
     """What the model was given in the first call."""
     unused: int = 0
@@ -88,6 +89,8 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     """How many labels the accuracy rests on."""
     classes: int = 0
     """How many classes the loss has."""
+    explained: float | None = None
+    """For numbers: the share of the variance of the targets that the answers explain."""
 
 
 class BatchSeen(Event, tag="batch-seen", frozen=True):

@@ -89,6 +89,26 @@ class LossCall(Event, tag="loss-call", frozen=True):
     """What `gaussian_nll_loss` was given as the variance, if that is a tensor."""
 
 
+class Scored(Event, tag="scored", frozen=True):
+    """How good the answers were that a training loss was given, and what a constant answer would have cost."""
+
+    ABSENT: ClassVar[str] = "no loss compared answers with targets"
+
+    loss: str = ""
+    """The functional name; that of the nearest loss of torch for one written by hand."""
+    cost: float | None = None
+    """What the loss is for one target on average, however it was reduced."""
+    guess: float | None = None
+    """The same for the best constant answer to all targets seen so far; None where that is not known, and where they
+    are all the same."""
+    labels: int = 0
+    """How many targets the call compares."""
+    right: float | None = None
+    """The share of answers that are right, where answers are classes."""
+    guess_right: float | None = None
+    """The share that the best constant answer gets right, of all targets seen so far."""
+
+
 class LossInputs(Event, tag="loss-inputs", frozen=True):
     """A loss of the user's own, named with `--loss`, was called where gradients are computed."""
 

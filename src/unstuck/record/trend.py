@@ -12,7 +12,9 @@ import msgspec
 FEWEST = 10
 """Fewer values than this never get a direction."""
 HEAD = 25
-"""The start of a run is at most this many values: a loss may fall within its first hundred steps of many."""
+"""Where a level is needed, the start is at most this many values: a loss may fall within its first hundred steps."""
+FIRST = 5
+"""A run begins with its first value; so many values decide whether that one was an accident."""
 SIGNIFICANT = 4.0
 """A shift must exceed its own standard error this many times to be a direction."""
 SMALLEST_MOVE = 0.01
@@ -24,6 +26,11 @@ LARGEST_UNSEEN = 0.2
 LONG = 100
 CRAWL = 0.1
 """A loss that falls by at most this share, and still falls at that rate at the end, crawls."""
+LONGEST_CRAWL = 0.16
+"""So does one that falls by at most this share in a straight line, as with a learning rate that is far too low; one
+that learns bends on its way down."""
+STRAIGHT = 0.1
+"""A line is straight if the share of its fall in the second half differs from a half by at most this."""
 CRAWL_FEWEST = 50
 """With fewer values than this a slow start and a crawl look the same."""
 
@@ -51,7 +58,7 @@ class Trend(msgspec.Struct, frozen=True):
     steps: int
     """How many loss values were seen."""
     first: float | None = None
-    """Median of the start: the first tenth, at most 25 values."""
+    """The loss at the very start, or what is usual there if the first value is an accident of a noisy loss."""
     last: float | None = None
     """Median of the last tenth."""
     change: float | None = None
@@ -93,7 +100,7 @@ def trend_of(losses: Sequence[float]) -> Trend:
     """The trend of a loss, one value per step."""
     finite = [value for value in losses if math.isfinite(value)]
     tail = max(1, min(3, len(losses) // 2), len(losses) // 10)
-    first = _median(finite[: min(HEAD, tail)])
+    first = start_of(finite)
     last = _median([value for value in losses[-tail:] if math.isfinite(value)])
     if losses and (not math.isfinite(losses[-1]) or last is None):
         return Trend(Direction.NON_FINITE, len(losses), first, last)
@@ -105,13 +112,31 @@ def trend_of(losses: Sequence[float]) -> Trend:
     return msgspec.structs.replace(trend, steps=len(losses), first=first, last=last)
 
 
+def start_of(values: Sequence[float]) -> float | None:
+    """Where a loss begins: its first value, unless that is an accident of noise; then the usual one of the start."""
+    head = values[:FIRST]
+    if len(head) < FIRST:
+        return head[0] if head else None
+    usual, rest = _median(head) or 0.0, head[1:]
+    near = min(abs(head[0]), abs(usual)) * 3 >= max(abs(head[0]), abs(usual)) and head[0] * usual > 0
+    apart = abs(head[0] - usual) > 4 * (max(rest) - min(rest))
+    return head[0] if near or apart or _is_steady(head, usual - head[0]) else usual
+
+
+def _is_steady(head: Sequence[float], way: float) -> bool:
+    """Do all steps lead the same way, or down but for one?"""
+    return sum((after - before) * way > 0 for before, after in itertools.pairwise(head)) >= len(head) - 1 - (way < 0)
+
+
 def _judged(values: Sequence[float]) -> Trend:
     noise = _noise(values)
     tenth, third = max(3, len(values) // 10), len(values) // 3
-    # The short start sees a loss that fell at once; the long thirds see a slow drift under more noise.
+    # The very start sees a loss that fell within a few steps, the short one a loss that fell within some dozens; the
+    # long thirds see a slow drift under more noise.
+    at_once = _at_once(values, tenth, noise)
     short, long = _shift(values, min(HEAD, tenth), tenth, noise), _shift(values, third, third, noise)
-    decisive = short if short.is_direction else long
-    spikes = _spikes(values, noise)
+    decisive = at_once if at_once.is_direction else short if short.is_direction else long
+    spikes = 0 if _has_fallen(values, third) else len(_spikes(values, noise))
     togo = None
     if spikes >= 3:
         word = Direction.SPIKING
@@ -133,14 +158,38 @@ def _shift(values: Sequence[float], head: int, tail: int, noise: float) -> _Shif
     return _Shift(last - first, error, max(abs(first), abs(last)))
 
 
+def _at_once(values: Sequence[float], tail: int, noise: float) -> _Shift:
+    """From the first value to the end, if the loss more than halved within the start; else nothing."""
+    first, soon, last = (
+        start_of(values) or 0.0,
+        _median(values[: min(HEAD, tail)]) or 0.0,
+        _median(values[-tail:]) or 0.0,
+    )
+    if not (0 <= soon < 0.5 * first and last < 0.5 * first):
+        return _Shift(0.0, 0.0, 0.0)
+    return _Shift(last - first, 1.2533 * noise * math.sqrt(1 + 1 / tail), first)
+
+
+def _has_fallen(values: Sequence[float], third: int) -> bool:
+    """Is the average of the last third, spikes and all, far below the start? Then what jumps up comes down again, as
+    the loss of a batch of one example does."""
+    first = _median(values[: min(HEAD, third)]) or 0.0
+    late = values[-third:]
+    return 0 < math.fsum(late) / len(late) < 0.5 * first
+
+
 def _runs_to_go(values: Sequence[float], fall: _Shift, tenth: int) -> float | None:
     """How far from 0 a loss is that falls steadily and slowly; None for one that fell, or has levelled off."""
     first, last = _median(values[:tenth]) or 0.0, _median(values[-tenth:]) or 0.0
     middle = _median(values[(len(values) - tenth) // 2 :][:tenth]) or 0.0
-    slow = len(values) >= CRAWL_FEWEST and 0 < first - last <= CRAWL * fall.scale and last > 0
+    whole = first - last
+    if len(values) < CRAWL_FEWEST or whole <= 0 or last <= 0 or -fall.size > LONGEST_CRAWL * fall.scale:
+        return None
     # Half of it in the second half would be a straight line; one that levels off has already fallen.
-    steady = middle - last >= 0.3 * (first - last)
-    return last / (first - last) if slow and steady else None
+    late = (middle - last) / whole
+    slow = whole <= CRAWL * fall.scale and late >= 0.3
+    straight = whole <= LONGEST_CRAWL * fall.scale and abs(late - 0.5) <= STRAIGHT
+    return last / whole if slow or straight else None
 
 
 def _noise(values: Sequence[float]) -> float:
@@ -150,16 +199,25 @@ def _noise(values: Sequence[float]) -> float:
     return (_median(changes) or 0.0) * 1.4826 / math.sqrt(2)
 
 
-def _spikes(values: Sequence[float], noise: float) -> int:
-    """How many values jump up: out of the noise, above three times the level before, visibly against the start."""
+def spikes_in(values: Sequence[float]) -> list[int]:
+    """Where a loss of finite values jumps up out of its noise, above three times its level; empty for one that has
+    fallen far in spite of it."""
+    if len(values) < FEWEST or _has_fallen(values, len(values) // 3):
+        return []
+    return _spikes(values, _noise(values))
+
+
+def _spikes(values: Sequence[float], noise: float) -> list[int]:
+    """Values that jump up: out of the noise, above three times the level before, visibly against the start."""
     window = min(HEAD, max(3, len(values) // 10))
     visible = 0.1 * abs(_median(values[:window]) or 0.0)
-    count = 0
+    found = []
     for index in range(window, len(values)):
         if values[index] - values[index - 1] > max(10 * noise, visible):
             level = _median(values[index - window : index]) or 0.0
-            count += values[index] - level > max(10 * noise, visible, 2 * abs(level))
-    return count if count <= len(values) // 10 else 0
+            if values[index] - level > max(10 * noise, visible, 2 * abs(level)):
+                found.append(index)
+    return found if len(found) <= len(values) // 10 else []
 
 
 def _median(values: Sequence[float]) -> float | None:

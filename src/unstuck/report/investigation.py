@@ -13,9 +13,10 @@ from unstuck.findings.investigation import Investigation, Reason, Skipped, time_
 from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
+from unstuck.report.outcomes import outcome_sentences
 from unstuck.report.preview import preview_sentences
 from unstuck.report.terminal import Line
-from unstuck.report.text import PROSE, count, labelled, trend_sentence, wrapped
+from unstuck.report.text import PROSE, count, labelled, wrapped
 
 TRYING = ("diagnose", "prove")
 """Commands that try remedies."""
@@ -56,7 +57,7 @@ def render(done: Investigation, width: int = PROSE) -> list[Line]:
 
 
 def _heading(done: Investigation, prose: int) -> list[Line]:
-    run, trend = done.result.run, done.result.verdict.trend
+    run = done.result.run
     rule = f"─── unstuck {done.result.command} ".ljust(prose, "─")
     lines: list[Line] = [[], [(rule, "quiet")], *wrapped(answer(done), prose, "strong")]
     if run is not None:
@@ -68,8 +69,8 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
         elif done.ended_badly:
             ended = f" and {done.ended_badly}"
         lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
-    if trend is not None and trend.steps:
-        lines += wrapped(trend_sentence(trend), prose)
+    for sentence in outcome_sentences(done.result.verdict):
+        lines += wrapped(sentence, prose)
     for sentence in (*run.received, *preview_sentences(run.previews)) if run else ():
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]

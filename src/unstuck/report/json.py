@@ -12,6 +12,7 @@ from unstuck.events import Place
 from unstuck.findings import FORMAT_VERSION, Diagnosis, Evidence, Fix, Severity
 from unstuck.findings.result import Problem, Result, RunSummary
 from unstuck.findings.verdict import Verdict
+from unstuck.record.outcome import Outcome
 from unstuck.record.trend import Trend
 from unstuck.report.terminal import encodable
 from unstuck.rule import Rule
@@ -54,6 +55,7 @@ def document(result: Result) -> Json:
         "unconfirmed": [diagnosis_document(item) for item in verdict.unconfirmed],
         "ignored": len(verdict.ignored),
         "trend": _trend(verdict.trend),
+        "outcomes": [_outcome(outcome) for outcome in verdict.outcomes],
         "checked": verdict.checked,
         "not_checked": (*verdict.not_checked, *verdict.gaps),
         "errors": [_problem(item) for item in result.errors],
@@ -158,6 +160,11 @@ def _trend(trend: Trend | None) -> Json | None:
     if trend is None:
         return None
     return {name: getattr(trend, name) for name in trend.__struct_fields__}
+
+
+def _outcome(outcome: Outcome) -> Json:
+    fields = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+    return fields | {"trend": _trend(outcome.trend), "trouble": outcome.word.is_trouble}
 
 
 def _problem(problem: Problem) -> Json:

@@ -11,15 +11,13 @@ from unstuck.events import Place, RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
 from unstuck.findings.result import Result, RunSummary
 from unstuck.findings.verdict import Verdict
-from unstuck.record.trend import Direction, Trend
 from unstuck.report.excerpt import Sources, excerpt
+from unstuck.report.outcomes import number as number, outcome_sentences, trouble
 from unstuck.report.terminal import Line
 
 PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""
 MOST_NAMES = 6
-MANY = 100
-"""With this many steps a loss without a direction is too noisy, not too short."""
 WITNESSES = {
     Witness.SOURCE: "in the source",
     Witness.SETUP: "in the live objects",
@@ -37,7 +35,6 @@ ENDED = {
     RunStatus.UNFINISHED: "was killed, left by os._exit() or ran out of disk,",
 }
 HYGIENE = "Memory, speed and reproducibility (not a cause)"
-STUCK = (Direction.FLAT, Direction.CRAWLING, Direction.RISING, Direction.SPIKING, Direction.NON_FINITE)
 
 
 def render(result: Result, width: int = PROSE) -> list[Line]:
@@ -55,8 +52,8 @@ def diagnosis_lines(
     sources = Sources(result.changed, result.texts)
     lines: list[Line] = []
     groups = _by_cause(result.verdict.diagnoses)
-    for number, (diagnosis, *symptoms) in enumerate(groups):
-        if result.run is not None and (title := _title(number, groups, result.verdict)):
+    for place, (diagnosis, *symptoms) in enumerate(groups):
+        if result.run is not None and (title := _title(place, groups, result.verdict)):
             lines += [[(title, "strong")], []]
         lines += [*_diagnosis(diagnosis, sources, width, prose), *proof_of(diagnosis)]
         for symptom in symptoms:
@@ -122,9 +119,9 @@ def _heading(result: Result, prose: int) -> list[Line]:
         return []
     rule = "─── unstuck " + "─" * (prose - 12)
     lines: list[Line] = [[], [(rule, "quiet")], *wrapped(answer(result), prose, "strong")]
+    for sentence in outcome_sentences(result.verdict):
+        lines += wrapped(sentence, prose)
     lines += wrapped(_run_sentence(run), prose)
-    if result.verdict.trend and result.verdict.trend.steps:
-        lines += wrapped(trend_sentence(result.verdict.trend), prose)
     for sentence in run.received:
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
@@ -140,25 +137,6 @@ def _run_sentence(run: RunSummary) -> str:
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""
     because = f", because of {run.reason}" if run.reason else ""
     return f"{words} {ENDED[run.status]} {after}{took}{because}."
-
-
-def trend_sentence(trend: Trend) -> str:
-    """Where the loss went, in its own numbers."""
-    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
-    if trend.word == Direction.NON_FINITE:
-        began = "" if trend.first is None else f" (it began at {number(trend.first)})"
-        return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
-    if trend.steps == 1 and trend.last is not None:
-        return f"One loss was seen: {number(trend.last)}."
-    if trend.word == Direction.TOO_SHORT:
-        doubt = "too short" if trend.steps < MANY else "too noisy"
-        return f"The loss went {values}: {doubt} to tell a direction."
-    if trend.word == Direction.MOVING:
-        return f"The loss went {values}; what it is measured against moves with the model, so it need not fall."
-    if trend.runs_to_go is not None:
-        rate = f"at this rate it needs about {trend.runs_to_go:.0f} times more steps"
-        return f"The loss is {trend.word}: {values}; {rate} to reach 0."
-    return f"The loss is {trend.word}: {values}."
 
 
 def _diagnosis(diagnosis: Diagnosis, sources: Sources, width: int, prose: int) -> list[Line]:
@@ -230,11 +208,6 @@ def _scalar(value: bool | int | float | str | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return number(value) if isinstance(value, float) else str(value)
-
-
-def number(value: float | None) -> str:
-    """Four significant digits, which is what a person compares."""
-    return "unknown" if value is None else f"{value:.4g}"
 
 
 def count(amount: int, what: str) -> str:
@@ -330,11 +303,8 @@ def outcome(result: Result) -> str:
         return f"Found {_counts(verdict)}{where}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
-    if verdict.in_trouble:
-        worst = next(outcome for outcome in verdict.outcomes if outcome.word.is_trouble)
-        return f"The run {worst.word}, and no cause was found; {rules_checked(verdict)}."
-    if verdict.trend and verdict.trend.word in STUCK:
-        return f"No cause found: the loss is {verdict.trend.word}; {rules_checked(verdict)}."
+    if bad := trouble(verdict):
+        return f"No cause found: {bad}; {rules_checked(verdict)}."
     return f"Nothing found{where}; {rules_checked(verdict)}."
 
 

@@ -449,11 +449,14 @@ class Loaders(Observer):
         if known is None or known[0]() is not args[0]:
             return None
         self._drawn = source = known[1]
-        return (source, perf_counter()) if source.looks > 0 or self._watch.window.sampled else None
+        wanted = source.looks > 0 or self._watch.window.sampled or self._watch.window.attentive
+        return (source, perf_counter()) if wanted else None
 
     def _drew(self, drawing: tuple[_Source, float], batch: Any, error: BaseException | None) -> None:
         source, began = drawing
         source.waited += perf_counter() - began
+        if error is None:
+            self._evaluations.drew(named_tensors(batch), source.trained)
         if source.looks <= 0:
             return
         source.looks -= 1

@@ -7,15 +7,17 @@ backward. It is recorded in every kind of window, up to a few calls.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from unstuck.capture.detect import graph
 from unstuck.capture.detect.graph import Token
+from unstuck.capture.measure.answers import BINARY_LOSSES, right_answers
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, has_weights, looked_at
-from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Evaluated, Place, TensorFact
@@ -25,10 +27,9 @@ _DENSE = 30
 """So many stretches are all looked at; then at most one in so many steps outside of sampled windows."""
 _PAUSE = 20
 _MOST_WAITING = 256
-_LARGEST_SCORES = 2**22
-_BINARY_LOSSES = {"binary_cross_entropy": 0.5, "binary_cross_entropy_with_logits": 0.0}
-"""By the score from which on the answer is yes."""
 _KEY = "unstuck.output"
+_MOST_TRIES = 5
+_LARGEST_TARGET = 2**16
 
 
 class _Stretch:
@@ -45,6 +46,47 @@ class _Stretch:
         self.right: list[Tensor] = []
         self.labels = 0
         self.classes = 0
+        self.held_out = _HeldOut()
+
+
+class _HeldOut:
+    """What answers to batches of loaders that are not trained on were worth, compared by ourselves."""
+
+    def __init__(self) -> None:
+        self.right: list[Tensor] = []
+        self.labels = 0
+        self.classes = 0
+        self.errors: list[Tensor] = []
+        self.targets: list[Tensor] = []
+
+    def add(self, name: str, answers: Tensor, target: Tensor) -> None:
+        """Of one call."""
+        right = right_answers(name, answers, target)
+        if right is not None:
+            self.right.append(right[0])
+            self.labels += right[1]
+            self.classes = 2 if name in BINARY_LOSSES else answers.shape[1]
+        elif name == "mse_loss":
+            wanted = target.float().reshape(-1)
+            self.errors.append((answers.float().reshape(-1) - wanted).square().sum())
+            self.targets.append(torch.stack([wanted.sum(), wanted.square().sum(), wanted.new_tensor(len(wanted))]))
+
+    def explained(self) -> Tensor | None:
+        """The share of variance, of all calls together."""
+        if not self.errors:
+            return None
+        total, squares, count = torch.stack(self.targets).double().sum(0)
+        share: Tensor = 1 - torch.stack(self.errors).double().sum() / (squares - total * total / count)
+        return share
+
+
+class _Target(NamedTuple):
+    """Where in the batches of loaders the target is that a training loss is given, and how answers become its input."""
+
+    loss: str
+    element: str
+    flattened: bool
+    """Are answers to a batch of sequences flattened for the loss?"""
 
 
 class _Dropped:
@@ -67,6 +109,14 @@ class Evaluations(Observer):
         self._last_step = -_PAUSE
         self._uses = 0
         """How often gradients were asked for."""
+        self._target: _Target | None = None
+        self._tries = 0
+        self._batch: dict[str, weakref.ref[Tensor]] = {}
+        """The last batch that a loader gave."""
+        self._is_held_out = False
+        """Does it come from a loader that is not trained on?"""
+        self._output: weakref.ref[Tensor] | None = None
+        """What a model answered last in training."""
         self._dropped: dict[Place, _Dropped] = {}
         self._waiting: set[weakref.ref[Token]] = set()
 
@@ -84,6 +134,28 @@ class Evaluations(Observer):
         """A loader begins a pass that nobody has trained on yet."""
         if self._stretch is None and self._watch.window.steps > 0 and self._is_time():
             self._begin()
+
+    def drew(self, batch: list[tuple[str, Tensor]], trained: bool) -> None:
+        """A loader gave a batch."""
+        self._batch = {name: weakref.ref(tensor) for name, tensor in batch}
+        self._is_held_out = not trained
+
+    def trained_on(self, loss: str, source: Tensor, target: Tensor) -> None:
+        """A training loss was given these: learn which element of a batch is the target."""
+        if self._target is not None or self._tries >= _MOST_TRIES or not self._batch or not may_measure():
+            return
+        output = self._output() if self._output is not None else None
+        if output is None or source.numel() != output.numel() or target.numel() > _LARGEST_TARGET:
+            return
+        self._tries += 1
+        with reading():
+            same = source.data_ptr() == output.data_ptr() or graph.origin(source) is graph.origin(output)
+            for name, reference in self._batch.items() if same else ():
+                element = reference()
+                if element is not None and _is_same(element, target):
+                    flattened = loss in CLASS_LOSSES and source.dim() == 2 and output.dim() == 3
+                    self._target = _Target(loss, name, flattened)
+                    return
 
     def _is_time(self) -> bool:
         window = self._watch.window
@@ -104,6 +176,8 @@ class Evaluations(Observer):
             return
         if recording:
             self._follow(module, label, place, arguments, output)
+            answered = prediction(output) if self._target is None and module.training else None
+            self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
             self.training_goes_on()
         stretch = self._stretch
@@ -118,8 +192,31 @@ class Evaluations(Observer):
             stretch.input = _input(arguments)
             if not (recording and module.training):
                 self._batches.evaluated(module, label, arguments, output)
+        if self._target is not None and self._is_held_out and not (recording and module.training):
+            self._compare(stretch.held_out, self._target, output)
         if stretch.forwards >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
+
+    def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
+        """Compare the answers with the target of the batch that was drawn last."""
+        reference = self._batch.get(known.element)
+        target, answers = reference() if reference is not None else None, prediction(output)
+        self._batch = {}  # a second call would be about the same batch
+        if target is None or answers is None or not is_plain(answers) or len(answers) != len(target):
+            return
+        with reading():
+            answers, target = answers.detach(), target.detach().to(answers.device)
+            if known.loss in CLASS_LOSSES:
+                if known.flattened and answers.dim() == 3:
+                    answers = answers.reshape(-1, answers.shape[-1])
+                target = target.long() if target.dim() == answers.dim() - 1 else target.reshape(-1).long()
+                if target.dim() != answers.dim() - 1 or target.numel() * answers.shape[1] != answers.numel():
+                    return
+            elif target.numel() == answers.numel():
+                target = target.to(answers.dtype).reshape(answers.shape)
+            else:
+                return
+            found.add(known.loss, answers, target)
 
     def _is_training_again(self, stretch: _Stretch, module: nn.Module) -> bool:
         return stretch.forwards > 0 and (not stretch.grad_enabled or (module.training and not stretch.training))
@@ -137,11 +234,11 @@ class Evaluations(Observer):
             stretch.loss, stretch.loss_place = name, self._watch.places.here()
         with reading():
             stretch.values.append(result.detach().float().reshape(()))
-            right = _right(name, source, target)
+            right = right_answers(name, source, target)
             if right is not None:
-                hits, labels, stretch.classes = right
-                stretch.right.append(hits)
-                stretch.labels += labels
+                stretch.right.append(right[0])
+                stretch.labels += right[1]
+                stretch.classes = 2 if name in BINARY_LOSSES else source.shape[0 if source.dim() == 1 else 1]
         if len(stretch.values) >= MOST_CALLS:
             self._watch.window.attend(False)
 
@@ -173,18 +270,24 @@ class Evaluations(Observer):
         self._tell_dropped()
 
     def _tell(self, stretch: _Stretch) -> None:
-        if not stretch.values:
+        own = stretch.held_out
+        if not stretch.values and not own.labels and not own.errors:
             return
         self._recorded += 1
         watch = self._watch
+        hits, labels, classes = stretch.right, stretch.labels, stretch.classes
+        if own.labels:
+            hits, labels, classes = own.right, own.labels, own.classes
         with reading():
-            value = watch.scalars.later(torch.stack(stretch.values).mean())
-            right = torch.stack(stretch.right).sum() / stretch.labels if stretch.labels else None
+            value = watch.scalars.later(torch.stack(stretch.values).mean()) if stretch.values else None
+            right = torch.stack(hits).sum() / labels if labels else None
             accuracy = watch.scalars.later(right) if right is not None else None
+            share = own.explained()
+            explained = watch.scalars.later(share) if share is not None else None
         watch.tell(
             Evaluated(
                 step=watch.window.steps,
-                place=stretch.loss_place,
+                place=stretch.loss_place or stretch.place,
                 model=stretch.model,
                 training_mode=stretch.training,
                 grad_enabled=stretch.grad_enabled,
@@ -193,8 +296,9 @@ class Evaluations(Observer):
                 value=value,
                 accuracy=accuracy,
                 input=stretch.input,
-                examples=stretch.labels,
-                classes=stretch.classes,
+                examples=labels,
+                classes=classes,
+                explained=explained,
             )
         )
 
@@ -248,15 +352,9 @@ def _input(arguments: Any) -> TensorFact | None:
     )
 
 
-def _right(name: str, source: Tensor, target: Tensor) -> tuple[Tensor, int, int] | None:
-    """How many answers are right, of how many, and among how many classes; None where there are no classes."""
-    if source.numel() > _LARGEST_SCORES:
-        return None
-    if name in CLASS_LOSSES and source.dim() > 0 and target.dtype is torch.int64 and target.dim() == source.dim() - 1:
-        axis = 0 if source.dim() == 1 else 1
-        hits = (source.argmax(axis) == target).sum()
-        return hits, target.numel(), source.shape[axis]
-    if name in _BINARY_LOSSES and source.shape == target.shape:
-        hits = ((source > _BINARY_LOSSES[name]) == (target > 0.5)).sum()
-        return hits, target.numel(), 2
-    return None
+def _is_same(element: Tensor, target: Tensor) -> bool:
+    """Is the target this element of a batch, perhaps on another device, in another shape or of another type?"""
+    if element.numel() != target.numel() or not element.numel():
+        return False
+    flat, wanted = element.detach().reshape(-1), target.detach().reshape(-1)
+    return element is target or bool((flat.double().cpu() == wanted.double().cpu()).all())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -12,13 +14,14 @@ from torch import Tensor
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
+from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, Answers, Guess, right_answers
+from unstuck.capture.measure.tensors import fact, is_plain, is_whole, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
-from unstuck.events import AxisGuessed, LossCall, Place, TensorFact
+from unstuck.events import AxisGuessed, LossCall, Place, Scored, TensorFact
 
 NAMES = (
     "cross_entropy",
@@ -32,7 +35,6 @@ NAMES = (
     "kl_div",
     "gaussian_nll_loss",
 )
-_BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
 _FULL_READS = 5
 _THEN_EVERY = 100
@@ -40,6 +42,12 @@ _THEN_EVERY = 100
 _OFTEN = 10
 _SOFTMAXES = ("softmax", "log_softmax", "softmin")
 _MOST_PLACES = 16
+_MOST_ANSWERED = 64
+_SCORE_EVERY = 10
+_SCORE_BUDGET = 0.002
+"""The share of a run's time that scores between sampled windows may cost, once they have cost this many seconds."""
+_SCORE_SECONDS = 0.1
+_Kind = tuple[Place | None, str, tuple[int, ...]]
 
 
 class Losses(Observer):
@@ -51,13 +59,23 @@ class Losses(Observer):
         self._evaluations = evaluations
         self._batches = batches
         self._calls: dict[Place | None, int] = {}
+        self._answers: dict[_Kind, Answers] = {}
+        self._next_score = 0
+        """The number of the next window in which calls are scored though it is not sampled."""
+        self._score_seconds = self._spent = 0.0
+        self._passed = 0
         self._inside = False
 
     def attach(self, patches: Patches) -> None:
         """Observe the functions; modules call them too."""
         for name in NAMES:
             before = partial(self._before, name)
-            patches.around(F, name, before, self._after, skip=self._watch.window.is_resting)
+            patches.around(F, name, before, self._after, skip=self._is_unwanted)
+
+    def _is_unwanted(self) -> bool:
+        """Between sampled windows some calls are scored, or the end of a long run would rest on a handful of them."""
+        window = self._watch.window
+        return not window.sampled and not window.attentive and window.number < self._next_score
 
     def _before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         if self._inside or not self._watch.is_listening():
@@ -76,6 +94,9 @@ class Losses(Observer):
         given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
         source, target = given.get("input"), given.get("target")
         if not isinstance(source, Tensor) or not isinstance(target, Tensor) or not isinstance(result, Tensor):
+            return
+        if watch.window.is_resting():
+            self._score_in_passing(name, given, (source, target, result))
             return
         self._evaluations.loss(name, source, target, result)
         self._batches.compared(name, source, target)
@@ -116,6 +137,58 @@ class Losses(Observer):
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
             )
         )
+        if result.requires_grad:
+            self._evaluations.trained_on(name, source, target)
+        if result.requires_grad and watch.window.has_room(Scored):
+            self._score(name, given, (source, target, result), place, closely)
+
+    def _score_in_passing(self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Score a call of a window that is not sampled, as often as that is cheap."""
+        window = self._watch.window
+        if call[2].requires_grad and self._watch.scalars.is_immediate(call[1]):
+            began = perf_counter()
+            self._passed += 1
+            self._score(name, given, call, self._watch.places.here(), closely=self._passed % _OFTEN == 0)
+            seconds = perf_counter() - began
+            self._spent += seconds
+            self._score_seconds = max(seconds, 0.9 * self._score_seconds)
+        free = self._spent < _SCORE_SECONDS
+        pause = 0.0 if free else self._score_seconds / (_SCORE_BUDGET * max(window.typical_seconds, 1e-6))
+        self._next_score = window.number + max(_SCORE_EVERY, min(10_000, math.ceil(pause)))
+
+    def _score(
+        self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor], place: Place | None, closely: bool
+    ) -> None:
+        """What the answers are worth. On a device only where it is waited for anyway."""
+        source, target, result = call
+        scalars = self._watch.scalars
+        known = is_plain(source) and is_plain(result) and (is_plain(target) or is_whole(target)) and may_measure()
+        if not known or not 0 < target.numel() <= LARGEST or not (closely or scalars.is_immediate(target)):
+            return
+        axis = _axis(name, source)
+        classes = source.shape[axis] if axis is not None else 1
+        key = (place, name, (classes,) if name in CLASS_LOSSES else tuple(target.shape[1:]))
+        if key not in self._answers and len(self._answers) >= _MOST_ANSWERED:
+            return
+        answers = self._answers.setdefault(key, Answers(name, classes))
+        with reading():
+            answers.add(given, source, target)
+            guess = answers.guess() if closely else Guess()
+            cost = answers.cost(source, target, result)
+            right = right_answers(name, source, target, int(given.get("ignore_index", -100)))
+            share = right[0] / right[1] if right is not None and right[1] else None
+            self._watch.tell(
+                Scored(
+                    step=self._watch.window.steps,
+                    place=place,
+                    loss=name,
+                    cost=scalars.later(cost) if cost is not None else None,
+                    guess=guess.cost,
+                    labels=right[1] if right is not None else target.numel(),
+                    right=scalars.later(share) if share is not None else None,
+                    guess_right=guess.right,
+                )
+            )
 
 
 class Softmaxes(Observer):
@@ -173,7 +246,7 @@ def _kept(name: str, made_by: str, source: Tensor, target: Tensor, ignored: int 
     """The share of the gradient that a softmax or sigmoid before the loss lets through, where that is a mistake."""
     if name == "cross_entropy" and made_by.startswith("SoftmaxBackward"):
         return gradient_kept(source, target, -100 if ignored is None else ignored)
-    if name in _BINARY_LOSSES and made_by == "SigmoidBackward0":
+    if name in BINARY_LOSSES and made_by == "SigmoidBackward0":
         return sigmoid_gradient_kept(source, target, again=name.endswith("logits"))
     return None
 

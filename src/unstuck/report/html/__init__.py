@@ -13,7 +13,8 @@ from unstuck.report.html.experiments import experiment_parts
 from unstuck.report.html.markup import Html, join, tag
 from unstuck.report.html.preview import preview_parts
 from unstuck.report.investigation import answer, because, skipped_sentences, time_used
-from unstuck.report.text import count, trend_sentence
+from unstuck.report.outcomes import outcome_sentences
+from unstuck.report.text import count
 
 __all__ = ["page"]
 
@@ -41,7 +42,7 @@ def page(done: Investigation) -> str:
 
 
 def _top(done: Investigation) -> Html:
-    run, trend = done.result.run, done.result.verdict.trend
+    run = done.result.run
     command = f"unstuck {done.result.command} "
     parts = [tag("p", command, class_="crumb")]
     if run is not None:
@@ -50,8 +51,7 @@ def _top(done: Investigation) -> Html:
     if run is not None:
         crashed = f" and crashed: {run.crash.kind}" if run.crash is not None else ""
         parts.append(tag("p", f"The script was watched for {count(run.steps, 'optimizer step')}{crashed}."))
-    if trend is not None and trend.steps:
-        parts.append(tag("p", trend_sentence(trend)))
+    parts += [tag("p", sentence) for sentence in outcome_sentences(done.result.verdict)]
     return tag("header", parts)
 
 

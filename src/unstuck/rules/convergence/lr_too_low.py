@@ -45,7 +45,10 @@ def in_run(record: Record) -> Iterator[Finding]:
     trend = dynamics.trend(record)
     # Only the groups of these weights count: others may have learning rates of their own.
     rate = dynamics.highest_rate(record, {series.group for series in dynamics.weights(record)})
-    went = "crawled" if trend.word == "crawling" else "barely moved,"
+    if trend.falls:
+        went = "crawled" if trend.word == "crawling" else "came only"
+    else:
+        went = "barely moved,"
     yield rule.finding(
         f"At lr {rate:.3g} a step changes the weights by at most {ratio:.1e} of their size (1e-3 is usual), and "
         f"the loss {went} from {trend.first:.4g} to {trend.last:.4g} in {optimizer_steps(record)} steps.",
@@ -75,7 +78,7 @@ def optimizer_steps(record: Record) -> int:
 def judged(record: Record) -> tuple[OptimizerSeen, float, str] | None:
     """The optimizer whose learning rate is too low, its highest update ratio, and the weight that reached it."""
     optimizer = dynamics.sole_optimizer(record)
-    if optimizer is None or dynamics.trend(record).word not in dynamics.STUCK or optimizer_steps(record) < FEWEST:
+    if optimizer is None or not dynamics.is_stuck(record) or optimizer_steps(record) < FEWEST:
         return None
     peaks = [(_peak(series), series.name) for series in dynamics.weights(record) if dynamics.known(series.update_ratio)]
     if not peaks or not 0 < max(peaks)[0] <= SMALL or has_other_reason(record):

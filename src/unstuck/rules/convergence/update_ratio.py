@@ -54,8 +54,10 @@ def in_run(record: Record) -> Iterator[Finding]:
     middle = dynamics.median(list(typical.values())) or 0.0
     decay = max((group.weight_decay for group in optimizer.groups), default=0.0) * dynamics.highest_rate(record)
     # If weight decay is most of the update, it is not the gradient that moves the weights.
-    overwritten = middle > LARGE and trend.word in ("flat", "rising", "spiking") and decay < middle / 2
-    unmoved = 0 < middle < SMALL and trend.word == "flat" and not lr_too_low.has_other_reason(record)
+    guesses = dynamics.does_not_beat_a_guess(record)
+    overwritten = middle > LARGE and (guesses or trend.word in ("flat", "rising", "spiking")) and decay < middle / 2
+    flat = guesses or trend.word == "flat"
+    unmoved = 0 < middle < SMALL and flat and not lr_too_low.has_other_reason(record)
     if overwritten or unmoved:
         yield _whole(record, optimizer, middle, len(typical))
 

@@ -55,7 +55,7 @@ def judged(record: Record) -> list[Place | None]:
     optimizer = dynamics.sole_optimizer(record)
     if optimizer is None or dynamics.is_adaptive(optimizer):
         return []
-    stuck = dynamics.trend(record).word in dynamics.STUCK
+    stuck = dynamics.is_stuck(record)
     if not stuck and not _is_slow(record):
         return []
     far = FAR if stuck else VERY_FAR

@@ -99,7 +99,7 @@ def judged(record: Record) -> Fading | None:
     """The gradients along the depth, if they vanish while the loss is stuck."""
     trend = dynamics.trend(record)
     norms = [norm for _, norm in dynamics.grad_norms(record)]
-    if dynamics.sole_optimizer(record) is None or trend.word not in dynamics.STUCK or len(norms) < FEWEST_STEPS:
+    if dynamics.sole_optimizer(record) is None or not dynamics.is_stuck(record) or len(norms) < FEWEST_STEPS:
         return None
     total = dynamics.median(norms) or 0.0
     if total == 0 or trend.last is None or abs(trend.last) < SOLVED:

@@ -19,7 +19,8 @@ from unstuck.events import (
     TensorsNamed,
 )
 from unstuck.record import goals
-from unstuck.record.trend import Trend, trend_of
+from unstuck.record.outcome import Achieved, Outcome, outcome_of
+from unstuck.record.trend import Trend, spikes_in, trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -154,9 +155,38 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
+@remembered
+def outcome(record: Record) -> Outcome | None:
+    """What the training in this record achieved."""
+    return outcome_of(record)
+
+
+def learns(record: Record) -> bool:
+    """Is it known to learn, because it beats a guess by far?"""
+    found = outcome(record)
+    gain = found.beats_guess_by if found is not None else None
+    return found is not None and found.word is Achieved.LEARNS and gain is not None and gain > 0.5
+
+
+def does_not_beat_a_guess(record: Record) -> bool:
+    """Is the loss no better than that of a constant answer, wherever it came from?"""
+    found = outcome(record)
+    return found is not None and found.word is Achieved.GUESSES
+
+
 def is_unhealthy(record: Record, optimizer: str = "") -> bool:
-    """Is the loss flat, rising, spiking or non-finite?"""
-    return trend(record, optimizer).word in UNHEALTHY
+    """Is the loss flat, rising, spiking or non-finite, or no better than a guess?"""
+    if learns(record):
+        return False
+    return trend(record, optimizer).word in UNHEALTHY or does_not_beat_a_guess(record)
+
+
+def is_stuck(record: Record) -> bool:
+    """Is the loss flat or crawling, or did it come down only to where a guess would be, or not even there?"""
+    word = trend(record).word
+    if learns(record):
+        return False
+    return word in STUCK or (does_not_beat_a_guess(record) and word not in ("rising", "spiking", "non-finite"))
 
 
 def alternating(record: Record) -> bool:
@@ -292,7 +322,8 @@ def failure(record: Record) -> Failure | None:
     if jump := _jump(finite, course.last, _early_factor(record)):
         return jump
     if course.word == "spiking":
-        return Failure(f"spikes, {course.spikes} times so far", _first_spike(finite), course.first, None)
+        first = spikes_in([value for _, value in finite])[0]
+        return Failure(f"spikes, {course.spikes} times so far", finite[first][0], course.first, None)
     if course.word == "rising" and course.last > 1.5 * course.first > 0:
         return Failure(f"rises from {course.first:.4g} to {course.last:.4g}", finite[-1][0], course.first, course.last)
     return _oscillation(finite)
@@ -350,14 +381,6 @@ def _middle(values: Sequence[float]) -> float:
     return median(values) or 0.0 if len(values) == 3 else 0.0
 
 
-def _first_spike(finite: Sequence[tuple[int, float]]) -> int:
-    for index in range(FEW, len(finite)):
-        level = median([value for _, value in finite[index - FEW : index]]) or 0.0
-        if finite[index][1] > JUMP * level:
-            return finite[index][0]
-    return finite[-1][0]
-
-
 def _oscillation(finite: Sequence[tuple[int, float]]) -> Failure | None:
     """Up and down with every step, by a large share, and no lower at the end."""
     changes = [after[1] - before[1] for before, after in itertools.pairwise(finite) if after[0] == before[0] + 1]
@@ -380,9 +403,20 @@ def problem(record: Record) -> str:
         return ""
     if found := failure(record):
         return found.word
+    if learns(record):
+        return ""
     words = {"flat": "is flat", "crawling": "crawls", "rising": "rises", "spiking": "spikes"}
     words["non-finite"] = "ended non-finite"
-    return words.get(trend(record).word, "")
+    word = words.get(trend(record).word, "")
+    return word or (worse_than_a_guess(record) if does_not_beat_a_guess(record) else "")
+
+
+def worse_than_a_guess(record: Record) -> str:
+    """Completes "the loss ..." for one that does not beat a guess."""
+    found = outcome(record)
+    if found is None or found.last is None or found.guess is None:
+        return "is no better than that of a constant answer"
+    return f"ends at {found.last:.3g}, where a constant answer costs {found.guess:.3g}"
 
 
 @remembered

@@ -54,7 +54,8 @@ def in_run(record: Record) -> Iterator[Finding]:
         if lost is None or lost.share < MUCH:
             continue
         word = dynamics.trend(record, optimizer.optimizer).word
-        if word == "falling" or (lost.share < NEARLY_ALL and not dynamics.is_unhealthy(record, optimizer.optimizer)):
+        well = word == "falling" and not dynamics.does_not_beat_a_guess(record)
+        if well or (lost.share < NEARLY_ALL and not dynamics.is_unhealthy(record, optimizer.optimizer)):
             continue
         yield _finding(
             optimizer,

@@ -67,7 +67,10 @@ def _consequence(record: Record) -> str:
     if found := dynamics.failure(record):
         return f"the loss {found.word}"
     trend = dynamics.trend(record)
-    return f"the loss is {trend.word}" if trend.word in dynamics.UNHEALTHY and trend.steps >= FEWEST_STEPS else ""
+    if trend.steps < FEWEST_STEPS or not dynamics.is_unhealthy(record):
+        return ""
+    unhealthy = trend.word in dynamics.UNHEALTHY
+    return f"the loss is {trend.word}" if unhealthy else f"the loss {dynamics.worse_than_a_guess(record)}"
 
 
 def _above_a_guess(record: Record) -> str:
