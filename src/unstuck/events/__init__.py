@@ -54,6 +54,7 @@ from unstuck.events.measurements import (
     Gauges as Gauges,
     Histograms as Histograms,
     LayersRan as LayersRan,
+    LayersUnused as LayersUnused,
     LossesBetween as LossesBetween,
     TensorGauges as TensorGauges,
     TensorsNamed as TensorsNamed,

@@ -15,6 +15,7 @@ from unstuck.capture.measure.tensors import may_measure, reading, short, tensors
 from unstuck.capture.objects import Model
 from unstuck.capture.observers.data import Batches, has_weights
 from unstuck.capture.observers.evaluations import Evaluations
+from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Forward, LayersRan, ModeChange, Place
@@ -33,11 +34,14 @@ _Called = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 class Forwards(Observer):
     """Follows calls of modules; a model is a module called while no other one runs."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches) -> None:
+    def __init__(
+        self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches, unused: UnusedLayers
+    ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._evaluations = evaluations
         self._batches = batches
+        self._unused = unused
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -90,6 +94,7 @@ class Forwards(Observer):
                 self._frame, self._began = id(own), perf_counter()
         self._running.append(module)
         self._calls += 1
+        self._unused.called(module)
         if watch.window.sampled:
             (self._batches.begins if len(self._running) == 1 else self._batches.entered)(module, args)
 

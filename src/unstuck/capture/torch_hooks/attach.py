@@ -19,6 +19,7 @@ from unstuck.capture.observers.schedules import Schedulers
 from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
+from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Summary, Watch
 
@@ -28,7 +29,8 @@ def observers(watch: Watch) -> list[Observer]:
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
     evaluations = Evaluations(watch, batches)
     loaders = Loaders(watch, evaluations)
-    forwards = Forwards(watch, inspector, evaluations, batches)
+    unused = UnusedLayers(watch)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused)
     backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
@@ -36,6 +38,7 @@ def observers(watch: Watch) -> list[Observer]:
         Schedulers(watch),
         Summary(watch),
         forwards,
+        unused,
         Modes(watch, evaluations),
         Losses(watch, inspector, evaluations, batches),
         Softmaxes(watch),
