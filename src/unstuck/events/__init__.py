@@ -31,6 +31,7 @@ from unstuck.events.data import (
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
     StateLoaded as StateLoaded,
+    TargetsCompared as TargetsCompared,
 )
 from unstuck.events.loop import (
     Backward as Backward,

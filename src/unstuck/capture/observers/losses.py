@@ -15,6 +15,7 @@ from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
+from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -45,11 +46,14 @@ _MOST_PLACES = 16
 class Losses(Observer):
     """Records loss calls: what came in, what came out, and what a softmax before the loss costs in gradient."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches) -> None:
+    def __init__(
+        self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches, pairs: Pairs
+    ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._evaluations = evaluations
         self._batches = batches
+        self._pairs = pairs
         self._calls: dict[Place | None, int] = {}
         self._inside = False
 
@@ -82,6 +86,7 @@ class Losses(Observer):
         if not watch.window.sampled:
             return
         place = watch.places.here()
+        self._pairs.loss(name, source, target, place)
         count = self._calls[place] = self._calls.get(place, 0) + 1
         often = _OFTEN if watch.scalars.is_immediate(result) else _THEN_EVERY
         closely = count <= _FULL_READS or count % often == 0

@@ -14,6 +14,7 @@ from unstuck.capture.observers.forwards import Forwards, Modes
 from unstuck.capture.observers.gradients import Clips, Reductions, StaleGradients, Zeroing
 from unstuck.capture.observers.loss_inputs import watch_loss
 from unstuck.capture.observers.losses import Losses, Softmaxes
+from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
 from unstuck.capture.observers.seeds import Seeds
@@ -29,8 +30,8 @@ def observers(watch: Watch) -> list[Observer]:
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
     evaluations = Evaluations(watch, batches)
     loaders = Loaders(watch, evaluations)
-    unused = UnusedLayers(watch)
-    forwards = Forwards(watch, inspector, evaluations, batches, unused)
+    unused, pairs = UnusedLayers(watch), Pairs(watch)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs)
     backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
@@ -39,8 +40,9 @@ def observers(watch: Watch) -> list[Observer]:
         Summary(watch),
         forwards,
         unused,
+        pairs,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches),
+        Losses(watch, inspector, evaluations, batches, pairs),
         Softmaxes(watch),
         inspector,
         evaluations,
