@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -112,6 +113,17 @@ def _rank_of(filename: str) -> int:
     if filename.startswith("<") and not filename.startswith(("<stdin>", "<ipython")):
         return _LIBRARY
     return _USER
+
+
+def is_users_class(kind: type) -> bool:
+    """Is the class written in the program, and not in torch or another installed package?"""
+    return kind.__module__ == "__main__" or _is_users_module(kind.__module__)
+
+
+@functools.cache
+def _is_users_module(name: str) -> bool:
+    filename = getattr(sys.modules.get(name), "__file__", None)
+    return filename is not None and _rank_of(filename) == _USER
 
 
 def chain_of(traceback: TracebackType | None) -> Iterable[TracebackType]:

@@ -31,6 +31,7 @@ from unstuck.events.data import (
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
     StateLoaded as StateLoaded,
+    TargetsCompared as TargetsCompared,
 )
 from unstuck.events.loop import (
     Backward as Backward,
@@ -55,6 +56,7 @@ from unstuck.events.measurements import (
     Gauges as Gauges,
     Histograms as Histograms,
     LayersRan as LayersRan,
+    LayersUnused as LayersUnused,
     LossesBetween as LossesBetween,
     TensorGauges as TensorGauges,
     TensorsNamed as TensorsNamed,

@@ -64,6 +64,8 @@ class ModuleFact(msgspec.Struct, frozen=True, omit_defaults=True):
     training: bool = True
     numbers: dict[str, float] = msgspec.field(default_factory=dict)
     """What it was built with, as far as rules ask: p, momentum, in_features, num_features, ..."""
+    own: bool = False
+    """Its class is written in the program itself, not in torch or another installed package."""
 
 
 class GroupFact(msgspec.Struct, frozen=True, omit_defaults=True):

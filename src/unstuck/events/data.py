@@ -93,6 +93,25 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     """For numbers: the share of the variance of the targets that the answers explain."""
 
 
+class TargetsCompared(Event, tag="targets-compared", frozen=True):
+    """Examples that a model received more than once in training, and the targets that a loss compared them with.
+    Counted from the start of the run, over the batches that were looked at; `place` is the call of the loss."""
+
+    ABSENT: ClassVar[str] = "no example came twice"
+
+    loss: str = ""
+    examples: int = 0
+    """How many different ones there were."""
+    repeats: int = 0
+    """How often one came again."""
+    different: int = 0
+    """How often it then had another target than the first time."""
+    chance: float | None = None
+    """How often two targets that have nothing to do with each other would be equal; None for numbers."""
+    correlation: float | None = None
+    """Between the targets of examples that came again and those they had first."""
+
+
 class BatchSeen(Event, tag="batch-seen", frozen=True):
     """What a model received in a training step, as it received it; recorded a few times in a run."""
 

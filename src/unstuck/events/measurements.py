@@ -90,6 +90,14 @@ class LayersRan(Event, tag="layers-ran", frozen=True):
     """Root mean square of each output."""
 
 
+class LayersUnused(Event, tag="layers-unused", frozen=True):
+    """The layers of a model with trainable parameters of their own that no watched forward pass has called so far,
+    neither with gradients nor without. Recorded again when that changes."""
+
+    model: str = ""
+    names: tuple[str, ...] = ()
+
+
 class AxisGuessed(Event, tag="axis-guessed", frozen=True):
     """A softmax was called without `dim`, so torch chose the axis; recorded once per place."""
 

@@ -114,6 +114,33 @@ def test_an_encoder_that_is_cut_off(recorded: Recorded, between: Callable[[Tenso
     assert "encoder.0.weight, encoder.0.bias" in message
 
 
+class Sentences(nn.Module):
+    """A recurrent layer, whose output is a tuple, and a choice of words that lets no gradient through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.rnn = nn.LSTM(8, 8, batch_first=True)
+        self.words = nn.Embedding(8, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.rnn(self.embed((x.abs() * 5).long().clamp(max=19)))
+        return self.head(self.words(states[:, -1].argmax(1)))
+
+
+def test_a_recurrent_layer_before_an_argmax_in_a_program_that_loads_its_best_weights(recorded: Recorded) -> None:
+    model = Sentences()
+
+    def run() -> None:
+        training(model)()
+        model.load_state_dict(model.state_dict())
+
+    (diagnosis,) = judge(record=recorded(run), rules=[RULE]).diagnoses
+    assert "embed.weight, rnn.weight_ih_l0" in diagnosis.lead.message
+    assert diagnosis.lead.severity.value == "error"
+
+
 @pytest.mark.parametrize(
     "model",
     [

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unstuck.capture.measure.tensors import is_plain, may_measure, number, reading
+from unstuck.capture.places import is_users_class
 from unstuck.capture.torch_hooks.internals import NormBase
 from unstuck.events import GroupFact, ModuleFact
 
@@ -30,7 +31,8 @@ def module_fact(name: str, module: nn.Module, loaded: bool = False) -> ModuleFac
     numbers = _numbers(module)
     if loaded:
         numbers["pretrained"] = 1.0
-    return ModuleFact(name, type(module).__name__, module.training, numbers | _adapter_targets(module))
+    own = is_users_class(type(module))
+    return ModuleFact(name, type(module).__name__, module.training, numbers | _adapter_targets(module), own)
 
 
 def _adapter_targets(module: nn.Module) -> dict[str, float]:

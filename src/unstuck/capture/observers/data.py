@@ -149,7 +149,7 @@ def _number(scalar: Tensor) -> float | None:
 
 def _duplicates(tensors: list[Tensor]) -> int:
     """How many rows equal another one. Rows that differ have different weighted sums, equal ones compared."""
-    marks = torch.stack([_marks(tensor) for tensor in tensors]).sum(0).nan_to_num()
+    marks = torch.stack([marks_of(tensor) for tensor in tensors]).sum(0).nan_to_num()
     order = marks.argsort()
     alike = marks[order][1:] == marks[order][:-1]
     pairs = [(int(order[i]), int(order[i + 1])) for i in alike.nonzero().flatten().tolist()]
@@ -157,7 +157,8 @@ def _duplicates(tensors: list[Tensor]) -> int:
     return len(equal)
 
 
-def _marks(tensor: Tensor) -> Tensor:
+def marks_of(tensor: Tensor) -> Tensor:
+    """A number for each row, which no other row has."""
     rows = tensor.reshape(len(tensor), -1)
     weights = torch.arange(1, rows.shape[1] + 1, dtype=torch.float64, device=rows.device).sqrt()
     return rows.double() @ weights
@@ -216,7 +217,7 @@ class Batches(Observer):
             self._root = module
             self._call = Call(label, self._watch.window.steps, learning=True, training=True)
             if self._first_batch.wants(label):
-                self._draw(self._call, module, _arguments(module, (args,)))
+                self._draw(self._call, module, arguments_of(module, (args,)))
             self.entered(module, args)
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -235,13 +236,13 @@ class Batches(Observer):
             return
         first, call = self._first, self._call
         self._root, self._first, self._call = None, None, None
-        tensors = _arguments(module, arguments)
+        tensors = arguments_of(module, arguments)
         if not tensors:
             self._inside.clear()
             return
         watch, label = self._watch, self._watch.objects.model(module).label
         if call is not None and self._first_batch.wants(label):
-            self._draw(call, module, _arguments(module, ((), *arguments[1:])), more=True)
+            self._draw(call, module, arguments_of(module, ((), *arguments[1:])), more=True)
         batch = looked_at(tensors)
         if call is not None and output is not None:
             self._returned(call, batch.fingerprint, output)
@@ -266,7 +267,7 @@ class Batches(Observer):
         """A stretch of evaluation begins with this call."""
         if may_measure() and output is not None:
             with reading():
-                fingerprint = fingerprint_of(_arguments(module, arguments))
+                fingerprint = fingerprint_of(arguments_of(module, arguments))
             call = Call(label, self._watch.window.steps, learning=False, training=module.training)
             self._returned(call, fingerprint, output)
 
@@ -325,7 +326,7 @@ def has_weights(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _arguments(module: nn.Module, arguments: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
+def arguments_of(module: nn.Module, arguments: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
     """The tensors among the arguments, by the names that `forward` gives them."""
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
     names = code.co_varnames[1 : code.co_argcount] if code is not None else ()

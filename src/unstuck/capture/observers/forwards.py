@@ -15,6 +15,8 @@ from unstuck.capture.measure.tensors import may_measure, reading, short, tensors
 from unstuck.capture.objects import Model
 from unstuck.capture.observers.data import Batches, has_weights
 from unstuck.capture.observers.evaluations import Evaluations
+from unstuck.capture.observers.pairs import Pairs
+from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Forward, LayersRan, ModeChange, Place
@@ -33,11 +35,21 @@ _Called = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 class Forwards(Observer):
     """Follows calls of modules; a model is a module called while no other one runs."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        inspector: Inspector,
+        evaluations: Evaluations,
+        batches: Batches,
+        unused: UnusedLayers,
+        pairs: Pairs,
+    ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._evaluations = evaluations
         self._batches = batches
+        self._unused = unused
+        self._pairs = pairs
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -90,6 +102,7 @@ class Forwards(Observer):
                 self._frame, self._began = id(own), perf_counter()
         self._running.append(module)
         self._calls += 1
+        self._unused.called(module)
         if watch.window.sampled:
             (self._batches.begins if len(self._running) == 1 else self._batches.entered)(module, args)
 
@@ -162,6 +175,7 @@ class Forwards(Observer):
         else:
             self._inspector.missed()
         self._batches.ended(module, arguments, output)
+        self._pairs.model_ran(module, arguments)
         self._evaluated(module, place, arguments, output)
         if not has_weights(module) and not _requires_grad(output):
             return  # It prepares data, one example after another: a window has no room for that many.

@@ -18,6 +18,7 @@ from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, Answers, Gue
 from unstuck.capture.measure.tensors import fact, is_plain, is_whole, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
+from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -53,11 +54,14 @@ _Kind = tuple[Place | None, str, tuple[int, ...]]
 class Losses(Observer):
     """Records loss calls: what came in, what came out, and what a softmax before the loss costs in gradient."""
 
-    def __init__(self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches) -> None:
+    def __init__(
+        self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches, pairs: Pairs
+    ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._evaluations = evaluations
         self._batches = batches
+        self._pairs = pairs
         self._calls: dict[Place | None, int] = {}
         self._answers: dict[_Kind, Answers] = {}
         self._next_score = 0
@@ -103,6 +107,7 @@ class Losses(Observer):
         if not watch.window.sampled:
             return
         place = watch.places.here()
+        self._pairs.loss(name, source, target, place)
         count = self._calls[place] = self._calls.get(place, 0) + 1
         often = _OFTEN if watch.scalars.is_immediate(result) else _THEN_EVERY
         closely = count <= _FULL_READS or count % often == 0

@@ -14,11 +14,13 @@ from unstuck.capture.observers.forwards import Forwards, Modes
 from unstuck.capture.observers.gradients import Clips, Reductions, StaleGradients, Zeroing
 from unstuck.capture.observers.loss_inputs import watch_loss
 from unstuck.capture.observers.losses import Losses, Softmaxes
+from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
 from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
+from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Summary, Watch
 
@@ -28,7 +30,8 @@ def observers(watch: Watch) -> list[Observer]:
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
     evaluations = Evaluations(watch, batches)
     loaders = Loaders(watch, evaluations)
-    forwards = Forwards(watch, inspector, evaluations, batches)
+    unused, pairs = UnusedLayers(watch), Pairs(watch)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs)
     backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
@@ -36,8 +39,10 @@ def observers(watch: Watch) -> list[Observer]:
         Schedulers(watch),
         Summary(watch),
         forwards,
+        unused,
+        pairs,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches),
+        Losses(watch, inspector, evaluations, batches, pairs),
         Softmaxes(watch),
         inspector,
         evaluations,

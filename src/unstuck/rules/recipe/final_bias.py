@@ -36,6 +36,8 @@ MOST_CLASSES = 32
 LONG = 0.2
 MOST = 0.5
 """Shares of a run spent on it."""
+LEARNED = 0.5
+"""A loss that ends below this share of what the bias alone reaches has learned the rest too."""
 FEWEST_STEPS = 20
 FEWEST_WASTED = 10
 FEWEST_BATCHES = 5
@@ -79,7 +81,8 @@ def in_run(record: Record) -> Iterator[Finding]:
             last = calls[-1].step
             all_of = wasted >= last
             words = f"all {last}" if all_of else f"the first {wasted} of {last}"
-            severity = Severity.WARNING if wasted >= MOST * last else Severity.ADVICE
+            learned = calls[-1].value is not None and calls[-1].value < LEARNED * bias.known
+            severity = Severity.WARNING if wasted >= MOST * last and not learned else Severity.ADVICE
             yield _finding(calls[0], bias, record.of(ModelSeen), f" and {words} steps are spent on it", severity)
 
 

@@ -30,6 +30,8 @@ CLEARLY = 0.5
 FEWEST_TARGETS = 16
 AT_ONCE = 5
 """If the loss falls below that of guessing within this many steps, nothing is lost."""
+LEARNED = 0.5
+"""As a share of the loss of guessing."""
 LARGE_INPUTS = 20.0
 """Root mean square; the initial weights of a layer are scaled for 1."""
 CONFIDENT = (
@@ -60,7 +62,8 @@ def in_run(record: Record) -> Iterator[Finding]:
     """The losses before the first step of a run without loaded weights."""
     inputs = _large_inputs(record.of(BatchSeen))
     for call in judged(record):
-        yield _finding(call, *guess_of(call), inputs)
+        severity = Severity.ADVICE if _learned(record, call) else Severity.WARNING
+        yield _finding(call, *guess_of(call), inputs, severity)
 
 
 @dynamics.remembered
@@ -146,7 +149,15 @@ def guess_of(call: LossCall) -> tuple[float, str]:
     return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")
 
 
-def _finding(call: LossCall, guess: float, words: str, inputs: str) -> Finding:
+def _learned(record: Record, first: LossCall) -> bool:
+    """Did the loss of this line end far below that of guessing? Then a bad start cost some steps and no more."""
+    calls = [call for call in record.of(LossCall) if call.place == first.place and call.output_requires_grad]
+    values = [call.value for call in calls if call.value is not None]
+    last = dynamics.median(values[-max(3, len(values) // 10) :])
+    return last is not None and last < LEARNED * guess_of(first)[0]
+
+
+def _finding(call: LossCall, guess: float, words: str, inputs: str, severity: Severity = Severity.WARNING) -> Finding:
     scores, value = losses.given(call), call.value or 0.0
     evidence = [Evidence("first loss", value), Evidence("loss of guessing", round(guess, 4))]
     if scores.spread is not None:
@@ -158,5 +169,6 @@ def _finding(call: LossCall, guess: float, words: str, inputs: str) -> Finding:
         subject=Subject("call", f"first {call.loss} at {call.place}"),
         place=call.place,
         evidence=evidence,
+        severity=severity,
         confidence=Confidence.LIKELY,
     )

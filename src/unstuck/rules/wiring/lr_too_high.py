@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,10 @@ rule = Rule(
 
 LARGE = 0.05
 """An update above this share of the weights is too large if the loss shows it."""
-EXPLODED = 100.0
+EXPLODED = 1000.0
+"""Gradient norm times weight norm, as a multiple of the loss: by how many times its own value the loss would change if
+the weights changed by their own size. It does not depend on the scale of the loss or of the data. A network that starts
+well is between 1 and 200; gradients that explode through depth or time are far above."""
 SANE_RATE = 0.1
 """At or below this learning rate, plain SGD on exploding gradients is not to blame."""
 CAUSE = (
@@ -63,11 +67,19 @@ def judged(record: Record) -> tuple[OptimizerSeen, dynamics.Failure, float] | No
     optimizer, failure, ratio = dynamics.sole_optimizer(record), dynamics.failure(record), dynamics.pace_before(record)
     if optimizer is None or failure is None or ratio is None or ratio < LARGE:
         return None
-    norms = [norm for _, norm in dynamics.grad_norms(record)][:3]
-    exploded = (dynamics.median(norms) or 0.0) > EXPLODED and dynamics.highest_rate(record) <= SANE_RATE
+    exploded = _steepness(record) > EXPLODED and dynamics.highest_rate(record) <= SANE_RATE
     if (exploded and not dynamics.is_adaptive(optimizer)) or _was_learning(record, failure.step):
         return None
     return optimizer, failure, ratio
+
+
+def _steepness(record: Record) -> float:
+    """Of the first steps: how steep the loss is, for its own size and that of the weights."""
+    gradient = dynamics.median([norm for _, norm in dynamics.grad_norms(record)][:3])
+    loss = dynamics.median([abs(value) for _, value in dynamics.losses(record)][:3])
+    starts = (next(iter(dynamics.known(series.weight_norm)), 0.0) for series in dynamics.tensors(record))
+    weight = math.hypot(*starts)
+    return gradient * weight / loss if gradient and loss else 0.0
 
 
 def _was_learning(record: Record, harmed: int) -> bool:

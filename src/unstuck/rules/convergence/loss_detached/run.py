@@ -14,14 +14,12 @@ from unstuck.events import (
     ModelSeen,
     OptimizerSeen,
     OptimizerStep,
-    StateLoaded,
     ZeroGrad,
 )
-from unstuck.events.measurements import LayersRan
-from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings import Confidence, Evidence, Finding, Subject
 from unstuck.rules.convergence.loss_detached import CAUSE, CUT_IN_MODEL_FIX, OUTSIDE_NO_GRAD, Detached, rule
 from unstuck.rules.shared import objects
-from unstuck.rules.shared.dynamics import tensors
+from unstuck.rules.shared.idle import cut_parts
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -211,45 +209,31 @@ def _cut_in_model(record: Record) -> Iterator[Finding]:
     Only the first layers count: unused heads, experts and branches come after layers that learn. Loaded weights may be
     meant to stay as they are.
     """
-    steps, layers = list(record.of(OptimizerStep)), list(record.of(LayersRan))
-    alone = len({step.optimizer for step in steps}) == len({ran.model for ran in layers}) == 1
-    if record.ended is None or not alone or len(steps) < REPEATED or len(layers) < STEADY:
+    if record.ended is None:
         return
-    if any(record.of(StateLoaded)):
-        return
-    trainable = {fact.name for model in record.of(ModelSeen) for fact in model.parameters if fact.trainable}
-    series = [each for each in tensors(record) if each.name in trainable]
-    # No gradient in any step, and not moved by anything else either.
-    still = [
-        each
-        for each in series
-        if len(each.steps) >= REPEATED
-        and all(norm is None for norm in each.grad_norm)
-        and set(each.update_ratio) == {0.0}
-    ]
-    learning = [each for each in series if any(each.grad_norm)]
-    if not still or not learning or any(each.depth < 0 for each in (*still, *learning)):
-        return
-    first = max(each.depth for each in still) < min(each.depth for each in learning)
-    owners = {each.name.rpartition(".")[0] for each in still}
-    if not first or not all(owners <= set(ran.names) for ran in layers):
-        return
-    if any(step.parameters is None or step.parameters - (step.with_grad or 0) != len(still) for step in steps):
-        return
-    model, share = layers[0].model, f"{len(still)} of {len(series)}"
-    names = objects.listed([each.name for each in still])
-    yield rule.finding(
-        f"{share} trainable parameters of {model} never got a gradient, although their layers ran in every watched "
-        f"step ({names}).",
-        cause=f"The graph is cut between them and {learning[0].name}. {CAUSE}",
-        fix=CUT_IN_MODEL_FIX,
-        subject=Subject("parameter", names),
-        place=next((forward.place for forward in record.of(Forward) if forward.model == model), None),
-        evidence=[
-            Evidence("trainable parameters without a gradient", share),
-            Evidence("optimizer steps", record.ended.steps or len(steps)),
-        ],
-        severity=Severity.WARNING,
-        confidence=Confidence.LIKELY,
-        variant=Detached.CUT_IN_MODEL,
-    )
+    loaded = {
+        module.name for model in record.of(ModelSeen) for module in model.modules if module.numbers.get("pretrained")
+    }
+    for part in cut_parts(record):
+        owners = {each.name.rpartition(".")[0] for each in part.still}
+        steps = [step for step in record.of(OptimizerStep) if step.optimizer == part.still[0].optimizer]
+        if owners & loaded or len(steps) < REPEATED:
+            continue
+        if any(step.parameters is None or step.parameters - (step.with_grad or 0) < len(part.still) for step in steps):
+            continue
+        model, share = part.model.model, f"{len(part.still)} of {part.trainable}"
+        names = objects.listed([each.name for each in part.still])
+        yield rule.finding(
+            f"{share} trainable parameters of {model} never got a gradient, although their layers ran in every watched "
+            f"step ({names}).",
+            cause=f"The graph is cut between them and {part.next_name}. {CAUSE}",
+            fix=CUT_IN_MODEL_FIX,
+            subject=Subject("parameter", names),
+            place=part.model.place,
+            evidence=[
+                Evidence("trainable parameters without a gradient", share),
+                Evidence("optimizer steps", record.ended.steps or len(steps)),
+            ],
+            confidence=Confidence.LIKELY,
+            variant=Detached.CUT_IN_MODEL,
+        )

@@ -1,0 +1,136 @@
+"""O28: the loss is driven towards minus infinity: its sign is wrong, or nothing bounds it from below."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import Backward, LossCall, ModelSeen
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.rule import Rule
+from unstuck.rules.shared import dynamics, losses
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+
+class Endless(Variant):
+    """Why the loss has no bottom."""
+
+    NEGATED = "negated", "backward() is called on the negative of a loss, so the error is maximized"
+    UNBOUNDED = "unbounded", "the loss falls ever faster below 0, and nothing stops it"
+
+
+rule = Rule(
+    code="O28",
+    name="loss-maximized",
+    title="the loss runs to minus infinity: a wrong sign, or nothing that bounds it from below",
+    severity=Severity.ERROR,
+    explains=("G05", "G07", "G08", "G10", "G18", "M07", "M13", "M14", "O22", "O25", "O26", "R01", "R08"),
+    needs=(Backward,),
+    variants=Endless.titles(),
+)
+
+NEVER_NEGATIVE = (
+    *losses.REGRESSIONS,
+    *losses.BINARY,
+    "cross_entropy",
+    "nll_loss",
+)
+FEWEST = 10
+QUARTER = 10
+"""Values in a quarter of the run, below which its median is noise."""
+FAR = 10.0
+"""The end is so many times as far from 0 as the start, and as a typical step is long."""
+STEADY = 0.9
+"""Of the fall in the third quarter: a loss with a bottom slows down before it."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """One optimizer alone: of two players one may well maximize what the other minimizes."""
+    optimizer = dynamics.sole_optimizer(record)
+    if optimizer is None or not losses.starts_fresh(record):
+        return
+    trained = {fact.key for fact in optimizer.parameters}
+    if not any(fact.key in trained for model in record.of(ModelSeen) for fact in model.parameters):
+        return  # an attack on a fixed model, which maximizes its error over the input
+    pairs = list(_negated(record))
+    if pairs:
+        yield from _find_negated(pairs)
+    else:
+        yield from _find_unbounded(record)
+
+
+def _negated(record: Record) -> Iterator[tuple[LossCall, Backward]]:
+    """Each backward with the loss it is the negative of; nothing if some are not."""
+    last: LossCall | None = None
+    pairs, others = [], 0
+    for event in record.of(LossCall, Backward):
+        if isinstance(event, LossCall):
+            last = event if event.output_requires_grad and event.loss in NEVER_NEGATIVE else None
+        elif isinstance(event, Backward) and event.value is not None:
+            value = last.value if last is not None else None
+            opposite = value is not None and value > 0 and abs(event.value + value) <= 1e-3 * value
+            if last is not None and opposite:
+                pairs.append((last, event))
+            else:
+                others += 1
+    yield from pairs if len(pairs) >= FEWEST and not others else ()
+
+
+def _find_negated(pairs: list[tuple[LossCall, Backward]]) -> Iterator[Finding]:
+    values = [call.value for call, _ in pairs if call.value is not None]
+    third = max(3, len(values) // 3)
+    first, last = dynamics.median(values[:third]) or 0.0, dynamics.median(values[-third:]) or 0.0
+    call, backward = pairs[-1]
+    if last <= first:
+        return
+    yield rule.finding(
+        f"backward() is called on -{call.loss}, so training maximizes the error: it rose from {first:.3g} to "
+        f"{last:.3g}.",
+        cause="An optimizer minimizes what backward() is called on. The negative of an error is smallest where the "
+        "error is largest.",
+        fix=f"Remove the minus sign before {call.loss}.",
+        subject=Subject("loss", f"sign at {backward.place}"),
+        place=call.place,
+        related=(backward.place,),
+        evidence=[
+            Evidence(f"{call.loss} at the start", first),
+            Evidence(f"{call.loss} at the end", last),
+            Evidence("last value that was minimized", backward.value if backward.value is not None else 0.0),
+        ],
+        variant=Endless.NEGATED,
+    )
+
+
+def _find_unbounded(record: Record) -> Iterator[Finding]:
+    values = [value for _, value in dynamics.losses(record)]
+    size = len(values) // 4
+    if size < QUARTER:
+        return
+    first, second, third, fourth = (dynamics.median(values[place * size :][:size]) or 0.0 for place in range(4))
+    start = dynamics.median(values[:QUARTER]) or 0.0
+    steady = first > second > third > fourth and third - fourth >= STEADY * (second - third)
+    moves = [abs(after - before) for before, after in itertools.pairwise(values[:size])]
+    usual = max(abs(start), dynamics.median(moves) or 0.0)
+    if not steady or not fourth < -FAR * usual or usual == 0.0:
+        return
+    place = next((event.place for event in record.of(Backward) if event.place), None)
+    yield rule.finding(
+        f"The loss falls ever faster below 0 ({start:.3g} to {values[-1]:.3g}), and nothing bounds it.",
+        cause="A loss without a smallest value can always be lowered by making outputs larger, which is all that the "
+        "model learns.",
+        fix="Check the sign of every term. Minimize a distance or a negative log-likelihood; a score that is meant to "
+        "grow needs a limit, such as a margin, a normalised output or a penalty on its size.",
+        subject=Subject("loss", f"sign at {place}"),
+        place=place,
+        evidence=[
+            Evidence("loss at the start", start),
+            Evidence("fall from the second to the third quarter of the run", second - third),
+            Evidence("fall from the third to the last quarter", third - fourth),
+        ],
+        confidence=Confidence.LIKELY,
+        variant=Endless.UNBOUNDED,
+    )
