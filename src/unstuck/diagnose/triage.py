@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.diagnose.prove import MOST_SEEDS, SEEDS, Remedied, prove, try_remedy, worth_trying
+from unstuck.diagnose.prove import Remedied, prove, try_remedy, worth_trying
 from unstuck.experiments import ExperimentKind, all_experiments, find_experiment, findings_in
 from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
@@ -25,6 +25,7 @@ from unstuck.record import RecordError
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.interrupts import deferring_interrupts, has_arrived, only_note_interrupts
+from unstuck.trials.pairs import MOST_SEEDS, SEEDS
 from unstuck.trials.runner import Interrupted, Outcome, Variant
 from unstuck.watch.outcome import result_of
 
