@@ -11,7 +11,7 @@ half of the steps, or whose losses cannot be compared, does not count.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Pair, ProofVerdict, Status
@@ -44,22 +44,21 @@ def run_pairs(
     seeds: Sequence[int],
     steps: int,
     shared: Sequence[Intervention] = (),
+    curve: Callable[[Outcome], Curve] = lambda outcome: outcome.curve,
 ) -> list[Pair]:
-    """The program with these changes and without, for each seed; `shared` are made in all of them."""
+    """The program with these changes and without, for each seed; `shared` are made in all of them.
+
+    `curve`: which losses of a run are compared.
+    """
     variants = []
     for seed in seeds:
         variants.append(Variant(f"without-{name}-seed{seed}", (Seed(seed), *shared)))
         variants.append(Variant(f"with-{name}-seed{seed}", (Seed(seed), *shared, *changes)))
     outcomes = context.run(variants, steps)
     return [
-        pair_of(seed, without, remedied)
+        Pair(seed, curve(without), curve(remedied), _status(without), _status(remedied))
         for seed, without, remedied in zip(seeds, outcomes[::2], outcomes[1::2], strict=True)
     ]
-
-
-def pair_of(seed: int, without: Outcome, remedied: Outcome) -> Pair:
-    """Two runs with the same seed."""
-    return Pair(seed, without.curve, remedied.curve, _status(without), _status(remedied))
 
 
 def _status(outcome: Outcome) -> Status:
