@@ -8,13 +8,14 @@ from typing import Literal
 import msgspec
 import pytest
 
-from unstuck.diagnose.prove import Remedied, decide, gain_of, judged, remedies_of
+from unstuck.diagnose.prove import Remedied, judged, remedies_of
 from unstuck.findings import Finding, Severity, Subject, Witness, merge
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Pair, Proof, Status
 from unstuck.interventions import ClearGradients, GiveLoss
 from unstuck.rule import find_rule
 from unstuck.rules.convergence.nll_needs_log_probs import Input
+from unstuck.trials.pairs import decide, gain_of
 
 STEPS = 300
 

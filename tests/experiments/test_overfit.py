@@ -12,6 +12,7 @@ from unstuck.experiments.overfit import Levels, levels_of, overfit, read
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Experiment
 from unstuck.rules.convergence.cannot_overfit_one_batch import in_experiment
+from unstuck.rules.recipe import conflicting_targets
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Program, Runner
 
@@ -97,6 +98,9 @@ for i in range(300): step(F.mse_loss(model(x), y))
     done = tried(runner, folder, loop)
     assert done.verdict == "passed", done
     assert 0.2 < number(done, "floor") <= number(done, "end")
+    assert number(done, "conflicting") == 32
+    [finding] = conflicting_targets.in_experiment(done)
+    assert finding.number("examples in conflict") == 32
 
 
 def test_a_model_that_the_optimizer_does_not_hold_fails_and_the_rule_is_named(runner: Runner, folder: Path) -> None:
@@ -187,3 +191,52 @@ def test_levels_of_a_loss_that_is_only_a_part_are_not_known() -> None:
     assert levels_of(told, curve([1.0, 0.125, 0.1, 0.05])) == Levels(0.025, 0.1, 32)
     assert levels_of(told, curve([1.0, 0.7, 0.5, 0.4])) == Levels(None, None, 32)
     assert levels_of({}, curve([1.0])) == Levels()
+
+
+CREEPING = [0.809 + 0.0001 * (250 - step) + 0.7 * math.exp(-step / 10) for step in range(250)]
+
+
+def test_a_loss_that_creeps_far_above_its_floor_does_not_pass() -> None:
+    assert read(curve(CREEPING), Levels(floor=0.0, constant=1.6)).course == "falling"
+
+
+def test_a_loss_that_will_be_there_in_as_many_steps_again_passes() -> None:
+    falling = [1.6 * math.exp(-step / 120) for step in range(250)]
+    assert read(curve(falling), Levels(floor=0.0, constant=1.6)).course == "passed"
+
+
+def test_a_later_training_does_not_pass_for_the_first(runner: Runner, folder: Path) -> None:
+    loop = """
+def train(steps, rate):
+    model = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 4))
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    for i in range(steps):
+        loss = F.cross_entropy(model(x[:32]), labels[:32])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+train(40, 1e-6)
+train(300, 0.5)
+"""
+    done = tried(runner, folder, loop)
+    assert done.verdict == "undecided", done
+    assert number(done, "steps") == 40
+    assert number(done, "end") > 1.3
+
+
+def test_two_optimizers_that_step_on_one_backward_have_one_loss(runner: Runner, folder: Path) -> None:
+    loop = """
+encoder, decoder = nn.Linear(6, 64), nn.Linear(64, 4)
+pair = [torch.optim.Adam(part.parameters(), lr=1e-2) for part in (encoder, decoder)]
+for i in range(150):
+    rows = torch.randint(256, (32,))
+    loss = F.cross_entropy(decoder(torch.relu(encoder(x[rows]))), labels[rows])
+    for each in pair: each.zero_grad()
+    loss.backward()
+    for each in pair: each.step()
+"""
+    done = tried(runner, folder, loop)
+    assert done.verdict == "passed", done
+    assert number(done, "floor") == 0
+    assert not done.caveats

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.diagnose.prove import MOST_SEEDS, SEEDS, Remedied, prove, try_remedy, worth_trying
+from unstuck.diagnose.prove import Remedied, judged, prove, try_remedy, worth_trying
 from unstuck.experiments import ExperimentKind, all_experiments, find_experiment, findings_in
 from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
@@ -26,6 +26,7 @@ from unstuck.record.outcome import Achieved
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.interrupts import deferring_interrupts, has_arrived, only_note_interrupts
+from unstuck.trials.pairs import MOST_SEEDS, SEEDS
 from unstuck.trials.runner import Interrupted, Outcome, Variant
 from unstuck.watch.outcome import result_of
 
@@ -314,31 +315,16 @@ class Triage:
             self._experiments.append(done)
             self._context.learned(f"{done.name}: {done.verdict}: {done.sentence}")
         found = findings_in(done)
-        if kind.remedy is not None:
-            self._findings += self._tested(found, kind.remedy(done), verdict)
+        change = kind.remedy(done) if kind.remedy is not None else None
+        if found and done.pairs and change is not None:
+            # The experiment has made the pairs of runs that prove what it found.
+            remedied = Remedied(merge(found)[0], (change,), change.words)
+            self._keep((judged(remedied, done.pairs, max(len(pair.without.losses) for pair in done.pairs)), remedied))
+            self._findings += found
             return
         self._shown += found
         if kind.shows_symptoms:
             self._symptoms |= {finding.code for finding in found}
-
-    def _tested(self, found: Sequence[Finding], remedy: Intervention | None, verdict: Verdict) -> list[Finding]:
-        """A learning rate outside of its band, say, is a finding only if the run learns better with another one."""
-        if not found or remedy is None:
-            return []
-        try:
-            steps = self._context.steps_for(2 * SEEDS, 1.0, PROVEN, least_runs=2)
-        except NoTime as error:
-            self._skipped.append(Skipped("another learning rate", Reason.BUDGET, error.needed, error.left))
-            return list(found)
-        proof = try_remedy(self._context, Remedied(merge(found)[0], (remedy,), remedy.words), steps)
-        self._proofs.append(proof)
-        self._context.learned(f"{remedy.words}: {proof.verdict}: {proof.sentence}")
-        if proof.verdict is not ProofVerdict.CONFIRMED:
-            return []
-        self._confirmed.append((proof, (remedy,)))
-        if verdict.learns:
-            return [msgspec.structs.replace(finding, severity=Severity.ADVICE) for finding in found]
-        return list(found)
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to fix it."""

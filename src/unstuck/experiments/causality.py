@@ -34,7 +34,7 @@ def _applies(done: Experiment) -> bool:
 @experiment(
     "does a prediction depend on positions that come after it?",
     "Look, inside the script's own loop, whether a prediction at one position depends on inputs that come after it.",
-    order=6,
+    order=8,
     takes_several_runs=False,
     applies=_applies,
 )

@@ -28,7 +28,7 @@ METHOD = (
     "does the output for one example depend on the others in its batch?",
     """Look, inside the script's own loop, whether the output for one example depends on
 the other examples of its batch.""",
-    order=5,
+    order=7,
     takes_several_runs=False,
 )
 def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:

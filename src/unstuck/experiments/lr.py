@@ -79,7 +79,7 @@ def remedy(done: Experiment) -> SetRate | None:
     "which learning rates work?",
     """Raise the learning rate of the script's own loop from step to step until the loss
 diverges, and say which band of rates learns fastest and where the script's own rate lies.""",
-    order=3,
+    order=4,
     if_going_well=False,
     remedy=remedy,
 )

@@ -1,9 +1,11 @@
 """Can the loop overfit a single batch? The script's own loop, fed the data of one step over and over.
 
 Measures: `start`, `expected` (the loss of a guess), `floor` (the lowest loss possible on this batch), `constant` (the
-loss of answering every example alike), `lowest`, `end`, `left` (the share of the way to the floor that is left),
-`steps`, `frozen`, `slow` (undecided, and it only needs more steps or a higher rate), `rate_that_works` (times the
-script's own), `explained_by` (codes of rules that see the reason in the same run), `place` (the line of the backward).
+loss of answering every example alike), `apart` (the floor if no two inputs were equal), `conflicting` (how many of the
+`examples` have the input of another and a different target), `lowest`, `end`, `left` (the share of the way to the floor
+that is left), `steps`, `frozen`, `slow` (undecided, and it only needs more steps or a higher rate), `rate_that_works`
+(times the script's own), `explained_by` (codes of rules that see the reason in the same run), `place` (the line of the
+backward).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from unstuck.interventions.freeze_batch import FreezeBatch
 from unstuck.interventions.learning_rate import SetRate
 from unstuck.interventions.no_dropout import NoDropout
 from unstuck.interventions.options import NoWeightDecay
+from unstuck.trials.loops import Loop, loop_of
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -94,18 +97,18 @@ def overfit(context: Context, changes: Sequence[Intervention] = (), wanted: int 
     steps = max(context.steps_for(1, SHARE, wanted, least=FEWEST), _steps(context, 1, wanted))
     context.tell("overfitting one batch")
     outcome = context.run([Variant("overfit", (*changes, *ONE_BATCH))], steps)[0]
-    record = outcome.record_or_none()
-    reading = read(outcome.curve, _levels(outcome, record))
+    record, loop = outcome.record_or_none(), loop_of(outcome)
+    reading = read(loop.curve, _levels(outcome, loop, record))
     if record is None or reading.course is Course.UNREADABLE:
-        return _undecided(_nothing_read(outcome))
+        return _undecided(_nothing_read(outcome, loop))
     passed = reading.course is Course.PASSED
     others = [] if passed else _other_rates(context, changes, reading, wanted)
     frozen = is_frozen(outcome) or (not passed and _is_constant_untrained(context, changes))
-    return _Answer(outcome, record, reading, others, frozen).experiment(time.monotonic() - began)
+    return _Answer(outcome, loop, record, reading, others, frozen).experiment(time.monotonic() - began)
 
 
-def _levels(outcome: Outcome, record: Record | None) -> Levels:
-    levels = levels_of(outcome.notes, outcome.curve)
+def _levels(outcome: Outcome, loop: Loop, record: Record | None) -> Levels:
+    levels = levels_of(outcome.notes, loop.curve)
     expected = expected_start(record) if record is not None else None
     return msgspec.structs.replace(levels, guess=expected[0]) if expected else levels
 
@@ -122,7 +125,7 @@ def _steps(context: Context, runs: int, wanted: int) -> int:
 
 def _other_rates(
     context: Context, changes: Sequence[Intervention], reading: Reading, wanted: int
-) -> list[tuple[float, Outcome, Reading]]:
+) -> list[tuple[float, Curve, Reading]]:
     """The same with other learning rates: a loop that learns with one of them is not wrongly wired."""
     steps = _steps(context, len(FACTORS), wanted)
     if not steps:
@@ -132,9 +135,9 @@ def _other_rates(
     outcomes = context.run(variants, steps)
     # The levels are those of the batch, whatever the rate; a run that ends at another scale has none of its own.
     return [
-        (factor, outcome, read(outcome.curve, reading.levels))
-        for factor, outcome in zip(FACTORS, outcomes, strict=True)
-        if outcome.curve.losses
+        (factor, loop.curve, read(loop.curve, reading.levels))
+        for factor, loop in zip(FACTORS, map(loop_of, outcomes), strict=True)
+        if loop.curve.losses
     ]
 
 
@@ -145,7 +148,7 @@ def _is_constant_untrained(context: Context, changes: Sequence[Intervention]) ->
     context.tell("making sure that the batch stays the same")
     still = Variant("overfit-still", (*changes, *ONE_BATCH, SetRate(0.0)))
     outcome = context.run([still], STILL)[0]
-    losses = outcome.curve.finite[2:]
+    losses = loop_of(outcome).curve.finite[2:]
     replaced = (outcome.notes.get("frozen") or {}).get("replaced")  # else these data differ only as the model learns
     return bool(replaced) and len(losses) >= STILL // 2 and max(losses) - min(losses) <= 1e-4 * abs(losses[0])
 
@@ -156,16 +159,17 @@ class _Answer:
     def __init__(
         self,
         outcome: Outcome,
+        loop: Loop,
         record: Record,
         reading: Reading,
-        others: Sequence[tuple[float, Outcome, Reading]],
+        others: Sequence[tuple[float, Curve, Reading]],
         frozen: bool,
     ) -> None:
-        self._outcome, self._record, self._reading = outcome, record, reading
+        self._outcome, self._loop, self._record, self._reading = outcome, loop, record, reading
         self._others = list(others)
         self._works = next((factor for factor, _, other in others if other.course is Course.PASSED), None)
         self._frozen = frozen
-        self._caveats = _doubts(record, reading, frozen)
+        self._caveats = _doubts(record, loop, reading, frozen)
 
     def experiment(self, seconds: float) -> Experiment:
         done = self._explained((), seconds)
@@ -174,8 +178,8 @@ class _Answer:
 
     def _explained(self, explained: Sequence[tuple[str, str]], seconds: float) -> Experiment:
         verdict = self._verdict()
-        curves = [NamedCurve("one batch", self._outcome.curve)]
-        curves += [NamedCurve(f"rate x {factor:g}", outcome.curve) for factor, outcome, _ in self._others]
+        curves = [NamedCurve("one batch", self._loop.curve)]
+        curves += [NamedCurve(f"rate x {factor:g}", curve) for factor, curve, _ in self._others]
         return Experiment(
             name="overfit",
             verdict=verdict,
@@ -223,7 +227,7 @@ class _Answer:
         floor = reading.levels.floor
         if verdict is ExperimentVerdict.PASSED:
             reach = "its floor is not known" if floor is None else f"its floor is {_in_digits(floor)}"
-            return f"The loop can learn: {fell}, and {reach}."
+            return f"The loop can learn: {fell}, and {reach}{_why_floor(reading.levels)}."
         parts = [f"{fell[0].upper()}{fell[1:]}{_why_far(reading)}"]
         if self._works is not None:
             parts.append(f"with {self._works:g} times its learning rate it comes to the floor")
@@ -252,6 +256,9 @@ class _Answer:
             "expected": expected[0] if expected else None,
             "floor": reading.levels.floor,
             "constant": reading.levels.constant,
+            "apart": reading.levels.apart,
+            "conflicting": reading.levels.conflicting,
+            "examples": reading.levels.examples,
             "lowest": reading.lowest,
             "end": reading.end,
             "left": reading.left,
@@ -293,6 +300,14 @@ def _why_far(reading: Reading) -> str:
     return "" if levels.floor is None else f", and its floor is {_in_digits(levels.floor)}"
 
 
+def _why_floor(levels: Levels) -> str:
+    if not levels.conflicting or (levels.floor or 0.0) <= (levels.apart or 0.0):
+        return ""
+    return (
+        f", since {levels.conflicting} of {levels.examples} examples have the input of another and a different target"
+    )
+
+
 def explained_by(record: Record, symptoms: set[str]) -> list[tuple[str, str]]:
     """Rules that see, in the same run, a reason for the symptoms: their codes and messages, most likely first."""
     from unstuck.judge import judge
@@ -326,16 +341,16 @@ def _way(outcome: Outcome) -> str:
     return "what the script draws for a step was drawn again in every step"
 
 
-def _doubts(record: Record, reading: Reading, frozen: bool) -> list[str]:
+def _doubts(record: Record, loop: Loop, reading: Reading, frozen: bool) -> list[str]:
     """Why a failure would not be certain."""
-    from unstuck.events import OptimizerStep
-
     doubts = []
     if not frozen:
         doubts.append("Some of the data that the loop works on may have changed from step to step.")
-    if len({step.optimizer for step in record.of(OptimizerStep)}) > 1:
+    if loop.has_several_losses:
         doubts.append("Several optimizers step, and each may have a loss of its own.")
-    parameters = _trainable(record)
+    if loop.number:
+        doubts.append(f"This is training number {loop.number + 1} of the script; the data of the first were frozen.")
+    parameters = _trainable(record, loop)
     if reading.levels.targets and 0 < parameters < reading.levels.targets:
         doubts.append(f"The model has {parameters} numbers to train for {reading.levels.targets} targets.")
     if reading.levels.floor is None and reading.end is not None and reading.end < 0:
@@ -343,15 +358,16 @@ def _doubts(record: Record, reading: Reading, frozen: bool) -> list[str]:
     return doubts
 
 
-def _trainable(record: Record) -> int:
+def _trainable(record: Record, loop: Loop) -> int:
     from unstuck.events import OptimizerSeen
 
-    sizes = {fact.key: fact.size for seen in record.of(OptimizerSeen) for fact in seen.parameters if fact.trainable}
+    own = [seen for seen in record.of(OptimizerSeen) if not loop.optimizers or seen.optimizer in loop.optimizers]
+    sizes = {fact.key: fact.size for seen in own for fact in seen.parameters if fact.trainable}
     return sum(sizes.values())
 
 
-def _nothing_read(outcome: Outcome) -> str:
-    taken = len(outcome.curve.losses)
+def _nothing_read(outcome: Outcome, loop: Loop) -> str:
+    taken = len(loop.curve.losses)
     if outcome.status is Status.FAILED:
         return "The script could not be run on one batch."
     if outcome.status is Status.CRASHED:
@@ -380,6 +396,11 @@ class Levels(msgspec.Struct, frozen=True):
     """How many numbers or labels the losses were given to fit."""
     guess: float | None = None
     """What a model costs that knows nothing."""
+    apart: float | None = None
+    """The floor if no two inputs were equal."""
+    conflicting: int = 0
+    """Examples with the input of another and a different target; ids are not counted, which are often equal."""
+    examples: int = 0
 
 
 def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:
@@ -392,8 +413,12 @@ def levels_of(notes: dict[str, Any], curve: Curve) -> Levels:
     scale = _scale(calls, curve)
     if scale is None:
         return Levels(targets=targets)
-    floor, constant = (_mean([goal[level] for goal in goals]) for level in ("floor", "constant"))
-    return Levels(_times(floor, scale), _times(constant, scale), targets)
+    floor, constant, apart = (
+        _times(_mean([goal.get(level) for goal in goals]), scale) for level in ("floor", "constant", "apart")
+    )
+    conflicting = max(goal.get("conflicting", 0) for goal in goals) if calls.get("measured") else 0
+    examples = max(goal.get("examples", 0) for goal in goals)
+    return Levels(floor, constant, targets, apart=apart, conflicting=conflicting, examples=examples)
 
 
 def expected_start(record: Record) -> tuple[float, str] | None:
@@ -505,13 +530,23 @@ def _course_of(values: Sequence[float], end: float, left: float | None, levels: 
         return _course_without_floor(values[0], end, whole, falls)
     if left < -0.05 and end < (levels.floor or 0.0) - 1e-3:
         return Course.BELOW
-    if left <= REACHED or (left <= FAR and falls):
+    is_near = end <= (1 + REACHED) * (levels.floor or 0.0) and left <= FAR
+    if left <= REACHED or is_near or (left <= FAR and falls and _arrives(values, end, left, levels.floor or 0.0)):
         return Course.PASSED
     if whole.word in ("rising", "spiking") and left > 1:
         return Course.BROKEN
     if falls:
         return Course.FALLING
     return Course.STUCK if left > FAR and late.word in ("flat", "rising") else Course.BETWEEN
+
+
+def _arrives(values: Sequence[float], end: float, left: float, floor: float) -> bool:
+    """Would as many steps again bring it to the floor, at the pace of the second half? One that only creeps does not
+    pass by creeping."""
+    tail = max(5, len(values) // 10)
+    middle = sorted(values[(len(values) - tail) // 2 :][:tail])[tail // 2]
+    kept = (end - floor) / (middle - floor) if middle > floor else 1.0
+    return left * kept**2 <= REACHED
 
 
 def _course_without_floor(start: float, end: float, whole: Trend, falls: bool) -> Course:

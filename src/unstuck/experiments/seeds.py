@@ -30,7 +30,7 @@ EVERY = 1
     "is the run reproducible, and how much does it vary with the seed?",
     """Run the script with the same seed twice and with others: is it reproducible, and
 how much of a difference in the loss is mere chance?""",
-    order=4,
+    order=6,
     in_diagnosis=False,
 )
 def seeds(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:

@@ -66,6 +66,10 @@ class ExperimentVerdict(StrEnum):
     """`causality`: predictions depend on what comes later."""
     COPYING = "copying"
     """`causality`: the target of a position is the input at that position."""
+    HELD_BACK = "held back"
+    """`recipe`, `optimizer`: with one part switched off or replaced the run learns, and with it it does not."""
+    NO_BETTER = "no better"
+    """`recipe`, `optimizer`: it does no better without."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -82,6 +86,7 @@ _GOOD = frozenset(
         ExperimentVerdict.INSIDE,
         ExperimentVerdict.INDEPENDENT,
         ExperimentVerdict.CAUSAL,
+        ExperimentVerdict.NO_BETTER,
         ExperimentVerdict.REPRODUCIBLE,
     }
 )
@@ -103,11 +108,21 @@ class NamedCurve(msgspec.Struct, frozen=True):
     curve: Curve
 
 
+class Pair(msgspec.Struct, frozen=True):
+    """Two runs with the same seed and the same number of steps: without a remedy and with it."""
+
+    seed: int
+    without: Curve
+    remedied: Curve
+    without_status: Status
+    remedied_status: Status
+
+
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `lr`, `independence`, `causality` or `seeds`."""
+    """`overfit`, `baseline`, `recipe`, `lr`, `optimizer`, `independence`, `causality` or `seeds`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""
@@ -126,16 +141,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Where in the script it shows, if it shows at one place."""
     probe: Trial | None = None
     """Of `independence` and `causality`: what the model did when parts of its batch were exchanged."""
-
-
-class Pair(msgspec.Struct, frozen=True):
-    """Two runs with the same seed and the same number of steps: without a remedy and with it."""
-
-    seed: int
-    without: Curve
-    remedied: Curve
-    without_status: Status
-    remedied_status: Status
+    pairs: tuple[Pair, ...] = ()
+    """Runs with and without the change that it is about, by which its own finding is proven."""
 
 
 EDIT = "edit"

@@ -44,13 +44,20 @@ class FrozenBatch:
         self._state: tuple[Any, ...] | None = None
         self._calls = self._replaced = 0
         self._rows: Tensor | None = None
+        self._are_measured = False
         self._goals: list[Goal] = []
         self._values: list[float | None] = []
+        self._turn = 0
+        """Steps that have ended. A window in which nothing was computed is none: a second optimizer used the same
+        backward."""
+        self._is_called = False
+        self._saved_window = SAVED_STEP
         lab.wrap(DataLoader, "__iter__", self._replay)
         for name in SOURCES:
             lab.wrap(torch, name, self._again)
         lab.wrap(Tensor, "__getitem__", self._again)
         lab.wrap(Tensor, "index_select", self._again)
+        lab.wrap(Tensor, "backward", self._computing)
         lab.change_calls(self._same_call)
         lab.change_losses(self._same_loss_module)
         for name in LOSSES:
@@ -79,6 +86,13 @@ class FrozenBatch:
 
         return replay
 
+    def _computing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self._is_called = True
+            return original(*args, **kwargs)
+
+        return backward
+
     def _again(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def again(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
@@ -91,11 +105,11 @@ class FrozenBatch:
 
     def _of_saved_step(self, site: tuple[Any, ...], value: Any, copy: Callable[[Any], Any]) -> Any:
         """What the same site, reached as often in its step, had in the saved step."""
-        if self._lab.steps < SAVED_STEP:
+        if self._turn < SAVED_STEP:
             return value
         key = (*site, self._visits[site])
         self._visits[site] += 1
-        if self._lab.steps == SAVED_STEP:
+        if self._turn == SAVED_STEP:
             self._saved[key] = copy(value)
             return value
         saved = self._saved.get(key)
@@ -104,11 +118,14 @@ class FrozenBatch:
     def _same_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if not torch.is_grad_enabled():
             return args, kwargs
+        self._is_called = True
         first_args, first_kwargs = self._saved_arguments(("call", id(module)), (args, kwargs))
-        if self._lab.steps == SAVED_STEP:
+        if self._turn == SAVED_STEP:
             data: list[Tensor] = []
             map_tensors((first_args, first_kwargs), lambda tensor: data.append(tensor) if is_data(tensor) else None)
             self._rows = equal_rows(data)
+            # Few ids are often equal, as in a bigram model, and what follows them differs by nature.
+            self._are_measured = any(tensor.is_floating_point() for tensor in data)
         return tuple(first_args), dict(first_kwargs)
 
     def _same_loss_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -133,7 +150,9 @@ class FrozenBatch:
 
     def _note_loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The losses of this step; in the saved step also how low they can go."""
-        if self._lab.steps == SAVED_STEP:
+        self._is_called = True
+        if self._turn == SAVED_STEP:
+            self._saved_window = self._lab.steps
             found = goal(name, args, kwargs, result, self._rows)
             if found is not None:
                 self._goals.append(found)
@@ -152,7 +171,7 @@ class FrozenBatch:
         data: list[Tensor] = []
         map_tensors(given, lambda tensor: data.append(tensor) if is_data(tensor) else None)
         saved = self._of_saved_step(site, data, lambda tensors: [tensor.detach().clone() for tensor in tensors])
-        if saved is data or self._lab.steps <= SAVED_STEP:
+        if saved is data or self._turn <= SAVED_STEP:
             return given
         self._calls += 1
         same = len(saved) == len(data) and all(_equal(one, other) for one, other in zip(saved, data, strict=True))
@@ -165,15 +184,20 @@ class FrozenBatch:
         self._lab.notes["frozen"] = {"calls": self._calls, "replaced": self._replaced}
 
     def _step_ended(self) -> None:
+        if not self._is_called:
+            return
+        self._is_called = False
+        self._turn += 1
         self._visits.clear()
         self._lab.notes["goals"] = {
-            "first_step": SAVED_STEP,
+            "first_step": self._saved_window,
             "first": self._goals,
+            "measured": self._are_measured,
             "last_step": self._lab.steps - 1,
             "last": self._values,
         }
         self._values = []
-        if self._lab.steps == SAVED_STEP:
+        if self._turn == SAVED_STEP:
             self._state = _random_state()
         elif self._state is not None:
             _set_random_state(self._state)

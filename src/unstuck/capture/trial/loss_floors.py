@@ -1,7 +1,8 @@
 """How low a loss can go on given targets, and what it costs to answer every example alike.
 
-`floor` knows label smoothing, soft targets, and equal inputs whose targets differ. `constant` is the loss of the best
-answer that does not depend on the input. Either is None where that cannot be said.
+`floor` knows label smoothing, soft targets, and equal inputs whose targets differ; `apart` is the floor if no two of
+them were equal, and `conflicting` counts the examples that raise it. `constant` is the loss of the best answer that
+does not depend on the input. Each is None where that cannot be said.
 """
 
 from __future__ import annotations
@@ -36,13 +37,25 @@ def goal(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, 
         return None
     if not result.requires_grad:
         return None
-    found: Goal = {"loss": name, "value": value_of(result), "targets": target.numel(), "floor": None, "constant": None}
+    found: Goal = {"loss": name, "value": value_of(result), "targets": target.numel()}
+    found |= {"examples": len(target) if target.dim() else 1, "conflicting": 0}
+    found |= dict.fromkeys(("floor", "constant", "apart"))
     if 0 < target.numel() <= LARGEST:
         times = _times(given, scores, target)
         known = None if times is None else _levels(name, given, scores.detach(), target.detach(), rows)
         if known is not None and times is not None:
             found["floor"], found["constant"] = (None if level is None else level * times for level in known)
+            apart = _levels(name, given, scores.detach(), target.detach(), None)
+            found["apart"] = None if apart is None or apart[0] is None else apart[0] * times
+            found["conflicting"] = _conflicting(target.detach(), rows)
     return found
+
+
+def _conflicting(target: Tensor, rows: Tensor | None) -> int:
+    """Examples whose input is equal to that of another with a different target."""
+    groups = _groups(rows, len(target)) if target.dim() else None
+    table = target.reshape(len(target), -1).cpu() if groups else None
+    return sum(len(one) for one in groups or () if table is not None and bool((table[one] != table[one[:1]]).any()))
 
 
 def value_of(result: Tensor) -> float | None:

@@ -12,6 +12,7 @@ from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
 
 if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
     from unstuck.record import Record
 
 
@@ -20,6 +21,7 @@ class Conflict(Variant):
 
     UNRELATED = "unrelated", "an example gets another target every time, as if inputs and targets were shuffled apart"
     PARTLY = "partly", "some examples come with different labels"
+    EQUAL_INPUTS = "equal-inputs", "examples of one batch have equal inputs and different targets"
 
 
 rule = Rule(
@@ -38,9 +40,6 @@ SIGMAS = 4.0
 """Standard errors within which the share of equal targets is what chance gives."""
 MANY = 0.1
 """A smaller share of conflicting labels is label noise, which training survives."""
-GUESSED = 0.85
-"""A loss above this share of that of the best constant answer has learned nothing from the inputs."""
-FEWEST_LOSSES = 20
 SHUFFLED = (
     "The targets have nothing to do with the inputs they come with, so there is nothing to learn but their "
     "average: inputs and targets are shuffled, sorted or indexed independently."
@@ -48,6 +47,18 @@ SHUFFLED = (
 FIX = (
     "Shuffle inputs and targets with one permutation (order = torch.randperm(n); x[order], y[order]), and index both "
     "with the same index."
+)
+
+
+RAISED = 0.1
+"""Of what there is to learn, the share that conflicts must put out of reach: as much as `overfit` lets a loop leave."""
+EQUAL = (
+    "A model gives equal inputs equal answers. Either the part of the input that tells the examples apart is lost "
+    "before the model (a column dropped, rounded or filled in), or targets belong to other rows."
+)
+LOOK_UP = (
+    "Look up two of these examples in the raw data: if their inputs differ there, find the step that makes them equal; "
+    "if not, check that the targets were not shuffled or joined by the wrong key."
 )
 
 
@@ -59,9 +70,10 @@ def in_run(record: Record) -> Iterator[Finding]:
         if event.repeats < FEWEST or not event.different:
             continue
         calls = [call for call in record.of(LossCall) if call.place == event.place and call.output_requires_grad]
-        if _is_unrelated(event) and _guesses(calls):
+        # Labels of an episode change and are learned all the same, as in few-shot learning.
+        if _is_unrelated(event) and losses.ends_at_a_guess(calls):
             yield _unrelated(event)
-        elif _is_partly(event) and _are_classes(calls) and _is_troubled(record):
+        elif _is_partly(event) and losses.are_classes(calls) and _is_troubled(record):
             yield _partly(event)
 
 
@@ -81,29 +93,6 @@ def _is_unrelated(event: TargetsCompared) -> bool:
         return event.chance < 1 and agree <= event.chance + SIGMAS * error
     mostly = event.different > 0.9 * event.repeats
     return mostly and event.correlation is not None and abs(event.correlation) < SIGMAS / math.sqrt(event.repeats)
-
-
-def _guesses(calls: list[LossCall]) -> bool:
-    """Does the loss end where the best constant answer would, or above? Labels of an episode change and are learned
-    all the same, as in few-shot learning."""
-    values = [call.value for call in calls if call.value is not None]
-    guess, late = _guess(calls), values[len(values) // 2 :]
-    return guess is not None and len(values) >= FEWEST_LOSSES and sum(late) / len(late) >= GUESSED * guess
-
-
-def _guess(calls: list[LossCall]) -> float | None:
-    if _are_classes(calls):
-        counts = losses.labels(calls)
-        return losses.entropy(counts.values()) if counts else None
-    targets = [losses.wanted(call) for call in calls]
-    spreads = [fact.spread for fact in targets if fact.spread is not None]
-    spread = dynamics.median(spreads)
-    squared = bool(calls) and calls[0].loss == "mse_loss" and calls[0].reduction in ("", "mean")
-    return spread**2 if squared and spread else None
-
-
-def _are_classes(calls: list[LossCall]) -> bool:
-    return any(losses.wanted(call).classes is not None for call in calls)
 
 
 def _unrelated(event: TargetsCompared) -> Finding:
@@ -133,6 +122,34 @@ def _partly(event: TargetsCompared) -> Finding:
         severity=Severity.WARNING,
         confidence=Confidence.LIKELY,
         variant=Conflict.PARTLY,
+    )
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """On the batch of `overfit`, equal inputs raise the floor by a good part of what there is to learn."""
+    if experiment.name != "overfit":
+        return
+    names = ("floor", "apart", "constant", "conflicting", "examples")
+    values = [experiment.measures.get(name) for name in names]
+    if any(value is None for value in values):
+        return
+    floor, apart, constant, conflicting, examples = (float(value or 0) for value in values)
+    if not conflicting or constant <= apart or floor - apart < RAISED * (constant - apart):
+        return
+    yield rule.finding(
+        f"{conflicting:.0f} of the {examples:.0f} examples of a batch have the input of another example and a "
+        f"different target: no model can bring its loss below {floor:.3g} (one answer for all: {constant:.3g}).",
+        cause=EQUAL,
+        fix=LOOK_UP,
+        subject=Subject("loop", "inputs and targets"),
+        evidence=[
+            Evidence("examples in conflict", conflicting),
+            Evidence("lowest possible loss", float(f"{floor:.4g}")),
+            Evidence("loss of one answer for all", float(f"{constant:.4g}")),
+        ],
+        severity=Severity.WARNING,
+        variant=Conflict.EQUAL_INPUTS,
     )
 
 

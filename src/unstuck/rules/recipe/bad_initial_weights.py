@@ -1,0 +1,55 @@
+"""R21: the run learns with torch's default initial weights, and not with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.rule import Rule
+from unstuck.rules.shared import held_back
+
+if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
+    from unstuck.interventions import Intervention
+
+rule = Rule(
+    code="R21",
+    name="bad-initial-weights",
+    title="the run learns with torch's default initial weights, and not with its own",
+    severity=Severity.ERROR,
+    explains=("G09", "G16", "G17", "O22", "O25", "O26", "R01", "R08"),
+)
+
+PART = "its own initial weights"
+CAUSE = (
+    "Weights that are all equal get equal gradients and stay equal; weights that are far too large or too small "
+    "saturate the layers or make the signal vanish."
+)
+FIX = (
+    "Remove the initialization, or use nn.init.kaiming_normal_ for layers before a ReLU; never zeros or one "
+    "constant for the weights of a layer."
+)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The run learns without it, and only without."""
+    if held_back.part_of(experiment) != PART:
+        return
+    yield rule.finding(
+        experiment.sentence,
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loop", PART),
+        place=experiment.place,
+        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
+    )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """What `recipe` put in its place."""
+    from unstuck.interventions import DefaultWeights
+
+    yield (DefaultWeights(),)

@@ -1,0 +1,55 @@
+"""R20: the run learns with Adam at 0.001, and not with its own optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.rule import Rule
+from unstuck.rules.shared import held_back
+
+if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
+    from unstuck.interventions import Intervention
+
+rule = Rule(
+    code="R20",
+    name="optimizer-settings",
+    title="the run learns with Adam at 0.001, and not with its own optimizer",
+    severity=Severity.ERROR,
+    explains=("G18", "O07", "O22", "O26", "R08"),
+)
+
+PART = "its own optimizer"
+CAUSE = (
+    "Data, model and loss are the same in both runs, so the optimizer or its settings (learning rate, momentum, "
+    "betas, eps) are at fault."
+)
+FIX = (
+    "Use torch.optim.Adam(model.parameters(), lr=1e-3), or bring the settings back to their defaults one by one; "
+    "`unstuck lr` finds the learning rate."
+)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The run learns without it, and only without."""
+    if held_back.part_of(experiment) != PART:
+        return
+    yield rule.finding(
+        experiment.sentence,
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loop", PART),
+        place=experiment.place,
+        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
+    )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """What `recipe` put in its place."""
+    from unstuck.interventions import UseAdam
+
+    yield (UseAdam(),)

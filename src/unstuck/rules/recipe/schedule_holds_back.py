@@ -1,0 +1,55 @@
+"""R19: the run learns with a constant learning rate, and not with its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.rule import Rule
+from unstuck.rules.shared import held_back
+
+if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
+    from unstuck.interventions import Intervention
+
+rule = Rule(
+    code="R19",
+    name="schedule-holds-back",
+    title="the run learns with a constant learning rate, and not with its schedule",
+    severity=Severity.ERROR,
+    explains=("O07", "O22", "R07", "R08"),
+)
+
+PART = "the schedule"
+CAUSE = (
+    "The schedule keeps the rate so low, by a warm-up that outlasts the run or a decay that comes too early, that "
+    "the weights hardly move."
+)
+FIX = (
+    "Leave the schedule out until the run learns; then count its lengths in the unit in which scheduler.step() is "
+    "called, steps or epochs."
+)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The run learns without it, and only without."""
+    if held_back.part_of(experiment) != PART:
+        return
+    yield rule.finding(
+        experiment.sentence,
+        cause=CAUSE,
+        fix=FIX,
+        subject=Subject("loop", PART),
+        place=experiment.place,
+        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
+    )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """What `recipe` put in its place."""
+    from unstuck.interventions import NoSchedule
+
+    yield (NoSchedule(),)
