@@ -32,7 +32,19 @@ def module_fact(name: str, module: nn.Module, loaded: bool = False) -> ModuleFac
     if loaded:
         numbers["pretrained"] = 1.0
     own = is_users_class(type(module))
-    return ModuleFact(name, type(module).__name__, module.training, numbers | _adapter_targets(module), own)
+    numbers |= _adapter_targets(module)
+    return ModuleFact(name, type(module).__name__, module.training, numbers, own, _repeated(module))
+
+
+def _repeated(module: nn.Module) -> tuple[str, ...]:
+    """The children of a container that are one module under several names, as `[layer] * 3` makes them."""
+    if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+        return ()
+    names: dict[int, list[str]] = {}
+    for name, child in module._modules.items():
+        if child is not None and next(child.parameters(), None) is not None:
+            names.setdefault(id(child), []).append(name)
+    return tuple(max(names.values(), key=len, default=[])) if any(len(same) > 1 for same in names.values()) else ()
 
 
 def _adapter_targets(module: nn.Module) -> dict[str, float]:

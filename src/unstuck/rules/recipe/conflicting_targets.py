@@ -38,9 +38,6 @@ SIGMAS = 4.0
 """Standard errors within which the share of equal targets is what chance gives."""
 MANY = 0.1
 """A smaller share of conflicting labels is label noise, which training survives."""
-GUESSED = 0.85
-"""A loss above this share of that of the best constant answer has learned nothing from the inputs."""
-FEWEST_LOSSES = 20
 SHUFFLED = (
     "The targets have nothing to do with the inputs they come with, so there is nothing to learn but their "
     "average: inputs and targets are shuffled, sorted or indexed independently."
@@ -59,9 +56,10 @@ def in_run(record: Record) -> Iterator[Finding]:
         if event.repeats < FEWEST or not event.different:
             continue
         calls = [call for call in record.of(LossCall) if call.place == event.place and call.output_requires_grad]
-        if _is_unrelated(event) and _guesses(calls):
+        # Labels of an episode change and are learned all the same, as in few-shot learning.
+        if _is_unrelated(event) and losses.ends_at_a_guess(calls):
             yield _unrelated(event)
-        elif _is_partly(event) and _are_classes(calls) and _is_troubled(record):
+        elif _is_partly(event) and losses.are_classes(calls) and _is_troubled(record):
             yield _partly(event)
 
 
@@ -81,29 +79,6 @@ def _is_unrelated(event: TargetsCompared) -> bool:
         return event.chance < 1 and agree <= event.chance + SIGMAS * error
     mostly = event.different > 0.9 * event.repeats
     return mostly and event.correlation is not None and abs(event.correlation) < SIGMAS / math.sqrt(event.repeats)
-
-
-def _guesses(calls: list[LossCall]) -> bool:
-    """Does the loss end where the best constant answer would, or above? Labels of an episode change and are learned
-    all the same, as in few-shot learning."""
-    values = [call.value for call in calls if call.value is not None]
-    guess, late = _guess(calls), values[len(values) // 2 :]
-    return guess is not None and len(values) >= FEWEST_LOSSES and sum(late) / len(late) >= GUESSED * guess
-
-
-def _guess(calls: list[LossCall]) -> float | None:
-    if _are_classes(calls):
-        counts = losses.labels(calls)
-        return losses.entropy(counts.values()) if counts else None
-    targets = [losses.wanted(call) for call in calls]
-    spreads = [fact.spread for fact in targets if fact.spread is not None]
-    spread = dynamics.median(spreads)
-    squared = bool(calls) and calls[0].loss == "mse_loss" and calls[0].reduction in ("", "mean")
-    return spread**2 if squared and spread else None
-
-
-def _are_classes(calls: list[LossCall]) -> bool:
-    return any(losses.wanted(call).classes is not None for call in calls)
 
 
 def _unrelated(event: TargetsCompared) -> Finding:
