@@ -66,6 +66,8 @@ class ModuleFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it was built with, as far as rules ask: p, momentum, in_features, num_features, ..."""
     own: bool = False
     """Its class is written in the program itself, not in torch or another installed package."""
+    repeated: tuple[str, ...] = ()
+    """Of a container: the names of children with parameters that are all one and the same module."""
 
 
 class GroupFact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -195,6 +197,8 @@ class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     column: tuple[int, float, float] | None = None
     """Of a table in which one column is a hundred times as large as the usual one: its number from 0, its root mean
     square, and that of the usual one."""
+    still: dict[int, float] = msgspec.field(default_factory=dict)
+    """Of a table: columns with one value for all examples of the batch, by their number from 0, at most 32."""
 
 
 class DropoutFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -32,7 +32,19 @@ def module_fact(name: str, module: nn.Module, loaded: bool = False) -> ModuleFac
     if loaded:
         numbers["pretrained"] = 1.0
     own = is_users_class(type(module))
-    return ModuleFact(name, type(module).__name__, module.training, numbers | _adapter_targets(module), own)
+    numbers |= _adapter_targets(module)
+    return ModuleFact(name, type(module).__name__, module.training, numbers, own, _repeated(module))
+
+
+def _repeated(module: nn.Module) -> tuple[str, ...]:
+    """The children of a container that are one module under several names, as `[layer] * 3` makes them."""
+    if not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+        return ()
+    names: dict[int, list[str]] = {}
+    for name, child in module._modules.items():
+        if child is not None and next(child.parameters(), None) is not None:
+            names.setdefault(id(child), []).append(name)
+    return tuple(max(names.values(), key=len, default=[])) if any(len(same) > 1 for same in names.values()) else ()
 
 
 def _adapter_targets(module: nn.Module) -> dict[str, float]:
@@ -55,19 +67,10 @@ def _numbers(module: nn.Module) -> dict[str, float]:
         for key, value in vars(module).items()
         if isinstance(value, bool | int | float) and (key in _NUMBERS or (value is False and _is_switch(key)))
     }
-    if isinstance(module, nn.ModuleList) and _is_repeated(module):
-        found["repeated"] = float(len(module))
     pretrained = _is_pretrained(module)
     if pretrained is not None:
         found["pretrained"] = float(pretrained)
     return found
-
-
-def _is_repeated(module: nn.ModuleList) -> bool:
-    """Are all its entries one and the same layer with weights?"""
-    entries = list(module._modules.values())
-    first = entries[0] if len(entries) > 1 else None
-    return first is not None and all(entry is first for entry in entries) and any(True for _ in first.parameters())
 
 
 def _is_switch(name: str) -> bool:

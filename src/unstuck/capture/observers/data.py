@@ -44,6 +44,10 @@ _PRINTED = 65536
 """So many elements from each end of a tensor go into its fingerprint."""
 _MOST_COLUMNS = 4096
 _LARGE = 100
+_FEWEST_EXAMPLES = 8
+_MOST_STILL = 32
+_MOST_STILL_OF = 256
+"""Columns of a table; a wider one may be an image, whose border is still."""
 _MOST_OPEN = 16
 _FIRST_LOOKS = 3
 _LATER_LOOKS = (10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
@@ -130,7 +134,15 @@ def _fact(name: str, tensor: Tensor) -> InputFact:
         broken=broken,
         ids=counted(tensor) if is_whole(tensor) and tensor.dim() == 2 else None,
         column=_large_column(tensor.detach()) if is_plain(tensor) and tensor.dim() == 2 else None,
+        still=_still_columns(tensor.detach()) if is_plain(tensor) and tensor.dim() == 2 else {},
     )
+
+
+def _still_columns(table: Tensor) -> dict[int, float]:
+    if len(table) < _FEWEST_EXAMPLES or not 2 <= table.shape[1] <= _MOST_STILL_OF:
+        return {}
+    same = (table == table[:1]).all(0).nonzero().flatten().tolist()
+    return {column: float(table[0, column]) for column in same[:_MOST_STILL]} if len(same) < table.shape[1] else {}
 
 
 def _large_column(table: Tensor) -> tuple[int, float, float] | None:

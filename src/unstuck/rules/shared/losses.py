@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+GUESSED = 0.85
+"""A mean loss above this share of that of the best constant answer has learned nothing from the inputs."""
+FEWEST_VALUES = 20
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 LAYERS = ("AddmmBackward", "MmBackward", "BmmBackward", "ConvolutionBackward", "CompiledFunctionBackward")
 """Graph nodes of scores that come directly from a layer."""
@@ -79,6 +82,29 @@ def labels(calls: Iterable[LossCall]) -> Counter[int] | None:
                 return None
             found.update(classes.counts)
     return found
+
+
+def are_classes(calls: Iterable[LossCall]) -> bool:
+    """Are the targets labels?"""
+    return any(wanted(call).classes is not None for call in calls)
+
+
+def ends_at_a_guess(calls: Sequence[LossCall]) -> bool:
+    """Was the loss of one line, over the second half of the run, that of the best constant answer, or above?"""
+    values = [call.value for call in calls if call.value is not None]
+    guess, late = _constant_answer(calls), values[len(values) // 2 :]
+    return guess is not None and len(values) >= FEWEST_VALUES and sum(late) / len(late) >= GUESSED * guess
+
+
+def _constant_answer(calls: Sequence[LossCall]) -> float | None:
+    """The entropy of the labels, or the variance of the targets; None for other losses."""
+    if not calls or calls[0].reduction not in ("", "mean") or any(call.weighted for call in calls):
+        return None
+    if are_classes(calls):
+        counts = labels(calls)
+        return entropy(counts.values()) if counts else None
+    spreads = sorted(fact.spread for call in calls if (fact := wanted(call)).spread is not None)
+    return spreads[len(spreads) // 2] ** 2 if spreads and calls[0].loss == "mse_loss" else None
 
 
 def embeddings(models: Iterable[ModelSeen]) -> list[ModuleFact]:

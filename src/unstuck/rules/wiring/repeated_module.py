@@ -1,92 +1,63 @@
-"""M25: every entry of a ModuleList is the same module, so all of them share one set of weights."""
+"""M22: one module stands in several places of a ModuleList, as `[layer] * 3` puts it there."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import ModelSeen, Place, Setup
+from unstuck.events import ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.source.reader.scope import SourceFile
+from unstuck.rules.shared import dynamics, objects
 
 if TYPE_CHECKING:
     from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
-    code="M25",
+    code="M22",
     name="repeated-module",
-    title="a ModuleList that holds the same module several times, so its entries share one set of weights",
+    title="one layer stands in several places of a ModuleList, so all of them share its weights",
     severity=Severity.WARNING,
+    explains=("O01", "O07"),
     needs=(ModelSeen,),
 )
-
-CAUSE = (
-    "`[layer] * n` repeats a reference to one object. All entries share one set of weights: heads give identical "
-    "answers, and layers cannot learn different things."
-)
-FIX = "Build each entry: nn.ModuleList([make_layer() for _ in range(n)]), or copy.deepcopy(layer) for each."
-ENTRIES = Subject("module", "entries of a ModuleList")
-
-
-@rule.in_source
-def in_source(script: Script) -> Iterator[Finding]:
-    """`nn.ModuleList([layer] * n)`, or a comprehension that names one layer again and again."""
-    if "ModuleList" not in script.text:
-        return
-    file = SourceFile(script.path, script.lines)
-    for node in ast.walk(script.tree):
-        is_list = isinstance(node, ast.Call) and _last_name(node.func) == "ModuleList" and len(node.args) == 1
-        if is_list and isinstance(node, ast.Call) and _repeats(node.args[0]):
-            yield _finding("Every entry of this ModuleList is the same module.", file.place(node), ())
-
-
-def _last_name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _repeats(given: ast.expr) -> bool:
-    if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):
-        lists = [side for side in (given.left, given.right) if isinstance(side, ast.List)]
-        return len(lists) == 1 and len(lists[0].elts) == 1 and isinstance(lists[0].elts[0], ast.Name | ast.Call)
-    if isinstance(given, ast.ListComp | ast.GeneratorExp) and isinstance(given.elt, ast.Name):
-        named = {name.id for part in given.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
-        return given.elt.id not in named
-    return False
 
 
 @rule.in_setup
 def in_setup(setup: Setup) -> Iterator[Finding]:
-    """The models as they are."""
-    yield from _in_models(setup.models)
+    """The children of the containers of each model."""
+    yield from _findings(setup.models, Severity.WARNING)
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """The models of the run."""
-    yield from _in_models(record.setup().models)
+    """The same. Where the loss falls steadily, sharing may be meant, as in ALBERT."""
+    troubled = not dynamics.alternating(record) and dynamics.trend(record).word != "falling"
+    yield from _findings(record.setup().models, Severity.WARNING if troubled else Severity.ADVICE)
 
 
-def _in_models(models: Iterable[ModelSeen]) -> Iterator[Finding]:
+def _findings(models: Iterable[ModelSeen], severity: Severity) -> Iterator[Finding]:
     for model in models:
-        for module in model.modules:
-            entries = int(module.numbers.get("repeated", 0))
-            if entries:
-                message = f"All {entries} entries of {module.name} in {model.model} are one and the same module."
-                yield _finding(message, None, [Evidence("entries", entries), Evidence("distinct modules", 1)])
-
-
-def _finding(message: str, place: Place | None, evidence: Iterable[Evidence]) -> Finding:
-    return rule.finding(
-        message,
-        cause=CAUSE,
-        fix=FIX,
-        subject=ENTRIES,
-        place=place,
-        evidence=evidence,
-        confidence=Confidence.LIKELY,
-    )
+        for container in model.modules:
+            if not container.repeated:
+                continue
+            count, name = len(container.repeated), container.name or model.model
+            child = f"{container.name}.{container.repeated[0]}" if container.name else container.repeated[0]
+            kind = next((module.kind for module in model.modules if module.name == child), "module")
+            size = sum(fact.size for fact in objects.parameters_in(model, child))
+            yield rule.finding(
+                f"{name} ({container.kind}) holds the same {kind} {count} times: its {size:,} parameters are shared by "
+                "all of them.",
+                cause="[layer] * n repeats a reference to one layer, so the places have the same weights and give the "
+                "same outputs for the same input; each step moves them for all at once.",
+                fix=f"Build a layer for each place: nn.{container.kind}([Layer(...) for _ in range({count})]), or "
+                "copy.deepcopy(layer).",
+                subject=Subject("module", f"{name} of {model.model}"),
+                place=model.place,
+                evidence=[
+                    Evidence("places", objects.listed(list(container.repeated))),
+                    Evidence("parameters in each", size),
+                ],
+                severity=severity,
+                confidence=Confidence.LIKELY,
+            )

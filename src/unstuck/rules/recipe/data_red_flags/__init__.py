@@ -24,6 +24,8 @@ class Flag(Variant):
     OUTLIER = "outlier", "one input is far outside the range of the others"
     DUPLICATES = "duplicates", "batches contain the same examples several times"
     EVALUATION = "evaluation", "evaluation inputs have another mean or scale than training inputs"
+    CONSTANT_COLUMNS = "constant-columns", "columns of a table have the same value in every example"
+    UNSEEN_CLASS = "unseen-class", "evaluation has labels that training never has"
     ONE_CLASS = "one-class", "every label is the same"
     IMBALANCE = "imbalance", "nearly all labels are of one class, and nothing else is predicted"
 

@@ -20,6 +20,7 @@ FEWEST_LABELS = 64
 MAJORITY = 0.9
 ENOUGH_LABELS = 500
 LAST_CALLS = 3
+SURE = math.log(1e-6)
 
 
 def one_label(record: Record) -> Iterator[Finding]:
@@ -66,6 +67,38 @@ def imbalance(record: Record) -> Iterator[Finding]:
             severity=Severity.WARNING,
             confidence=Confidence.LIKELY,
             variant=Flag.IMBALANCE,
+        )
+
+
+def unseen_class(record: Record) -> Iterator[Finding]:
+    """Labels that occur in evaluation and never in training, and too often for chance."""
+    calls = [call for call in record.of(LossCall) if call.loss in CLASS_LOSSES]
+    trained = _counted([call.target.classes for call in calls if call.target is not None and call.output_requires_grad])
+    by_place = _by_place([call for call in calls if call.output_requires_grad is False])
+    labels = sum(trained.values())
+    for place, evaluated in by_place.items():
+        counts = _counted([call.target.classes for call in evaluated if call.target is not None])
+        total = sum(counts.values())
+        facts = [call.target.classes for call in calls if call.target is not None and call.target.classes is not None]
+        if not total or not labels or any(fact.distinct > len(fact.counts) for fact in facts):
+            continue
+        # The chance that training misses a class which is as frequent there as in evaluation.
+        unseen = [label for label, count in counts.items() if label not in trained and count > 1]
+        unseen = [label for label in unseen if labels * math.log1p(-counts[label] / (total + 1)) < SURE]
+        if not unseen:
+            continue
+        share = sum(counts[label] for label in unseen) / total
+        names = ", ".join(str(label) for label in sorted(unseen)[:6])
+        yield rule.finding(
+            f"{share:.0%} of the labels in evaluation are of a class that training never has: {names}.",
+            cause="A model never predicts a class it has not seen, so all these examples are wrong.",
+            fix="Split the data at random, or by class (stratify=labels); data sorted by class must be shuffled before "
+            "it is cut in two.",
+            subject=Subject("loss", f"classes at {place}"),
+            place=place,
+            related=[call.place for call in calls if call.output_requires_grad][:1],
+            evidence=[Evidence("training labels examined", labels), Evidence("evaluation labels examined", total)],
+            variant=Flag.UNSEEN_CLASS,
         )
 
 

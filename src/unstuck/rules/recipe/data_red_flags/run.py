@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite
+from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, TensorFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.recipe import init_loss
 from unstuck.rules.recipe.data_red_flags import Flag, rule
-from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label
+from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label, unseen_class
 from unstuck.rules.recipe.data_red_flags.setup import BROKEN, CLEAN, LARGE, badly_scaled, identical
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.data import trained_on, training_losses
@@ -27,7 +27,13 @@ MANY_ALIKE = 0.25
 FEWEST_EXAMPLES = 8
 FEWEST_NUMBERS = 8
 """Examples with fewer numbers may be equal by chance."""
-MISMATCH = 5.0
+ENOUGH_EXAMPLES = 48
+"""Examples over which a column must hold one value: of a column that differs in one example of ten, 48 equal ones are
+a chance of less than 1 %."""
+MISMATCH = 1.8
+"""Images of 0 to 1 next to ones normalised to -1 to 1 differ in scale by 2, and by 3 to 4 with the usual statistics."""
+TIMES_OWN = 4.0
+"""And so many times as much as the training batches differ among each other."""
 FEWEST_STEPS = 30
 """Fewer steps are too few to judge a loss."""
 ENORMOUS = 1000.0
@@ -54,9 +60,11 @@ def find(record: Record) -> Iterator[Finding]:
         enormous = any((fact.high or 0.0) > ENORMOUS for fact in batches[-1].inputs)
         if consequence or (enormous and (consequence := _above_a_guess(record))):
             yield from badly_scaled(batches[-1], consequence)
+        yield from _constant_columns(batches, consequence)
     yield from _duplicates(record)
     yield from _mismatch(record, by_model)
     yield from one_label(record)
+    yield from unseen_class(record)
     yield from imbalance(record)
 
 
@@ -134,6 +142,36 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
             return
 
 
+def _constant_columns(batches: Sequence[BatchSeen], consequence: str) -> Iterator[Finding]:
+    """Columns of a table that hold one value in all batches. A column of ones is a bias, and zeros are rare categories
+    or the border of an image, so there must be more."""
+    for position, fact in enumerate(batches[0].inputs):
+        facts = [batch.inputs[position] for batch in batches if len(batch.inputs) > position]
+        same = {
+            column: value for column, value in fact.still.items() if all(f.still.get(column) == value for f in facts)
+        }
+        nonzero = [value for value in same.values() if value]
+        examples = sum(batch.examples for batch in batches)
+        if len(batches) < 3 or examples < ENOUGH_EXAMPLES or not nonzero or nonzero == [1.0]:
+            continue
+        shown = ", ".join(f"{column} ({value:.3g})" for column, value in list(same.items())[:6])
+        more = ", ..." if len(same) > 6 else ""
+        width = fact.shape[1] if fact.shape is not None and len(fact.shape) > 1 else 0
+        yield rule.finding(
+            f"{len(same)} of the {width} columns of {fact.name} have the same value in every example that was looked "
+            f"at: {shown}{more}" + (f", and {consequence}." if consequence else "."),
+            cause="A column that never changes says nothing about an example, so what it was meant to hold is missing.",
+            fix="Check how these columns are computed: integer division (//), a wrong index, a column that was filled "
+            "or scaled to one value.",
+            subject=Subject("call", f"columns of {fact.name} at {batches[0].place}"),
+            place=batches[0].place,
+            evidence=[Evidence("constant columns", len(same)), Evidence("examples looked at", examples)],
+            severity=Severity.WARNING,
+            confidence=Confidence.LIKELY,
+            variant=Flag.CONSTANT_COLUMNS,
+        )
+
+
 def _duplicates(record: Record) -> Iterator[Finding]:
     """Batches of a loader that uses each example once, but with many equal examples."""
     known = {loader.loader: loader for loader in trained_on(record)}
@@ -178,8 +216,7 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
         if trained is None or fact is None or fact.mean is None or not fact.spread or trained.dtype != fact.dtype:
             continue
         centre, spread = trained.mean or 0.0, trained.spread or 1.0
-        ratio, apart = fact.spread / spread, abs(fact.mean - centre) / max(fact.spread, spread)
-        if (1 / MISMATCH < ratio < MISMATCH and apart < MISMATCH) or not _is_worse(record, event):
+        if not _is_elsewhere(fact, _training_inputs(by_model[model])) or not _is_worse(record, event):
             continue
         yield rule.finding(
             f"{model} is evaluated on inputs of mean {fact.mean:.3g} and standard deviation {fact.spread:.3g}, "
@@ -198,6 +235,28 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
             confidence=Confidence.LIKELY,
             variant=Flag.EVALUATION,
         )
+
+
+def _training_inputs(batches: Sequence[BatchSeen]) -> list[InputFact]:
+    """The first input with numbers of each batch."""
+    found = (next((fact for fact in batch.inputs if _is_measured(fact)), None) for batch in batches)
+    return [fact for fact in found if fact is not None]
+
+
+def _is_elsewhere(fact: TensorFact, trained: Sequence[InputFact]) -> bool:
+    """Does the mean or the scale differ from training, by much and by far more than training batches do from each
+    other?"""
+    means, spreads = [each.mean or 0.0 for each in trained], [each.spread or 0.0 for each in trained]
+    centre, spread = median(means) or 0.0, median(spreads) or 0.0
+    if fact.mean is None or not fact.spread or not spread:
+        return False
+    ratio = max(fact.spread / spread, spread / fact.spread)
+    apart = abs(fact.mean - centre) / max(fact.spread, spread)
+    own_ratio = max(max(each / spread, spread / each) if each else 1.0 for each in spreads)
+    own_apart = max(abs(mean - centre) for mean in means) / spread
+    scale = ratio > max(MISMATCH, 1 + TIMES_OWN * (own_ratio - 1))
+    place = apart > max(1.0, TIMES_OWN * own_apart)
+    return scale or place
 
 
 def _is_measured(fact: InputFact) -> bool:
