@@ -19,6 +19,7 @@ from unstuck.events import (
     TensorsNamed,
 )
 from unstuck.record import goals
+from unstuck.record.trainings import players
 from unstuck.record.trend import Trend, trend_of
 
 if TYPE_CHECKING:
@@ -149,8 +150,10 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
             found.append((gauge.step, gauge.loss))
         elif gauge.step in broken:
             found.append((gauge.step, math.nan))
-    between = (pair for event in record.of(LossesBetween) for pair in zip(event.steps, event.values, strict=True))
-    found += [(step, value) for step, value in between if value is not None]
+    for event in record.of(LossesBetween):
+        if not optimizer or event.optimizer in ("", optimizer):
+            pairs = zip(event.steps, event.values, strict=True)
+            found += [(step, value) for step, value in pairs if value is not None]
     return sorted(found, key=lambda pair: pair[0])
 
 
@@ -159,9 +162,10 @@ def is_unhealthy(record: Record, optimizer: str = "") -> bool:
     return trend(record, optimizer).word in UNHEALTHY
 
 
+@remembered
 def alternating(record: Record) -> bool:
-    """Do several optimizers alternate, so that a loss need not fall?"""
-    return len({step.optimizer for step in record.of(OptimizerStep)}) > 1
+    """Do several optimizers alternate, each with a loss of its own, which need not fall?"""
+    return len(players(record)) > 1
 
 
 @remembered

@@ -215,7 +215,7 @@ def _cut_in_model(record: Record) -> Iterator[Finding]:
     alone = len({step.optimizer for step in steps}) == len({ran.model for ran in layers}) == 1
     if record.ended is None or not alone or len(steps) < REPEATED or len(layers) < STEADY:
         return
-    if any(record.of(StateLoaded)):
+    if record.continues or any(record.of(StateLoaded)):
         return
     trainable = {fact.name for model in record.of(ModelSeen) for fact in model.parameters if fact.trainable}
     series = [each for each in tensors(record) if each.name in trainable]
