@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -21,10 +22,22 @@ from unstuck.events import (
     Place,
     Setup,
 )
-from unstuck.findings import SHOWN_BY, Diagnosis, Finding, Severity, Verify, Witness, merge, one_per_cause, rank
+from unstuck.findings import (
+    SHOWN_BY,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Severity,
+    Verify,
+    Witness,
+    merge,
+    one_per_cause,
+    rank,
+)
 from unstuck.findings.verdict import Verdict
 from unstuck.record import goals
 from unstuck.record.outcome import Outcome, losses_of, outcome_of
+from unstuck.record.trainings import Training, trainings_of
 from unstuck.record.trend import Trend, trend_of
 from unstuck.rule import Rule, all_rules
 from unstuck.source.what_ran import readable_script
@@ -49,8 +62,9 @@ def judge(
     """Ask every rule about everything given.
 
     With a record, the scripts are the text of that run: what only the text shows, though a run could
-    have shown it, is `unconfirmed`.
+    have shown it, is `unconfirmed`. Each training of a run is judged by itself.
     """
+    trainings = trainings_of(record) if record is not None else ()
     able = [rule for rule in (all_rules() if rules is None else rules) if rule.witnesses != (Witness.SURFACE,)]
     exhausting = (RecursionError, MemoryError) if record is None and setup is None else ()
     hearing = Hearing(tuple(rule for rule in able if not rule.good_news), exhausting=exhausting)
@@ -59,10 +73,12 @@ def judge(
         hearing.ask(script.path, script, Witness.SOURCE)
     if setup is not None:
         hearing.ask("the given objects", setup, Witness.SETUP)
+    collected = list(hearing.findings)
     if record is not None:
-        for asking in (hearing, praise):
-            asking.ask(f"the run of {record.started.script}", record, Witness.RUN)
-    found = [_complete(finding, record, scripts) for finding in hearing.findings]
+        what = f"the run of {record.started.script}"
+        collected += _about_trainings(hearing, what, trainings)
+        praise.ask(what, record, Witness.RUN)
+    found = [_complete(finding, record, scripts) for finding in collected]
     causes = {rule.code: frozenset(rule.explains) for rule in hearing.rules}
     known: dict[str, Script | None] = {spelled(script.path): script for script in scripts}
     everything = _once_each(merge(found))
@@ -70,20 +86,50 @@ def judge(
     merged = one_per_cause(diagnosis for diagnosis in everything if diagnosis not in ignored)
     unconfirmed = [d for d in merged if record is not None and _may_be_contradicted(d, hearing.rules)]
     diagnoses = tuple(rank((d for d in merged if d not in unconfirmed), causes))
-    silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, record)
-    trend = _trend(record) if record is not None else None
+    silent = _silent_rules(hearing.rules, {d.lead.code for d in diagnoses}, scripts, setup, trainings)
     return Verdict(
         diagnoses=diagnoses,
         unconfirmed=tuple(rank(unconfirmed, causes)),
         good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
         ignored=tuple(ignored),
-        trend=trend,
-        outcomes=_outcomes(record) if record is not None else (),
+        trend=_trend(trainings[0]) if len(trainings) == 1 else None,
+        outcomes=tuple(outcome for training in trainings for outcome in _outcomes(training)),
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=tuple(_grouped(silent)),
         gaps=tuple(record.gaps()) if record is not None else (),
         failures=(*hearing.failures, *praise.failures),
     )
+
+
+def _about_trainings(hearing: Hearing, what: str, trainings: Sequence[Training]) -> list[Finding]:
+    """What the rules say of each training. What they say of several, as of the folds of a cross-validation, is said
+    once."""
+    if len(trainings) == 1:
+        already = len(hearing.findings)
+        hearing.ask(what, trainings[0].record, Witness.RUN)
+        return hearing.findings[already:]
+    alike: dict[tuple[object, ...], list[tuple[Finding, Training]]] = {}
+    for training in trainings:
+        already = len(hearing.findings)
+        hearing.ask(f"{what}, {training.name}", training.record, Witness.RUN)
+        for finding in hearing.findings[already:]:
+            subject = (finding.subject.kind, re.sub(r"#\d+", "", finding.subject.name))
+            alike.setdefault((finding.id, finding.place, *subject), []).append((finding, training))
+    return [_in_trainings(group, len(trainings)) for group in alike.values()]
+
+
+def _in_trainings(group: Sequence[tuple[Finding, Training]], count: int) -> Finding:
+    """The most serious of the findings about one matter, with the trainings that show it."""
+    lead = min(group, key=lambda each: (each[0].severity.rank, each[0].confidence.value))[0]
+    shown = list({training.number: training for _, training in group}.values())
+    where = Evidence("training", next(training.name for finding, training in group if finding is lead))
+    share = [Evidence("trainings that show it", f"{len(shown)} of {count}")] if len(shown) > 1 else []
+    return msgspec.structs.replace(lead, evidence=(*lead.evidence, where, *share))
+
+
+def _outcomes(training: Training) -> tuple[Outcome, ...]:
+    found = outcome_of(training.record, training=training.name, moving=True if training.is_shared else None)
+    return (found,) if found is not None else ()
 
 
 def _may_be_contradicted(diagnosis: Diagnosis, rules: Sequence[Rule]) -> bool:
@@ -250,22 +296,20 @@ def _silent_rules(
     found: set[str],
     scripts: Sequence[Script],
     setup: Setup | None,
-    record: Record | None,
+    trainings: Sequence[Training],
 ) -> dict[str, str]:
     """Rules that could not have said anything, each with the reason."""
     silent = {}
     for rule in rules:
-        if rule.code not in found and (reason := _why_silent(rule, scripts, setup, record)):
+        if rule.code not in found and (reason := _why_silent(rule, scripts, setup, trainings)):
             silent[rule.code] = reason
     return silent
 
 
-def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, record: Record | None) -> str:
-    if record is not None and rule.run:
-        if not any(record.of(*TRAINING)):
-            return "the run called no model, no loss and no optimizer"
-        missing = [kind for kind in rule.needs if not any(record.of(kind))]
-        return missing[0].ABSENT if missing else ""
+def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, trainings: Sequence[Training]) -> str:
+    if trainings and rule.run:
+        reasons = [_why_silent_about(rule, training) for training in trainings]
+        return reasons[0] if all(reasons) else ""
     if setup is not None and rule.setup:
         if LossCall in rule.needs and not setup.losses:
             return "no batch and loss were given to try" if setup.trial is None else "no loss of torch was called"
@@ -279,6 +323,21 @@ def _why_silent(rule: Rule, scripts: Sequence[Script], setup: Setup | None, reco
     return f"only {' or '.join(SHOWN_BY[witness] for witness in rule.witnesses)} shows it"
 
 
+def _why_silent_about(rule: Rule, training: Training) -> str:
+    """Why a rule had nothing to look at in one training."""
+    record = training.record
+    if not any(record.of(*TRAINING)):
+        return "the run called no model, no loss and no optimizer"
+    missing = [kind for kind in rule.needs if not any(record.of(kind))]
+    if missing:
+        return missing[0].ABSENT
+    if rule.needs_one_optimizer and len({step.optimizer for step in record.of(OptimizerStep)}) > 1:
+        return "several optimizers take turns, so no loss must fall"
+    if rule.needs_fresh_weights and record.continues:
+        return "the training began with trained weights"
+    return ""
+
+
 def _grouped(silent: dict[str, str]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for code, reason in silent.items():
@@ -286,12 +345,7 @@ def _grouped(silent: dict[str, str]) -> list[str]:
     return [f"{', '.join(codes)}: {reason}" for reason, codes in reasons.items()]
 
 
-def _trend(record: Record) -> Trend | None:
+def _trend(training: Training) -> Trend | None:
     """Which way the loss went. Several optimizers minimise several losses, of which no single word is true."""
-    stepping = {step.optimizer for step in record.of(OptimizerStep)}
-    return goals.with_moving_goal(trend_of(losses_of(record)), record) if len(stepping) <= 1 else None
-
-
-def _outcomes(record: Record) -> tuple[Outcome, ...]:
-    found = outcome_of(record)
-    return (found,) if found is not None else ()
+    record = training.record
+    return None if training.is_shared else goals.with_moving_goal(trend_of(losses_of(record)), record)

@@ -71,6 +71,10 @@ class Rule(msgspec.Struct, eq=False):
     """Codes of the rules whose findings are symptoms of this one."""
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
+    needs_one_optimizer: bool = False
+    """Its run witness says nothing of several optimizers that take turns: their losses need not fall."""
+    needs_fresh_weights: bool = False
+    """Its run witness says nothing of a training that begins with trained weights."""
     only_in_text: Sequence[str] = ()
     """Kinds of subjects that no run can show, so that a report on a run includes what lint says about them."""
     hygiene: bool = False

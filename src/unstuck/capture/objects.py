@@ -172,6 +172,10 @@ class Objects:
         self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
         refers to weakly, so it is the modules that are remembered."""
+        self._trained: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        """The label of the optimizer that last began to train the own parameters of each module."""
+        self._continues: dict[str, str] = {}
+        """By the label of an optimizer, that of the last one before it that trained layers of the same models."""
         self.order = Order()
         self._recorded: dict[str, list[object]] = {}
         """By the label of an optimizer: what it was like each time it was recorded."""
@@ -243,7 +247,27 @@ class Objects:
             rates=rates(optimizer),
             groups=group_facts(optimizer),
             state_dtypes=state_dtypes(optimizer),
+            models=tuple(model.label for model in self._trained_by(optimizer)) if label in self._continues else (),
+            continues=self._continues.get(label, ""),
         )
+
+    def begins_to_train(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step for the first time: note whose work it goes on with."""
+        if not self.may_tell(optimizer):
+            return
+        label, held = self.optimizer(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
+        roots = [model.module for model in self._trained_by(optimizer)]
+        inside = [layer for root in roots if root is not None for layer in root.modules()]
+        earlier = {self._trained.get(layer, label) for layer in inside} - {label}
+        self._continues[label] = next((other for other in reversed(self._continues) if other in earlier), "")
+        for layer in inside:
+            if any(id(own) in held for own in layer._parameters.values()):
+                self._trained[layer] = label
+
+    def _trained_by(self, optimizer: Optimizer) -> list[Model]:
+        """The models that hold parameters of an optimizer, as they were last recorded."""
+        held = {id(parameter) for parameter in parameters_of(optimizer)}
+        return [model for model in self.models() if model.announced and not held.isdisjoint(model.announced)]
 
     def _held(self, optimizer: Optimizer) -> tuple[ParameterFact, ...]:
         return tuple(

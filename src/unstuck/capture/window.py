@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from unstuck.capture.torch_hooks.patches import Patches
 
 DENSE = 50
+"""Windows at the start of a run, all of which are recorded."""
+LATER_DENSE = 30
+FEWEST_DENSE = 6
+MOST_STARTS = 20
+"""Trainings of one program whose start is recorded window by window: of the second half of `LATER_DENSE`, of the third
+a third, and so on. Nine trainings must not cost much more than one, and a program may build an optimizer per task."""
 MIDDLE = 1000
 BUDGET = 0.0075
 """The share of a run's time that recorded windows may cost on top of plain ones, once the dense start is over."""
@@ -123,6 +129,8 @@ class Window:
         self.timings = Timings()
         self.optimizers = 1
         """How many optimizers take turns; see `take_turns`."""
+        self.stepped_lately = 1
+        """The same, with those that have stepped for the first time and may yet come back."""
         self.every = every
         self.closely = closely
         self.record: Watch | None = None
@@ -146,6 +154,9 @@ class Window:
         self._began = perf_counter()
         self._plain: deque[float] = deque(maxlen=_REMEMBERED)
         self._recorded: deque[float] = deque(maxlen=_REMEMBERED)
+        self._origin = self._first_step = 0
+        """The window and the step at which the newest training began."""
+        self._starts = 1
         self._stretch = 1
         """How many times longer than planned the pauses are, to stay within the budget."""
 
@@ -260,10 +271,24 @@ class Window:
         if optimizers != self.optimizers:
             self.optimizers, self._wake = optimizers, 0
 
+    def begin_training(self) -> None:
+        """Another optimizer begins: record what happens from now on as closely as the start of the run."""
+        if self.number == self._origin or self._starts >= MOST_STARTS:
+            return
+        self._starts += 1
+        self._origin, self._first_step, self._wake = self.number, self.steps, 0
+        if self.sampled and self.measured:
+            return
+        self.sampled = self.measured = True
+        self._counts.clear()
+        self._was = (True, True)
+        self._change_sampling(True)
+
     @property
     def is_survey(self) -> bool:
         """Is this window one in which models are looked through parameter by parameter?"""
-        return self.sampled and (self.steps < 5 or self.steps % 10 == 0)
+        steps = self.steps - self._first_step
+        return self.sampled and (steps < 5 or steps % 10 == 0)
 
     @property
     def typical_seconds(self) -> float:
@@ -294,7 +319,7 @@ class Window:
     def _plan(self) -> None:
         """Decide what this window is, and until when nothing changes."""
         was_sampled = self.sampled
-        stretch, within = divmod(self.number, self._span)
+        stretch, within = divmod(self._age, self._span)
         chosen = within < self._turns
         close = self.closely is not None and abs(self.steps - self.closely) <= _CLOSE
         self.sampled = close or (chosen and stretch % self._period == 0)
@@ -305,7 +330,12 @@ class Window:
         in_turn = self.every is not None and self.every > 1  # measured windows and others
         resting = not self.sampled and not (in_turn and self.measured) and self.closely is None
         ahead = self._span * (1 if in_turn else self._period)
-        self._wake = (self.number // ahead + 1) * ahead if resting else 0
+        self._wake = self._origin + (self._age // ahead + 1) * ahead if resting else 0
+
+    @property
+    def _age(self) -> int:
+        """How many windows ago the newest training began."""
+        return self.number - self._origin
 
     @property
     def _turns(self) -> int:
@@ -316,7 +346,7 @@ class Window:
     @property
     def _planned(self) -> int:
         """The windows from one recorded stretch to the next, before the budget is asked."""
-        return 10 if self.number < MIDDLE * self._turns else 100
+        return 10 if self._age < MIDDLE * self._turns else 100
 
     @property
     def _span(self) -> int:
@@ -330,13 +360,15 @@ class Window:
 
     @property
     def _is_dense(self) -> bool:
-        return self.number < DENSE * self._turns
+        windows = DENSE if self._starts == 1 else max(FEWEST_DENSE, LATER_DENSE // self._starts)
+        return self._age < windows * self._turns
 
     @property
     def _is_sparing(self) -> bool:
         """In the dense start only some of the recorded windows are measured too."""
         turns = self._turns
-        return self._is_dense and self.number >= 5 * turns and self.number % (5 * turns) >= turns
+        measured = 5 if self._starts == 1 else 2
+        return self._is_dense and self._age >= measured * turns and self._age % (5 * turns) >= turns
 
     def _adapt(self) -> None:
         """Lengthen the pauses if recorded windows take so much longer than plain ones that the budget is broken."""
@@ -462,8 +494,8 @@ class Summary(Observer):
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._between: list[tuple[int, float]] = []
-        """Steps and losses of windows that were not recorded."""
+        self._between: dict[str, list[tuple[int, float]]] = {}
+        """By optimizer: steps and losses of windows that were not recorded."""
 
     def window_ended(self, ended: Ended) -> None:
         """Record its gauges, or its loss together with others."""
@@ -475,7 +507,7 @@ class Summary(Observer):
         if ended.recorded:
             self.finish()
         elif ended.optimizer is not None:
-            self._collect(ended.step, loss)
+            self._collect(ended.step, ended.optimizer, loss)
 
     def window_rested(self, step: int, optimizer: Optimizer, defer: Callable[[Gauges], None] | None) -> None:
         """The same in less time."""
@@ -484,21 +516,22 @@ class Summary(Observer):
         if defer is not None:
             defer(self._gauges(step, optimizer, loss, None))
         elif losses:
-            self._collect(step, loss)
+            self._collect(step, optimizer, loss)
         losses.clear()
 
     def finish(self) -> None:
         """Record the losses collected so far."""
-        collected, self._between = self._between, []
-        if collected:
-            steps, values = zip(*((step, float(f"{loss:.6g}")) for step, loss in collected), strict=True)
-            self._watch.tell(LossesBetween(step=steps[-1], steps=steps, values=values))
+        collected, self._between = self._between, {}
+        for label, pairs in collected.items():
+            steps, values = zip(*((step, float(f"{loss:.6g}")) for step, loss in pairs), strict=True)
+            self._watch.tell(LossesBetween(step=steps[-1], optimizer=label, steps=steps, values=values))
 
-    def _collect(self, step: int, loss: float | Slot | None) -> None:
-        """Losses of windows that are not recorded become one event."""
-        if type(loss) is float and self._watch.window.optimizers == 1:
-            self._between.append((step, loss))
-            if len(self._between) >= _MOST_BETWEEN:
+    def _collect(self, step: int, optimizer: Optimizer, loss: float | Slot | None) -> None:
+        """Losses of windows that are not recorded become one event for each optimizer."""
+        if type(loss) is float:
+            collected = self._between.setdefault(self._watch.objects.optimizer(optimizer), [])
+            collected.append((step, loss))
+            if len(collected) >= _MOST_BETWEEN:
                 self.finish()
 
     def _gauges(self, step: int, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any) -> Gauges:

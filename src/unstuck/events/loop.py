@@ -44,6 +44,10 @@ class OptimizerSeen(Event, tag="optimizer-seen", frozen=True):
     groups: tuple[GroupFact, ...] = ()
     state_dtypes: tuple[str, ...] = ()
     """Of the tensors it keeps for its parameters, such as Adam's averages, once it has stepped."""
+    models: tuple[str, ...] = ()
+    """Labels of the models whose parameters it holds, once it has stepped."""
+    continues: str = ""
+    """The last optimizer before it that trained layers of these models; empty if they are all untrained."""
 
 
 class ModeChange(Event, tag="mode-change", frozen=True):

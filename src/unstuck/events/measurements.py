@@ -32,8 +32,9 @@ class Gauges(Event, tag="gauges", frozen=True):
 
 
 class LossesBetween(Event, tag="losses-between", frozen=True):
-    """The losses of the steps between two sampled ones, one by one, where a single optimizer steps."""
+    """The losses of the steps between two sampled ones, one by one. Of several optimizers each has its own."""
 
+    optimizer: str = ""
     steps: tuple[int, ...] = ()
     values: tuple[float | None, ...] = ()
 

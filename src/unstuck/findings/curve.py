@@ -67,12 +67,9 @@ def curve_of(record: Record) -> Curve:
 
 def curves_of(record: Record) -> dict[str, Curve]:
     """A curve for each optimizer by its name, if several have a loss of their own; else the one there is."""
-    from unstuck.events import Gauges
+    from unstuck.record.trainings import players
 
-    found: dict[str, list[tuple[int, float]]] = {}
-    for event in record.of(Gauges):
-        if event.loss is not None:
-            found.setdefault(event.optimizer, []).append((event.step, event.loss))
+    found = {name: points for name, points in players(record).items() if points}
     if len(found) < 2:
         return {"loss": curve_of(record)}
     return {f"loss of {name}": Curve(*zip(*points, strict=True)) for name, points in found.items()}

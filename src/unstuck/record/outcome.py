@@ -16,12 +16,12 @@ from unstuck.events import (
     LoaderSeen,
     LossesBetween,
     NonFinite,
-    OptimizerStep,
     Place,
     Scored,
     StateLoaded,
 )
 from unstuck.record import goals
+from unstuck.record.trainings import players
 from unstuck.record.trend import Direction, Trend, trend_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     if not values:
         return None
     trend = goals.with_moving_goal(trend_of(values), record)
-    competing = len({step.optimizer for step in record.of(OptimizerStep)}) > 1
+    competing = len(players(record)) > 1
     if moving is None:
         moving = competing or goals.may_rise(record)
     judged = _Judged(record, values, trend)

@@ -39,6 +39,8 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     """The numbers, from 1, of lines that could not be read and were skipped."""
     is_running: bool = False
     """The process is still going on, so a missing end is not a gap."""
+    continues: bool = False
+    """Of one training among several: it begins with weights that an earlier one has trained."""
 
     def of(self, *kinds: type[_Kind]) -> Iterator[_Kind]:
         """The events of these kinds."""

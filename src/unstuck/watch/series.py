@@ -80,7 +80,7 @@ def _of_step(event: Gauges) -> Iterator[Row]:
 def _losses(event: LossesBetween) -> Iterator[Row]:
     for step, value in zip(event.steps, event.values, strict=True):
         if value is not None:
-            yield Row(step, "loss", "", value)
+            yield Row(step, "loss", "", value, event.optimizer)
 
 
 def _columns(

@@ -253,7 +253,7 @@ class RetainedGraphs:
             if reference() is None:
                 break
             alive += 1
-        if alive // window.optimizers >= self._next:
+        if alive // window.stepped_lately >= self._next:
             self._next *= 2
             self._watch.tell(GraphsKept(step=window.steps, place=self._watch.places.here(), alive=alive))
 

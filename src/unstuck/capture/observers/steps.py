@@ -97,8 +97,14 @@ class Steps(Observer):
         self._frozen_after = watch.guard.protect("frozen parameters", frozen.after)
         self._running: list[_Running] = []
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        self._turns: dict[int, int] = {}
+        self._last: dict[int, int] = {}
         """When each optimizer stepped last, counted in windows."""
+        self._newest: weakref.ref[Optimizer] | None = None
+        """The one that stepped last."""
+        self._returning: set[int] = set()
+        """Those that stepped again after others had."""
+        self._turns: set[int] = set()
+        """Those that take turns, or the one that steps alone."""
         self._glance = (0, 0, 0)
         """Identity of an optimizer, and where in it the parameter is that `_looks_broken` looks at."""
         self._pause = 1
@@ -168,6 +174,8 @@ class Steps(Observer):
             self._surprising = True
             return
         self._meet(optimizer)
+        if place is None and watch.window.sampled:  # from this step on
+            running.place = place = watch.places.here()
         if watch.window.is_survey:
             for other, _ in watch.objects.optimizers():
                 if watch.objects.has_news(other):
@@ -235,7 +243,7 @@ class Steps(Observer):
         watch = self._watch
         if not watch.is_training_thread():
             return
-        if id(optimizer) not in self._turns or len(args) > 1 or kwargs:
+        if self._newest is None or self._newest() is not optimizer or len(args) > 1 or kwargs:
             self._surprising = True
             self._meet(optimizer)
             self._wake()
@@ -252,8 +260,12 @@ class Steps(Observer):
         watch = self._watch
         if optimizer not in self._stepped:
             watch.announce_models()
+            watch.objects.begins_to_train(optimizer)
             watch.announce_optimizer(optimizer)
             self._stepped.add(optimizer)
+            self._last.pop(id(optimizer), None)  # the address of one that is gone
+            if not watch.window.sampled:
+                watch.window.begin_training()
             self._inspector.first_step(list(parameters_of(optimizer)))
         self._count_turns(optimizer)
 
@@ -265,12 +277,21 @@ class Steps(Observer):
             self._wake()
 
     def _count_turns(self, optimizer: Optimizer) -> None:
-        """Optimizers take turns if they have stepped lately; one of a phase that is over does not count."""
-        window = self._watch.window
-        self._turns[id(optimizer)] = window.number
-        if len(self._turns) > 1:
-            self._turns = {key: last for key, last in self._turns.items() if window.number - last <= _LATELY}
-        window.take_turns(len(self._turns))
+        """Optimizers take turns if one steps again after another has stepped; one that has not stepped lately, or only
+        before all others, belongs to a training that is over."""
+        window, key = self._watch.window, id(optimizer)
+        if self._newest is None or self._newest() is not optimizer:
+            self._newest = weakref.ref(optimizer)
+            before = self._last.get(key)
+            self._last = {other: last for other, last in self._last.items() if window.number - last <= _LATELY}
+            if before is None:
+                self._returning.clear()
+            else:
+                self._returning |= {other for other, last in self._last.items() if last >= before}
+            self._turns = {key} | (self._returning & self._last.keys())
+            window.take_turns(len(self._turns))
+        self._last[key] = window.number
+        window.stepped_lately = len(self._last)
 
     def _tell(self, optimizer: Optimizer, facts: _Facts, place: Place | None, in_closure: bool) -> None:
         watch = self._watch
@@ -302,6 +323,8 @@ class Steps(Observer):
     def built(self, optimizer: Optimizer, result: Any, error: BaseException | None) -> None:
         """`Optimizer.__init__` or `add_param_group` returned."""
         if error is None:
+            if optimizer not in self._stepped and self._watch.is_listening():
+                self._watch.window.begin_training()
             self._watch.announce_optimizer(optimizer)
 
     def skipped(self, optimizer: Optimizer) -> None:

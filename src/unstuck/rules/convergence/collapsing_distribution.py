@@ -21,6 +21,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("G09", "G18", "O07", "R08"),
     needs=(OptimizerStep, Histograms),
+    needs_one_optimizer=True,
 )
 
 COLLAPSED = 7

@@ -23,6 +23,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("O22", "R08"),
     needs=(OptimizerStep, TensorGauges),
+    needs_one_optimizer=True,
 )
 
 SMALL = 1e-4
@@ -96,7 +97,7 @@ def has_other_reason(record: Record) -> bool:
     rates = [max(values) for _, values in dynamics.rates(record)]
     if not rates or max(rates) == 0 or rates[-1] > RISING * rates[len(rates) // 2]:
         return True
-    loaded = any(event.matched for event in record.of(StateLoaded))
+    loaded = record.continues or any(event.matched for event in record.of(StateLoaded))
     flat = dynamics.trend(record).word == "flat"
     if (loaded and flat) or clip_always_on.judged(record):
         return True

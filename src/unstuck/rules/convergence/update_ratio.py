@@ -23,6 +23,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("R08",),
     needs=(OptimizerStep, TensorGauges),
+    needs_one_optimizer=True,
 )
 
 AHEAD = 100.0

@@ -21,6 +21,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G05", "G07", "G08", "G09", "G10", "G18", "M14", "O07", "O22", "O25", "O26", "R01", "R08"),
     needs=(OptimizerStep, LayersRan),
+    needs_fresh_weights=True,
 )
 
 EXTREME = 1e3
@@ -78,6 +79,8 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Uses the outputs of the first forward pass; a smaller factor counts if the loss does not fall."""
+    if record.continues:
+        return
     first = {event.model: event for event in reversed(list(record.of(LayersRan))) if event.step == 0}
     problem = dynamics.problem(record)
     for start in _starts(list(first.values()), record.setup().models):

@@ -22,6 +22,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("G09", "O07", "O22", "R08"),
     needs=(OptimizerStep, Clip),
+    needs_one_optimizer=True,
 )
 
 FEWEST = 20

@@ -28,6 +28,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep,),
+    needs_one_optimizer=True,
 )
 
 CLIPS = pattern(r"clip|clamp|grad_norm|register_hook", re.I)

@@ -22,6 +22,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, Clip),
+    needs_one_optimizer=True,
 )
 
 FEWEST = 10

@@ -21,6 +21,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("O22",),
     needs=(OptimizerStep, TensorGauges),
+    needs_one_optimizer=True,
 )
 
 LARGE = 0.1

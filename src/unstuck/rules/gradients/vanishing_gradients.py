@@ -21,6 +21,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("G18", "O07", "O22", "R08"),
     needs=(OptimizerStep, TensorGauges),
+    needs_one_optimizer=True,
 )
 
 FADING = 1000.0

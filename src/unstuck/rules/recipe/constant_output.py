@@ -21,6 +21,7 @@ rule = Rule(
     title="predictions barely depend on the example, or collapse to one class",
     severity=Severity.WARNING,
     needs=(LossCall, Gauges),
+    needs_one_optimizer=True,
 )
 
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", *losses.REGRESSIONS)

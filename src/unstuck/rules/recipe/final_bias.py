@@ -22,6 +22,8 @@ rule = Rule(
     title="the last bias is not initialised to the mean of the targets or the class frequencies",
     severity=Severity.WARNING,
     needs=(LossCall,),
+    needs_fresh_weights=True,
+    needs_one_optimizer=True,
 )
 
 FAR = 2.0

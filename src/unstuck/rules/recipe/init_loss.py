@@ -20,6 +20,7 @@ rule = Rule(
     title="the loss starts far above that of guessing",
     severity=Severity.WARNING,
     needs=(LossCall,),
+    needs_fresh_weights=True,
 )
 
 LOSSES = ("cross_entropy", "nll_loss", *losses.BINARY, "mse_loss")

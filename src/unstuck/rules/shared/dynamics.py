@@ -20,6 +20,7 @@ from unstuck.events import (
 )
 from unstuck.record import goals
 from unstuck.record.outcome import Achieved, Outcome, outcome_of
+from unstuck.record.trainings import players
 from unstuck.record.trend import Trend, spikes_in, trend_of
 
 if TYPE_CHECKING:
@@ -150,8 +151,10 @@ def losses(record: Record, optimizer: str = "") -> list[tuple[int, float]]:
             found.append((gauge.step, gauge.loss))
         elif gauge.step in broken:
             found.append((gauge.step, math.nan))
-    between = (pair for event in record.of(LossesBetween) for pair in zip(event.steps, event.values, strict=True))
-    found += [(step, value) for step, value in between if value is not None]
+    for event in record.of(LossesBetween):
+        if not optimizer or event.optimizer in ("", optimizer):
+            pairs = zip(event.steps, event.values, strict=True)
+            found += [(step, value) for step, value in pairs if value is not None]
     return sorted(found, key=lambda pair: pair[0])
 
 
@@ -189,9 +192,10 @@ def is_stuck(record: Record) -> bool:
     return word in STUCK or (does_not_beat_a_guess(record) and word not in ("rising", "spiking", "non-finite"))
 
 
+@remembered
 def alternating(record: Record) -> bool:
-    """Do several optimizers alternate, so that a loss need not fall?"""
-    return len({step.optimizer for step in record.of(OptimizerStep)}) > 1
+    """Do several optimizers alternate, each with a loss of its own, which need not fall?"""
+    return len(players(record)) > 1
 
 
 @remembered

@@ -121,7 +121,7 @@ def entropy(counts: Iterable[float]) -> float:
 
 def starts_fresh(record: Record) -> bool:
     """Does the run start with untrained weights?"""
-    return not any(event.matched and event.step == 0 for event in record.of(StateLoaded))
+    return not record.continues and not any(event.matched and event.step == 0 for event in record.of(StateLoaded))
 
 
 def shape_and_range(call: LossCall) -> list[Evidence]:

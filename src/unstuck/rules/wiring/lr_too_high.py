@@ -23,6 +23,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("G05", "G08", "G10", "G18", "O22", "O25", "O26", "R08"),
     needs=(OptimizerStep, TensorGauges),
+    needs_one_optimizer=True,
 )
 
 LARGE = 0.05

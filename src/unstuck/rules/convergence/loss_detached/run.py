@@ -209,7 +209,7 @@ def _cut_in_model(record: Record) -> Iterator[Finding]:
     Only the first layers count: unused heads, experts and branches come after layers that learn. Loaded weights may be
     meant to stay as they are.
     """
-    if record.ended is None:
+    if record.ended is None or record.continues:
         return
     loaded = {
         module.name for model in record.of(ModelSeen) for module in model.modules if module.numbers.get("pretrained")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Crash, Forward, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
+from unstuck.events import Backward, Crash, Forward, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
 
@@ -51,6 +51,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     steps = list(record.of(OptimizerStep))
     if steps and all(step.with_grad == 0 for step in steps):
         yield from _all_frozen(setup)
+        yield from _nothing_held(record, setup)
     # Later reports from one place include what earlier ones named.
     latest = list({event.place: event for event in record.of(UntrainedGradients)}.values())
     for seen in latest:
@@ -62,6 +63,19 @@ def in_run(record: Record) -> Iterator[Finding]:
             functions.setdefault((seen.place.document, seen.place.function), []).append(seen)
     for calls in functions.values():
         yield _unregistered(*calls)
+
+
+def _nothing_held(record: Record, setup: Setup) -> Iterator[Finding]:
+    """No step finds a gradient, and nothing that the loss could train is in the optimizers that step."""
+    stepping = {step.optimizer for step in record.of(OptimizerStep)}
+    optimizers = tuple(seen for seen in setup.optimizers if seen.optimizer in stepping)
+    ran = {event.model for event in record.of(Forward) if event.grad_enabled and event.output_requires_grad}
+    models = tuple(model for model in setup.models if model.model in ran)
+    trainable = [fact for model in models for fact in model.parameters if fact.trainable]
+    held = {fact.key for seen in optimizers for fact in seen.parameters}
+    known = all(seen.parameters for seen in optimizers)
+    if trainable and known and held.isdisjoint(fact.key for fact in trainable) and any(record.of(Backward)):
+        yield _not_given(trainable, Setup(models=models, optimizers=optimizers))
 
 
 def _all_frozen(setup: Setup, place: Place | None = None) -> Iterator[Finding]:
