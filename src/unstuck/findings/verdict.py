@@ -52,6 +52,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Did every training learn well? Then nothing is the cause of anything."""
         return bool(self.outcomes) and all(outcome.word is Achieved.LEARNS for outcome in self.outcomes)
 
+    @property
+    def is_measured(self) -> bool:
+        """Is it known of every training how far it is from a guess?"""
+        return all(
+            outcome.beats_guess_by is not None or outcome.right is not None or outcome.evaluated_right is not None
+            for outcome in self.outcomes
+        )
+
     def reaches(self, severity: Severity) -> bool:
         """Is any diagnosis as loud as this, or louder?"""
         return any(diagnosis.severity.at_least(severity) for diagnosis in self.diagnoses)

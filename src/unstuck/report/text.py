@@ -108,7 +108,7 @@ def likely(diagnosis: Diagnosis, verdict: Verdict) -> str:
     """`Likely cause: O12 double-softmax`; a warning is only the first thing to look at, and a run that learns needs no
     cause."""
     name = f"{diagnosis.lead.code} {diagnosis.lead.name}"
-    if verdict.learns:
+    if verdict.learns and (verdict.is_measured or diagnosis.severity is not Severity.ERROR):
         return f"It learns; worth fixing: {name}"
     return f"{'Likely cause' if diagnosis.severity is Severity.ERROR else 'Look first at'}: {name}"
 

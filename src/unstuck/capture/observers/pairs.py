@@ -181,7 +181,7 @@ def _is_rich(rows: Tensor) -> bool:
     """Does an example hold so much that two equal ones are the same example?"""
     numbers = rows[0].numel()
     if is_whole(rows):
-        return numbers >= _FEWEST_IDS and int(rows.reshape(-1)[:_LARGEST].unique().numel()) >= _FEWEST_KINDS
+        return numbers >= _FEWEST_IDS and len(set(rows.reshape(-1)[:_LARGEST].tolist())) >= _FEWEST_KINDS
     return numbers >= FEWEST_NUMBERS and bool((rows != rows.round()).any(0).sum() >= FEWEST_NUMBERS)
 
 
