@@ -316,4 +316,4 @@ def test_a_loss_that_falls_as_far_without_its_inputs_does_not_beat_a_guess() -> 
         )
     )
     (outcome,) = triage._final(Verdict(outcomes=(achieved(Achieved.LEARNS),))).outcomes
-    assert (outcome.word, outcome.guess) == (Achieved.GUESSES, 2.46)
+    assert outcome.word is Achieved.GUESSES

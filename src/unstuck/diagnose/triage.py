@@ -355,10 +355,8 @@ class Triage:
         if ignores is None or len(verdict.outcomes) != 1:
             return verdict
         (outcome,) = verdict.outcomes
-        level = ignores.measures.get("shuffled")
-        guess = level if outcome.guess is None and isinstance(level, float) else outcome.guess
         word = outcome.word if outcome.word.is_trouble else Achieved.GUESSES
-        return msgspec.structs.replace(verdict, outcomes=(msgspec.structs.replace(outcome, word=word, guess=guess),))
+        return msgspec.structs.replace(verdict, outcomes=(msgspec.structs.replace(outcome, word=word),))
 
     def _with_suspicions(self, verdict: Verdict) -> Verdict:
         """What only the text shows, where nothing else explains a run in trouble: the run need not have shown it."""

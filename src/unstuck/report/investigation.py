@@ -60,6 +60,8 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
     run = done.result.run
     rule = f"─── unstuck {done.result.command} ".ljust(prose, "─")
     lines: list[Line] = [[], [(rule, "quiet")], *wrapped(answer(done), prose, "strong")]
+    for sentence in outcome_sentences(done.result.verdict):
+        lines += wrapped(sentence, prose)
     if run is not None:
         script = " ".join([run.script, *run.arguments]) or "The model"
         ended = ENDINGS.get(run.status, "")
@@ -69,8 +71,6 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
         elif done.ended_badly:
             ended = f" and {done.ended_badly}"
         lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
-    for sentence in outcome_sentences(done.result.verdict):
-        lines += wrapped(sentence, prose)
     for sentence in (*run.received, *preview_sentences(run.previews)) if run else ():
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
