@@ -1,4 +1,4 @@
-"""P17: a target or average network that never follows its source, or a copy that is no copy at all."""
+"""P17: a target or average network that never follows its source, or a state that is not a copy."""
 
 from __future__ import annotations
 
