@@ -205,6 +205,10 @@ class Objects:
         """A checkpoint has given the own parameters of these their values."""
         self._loaded.update(modules)
 
+    def is_loaded(self, module: nn.Module) -> bool:
+        """Did a checkpoint give any part of it its values?"""
+        return any(part in self._loaded for part in module.modules())
+
     def is_part(self, module: nn.Module) -> bool:
         """Does it live inside a known model?"""
         module = unwrap(module)

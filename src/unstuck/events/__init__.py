@@ -27,6 +27,7 @@ from unstuck.events.base import (
 from unstuck.events.crash import Crash as Crash
 from unstuck.events.data import (
     BatchSeen as BatchSeen,
+    CopySeen as CopySeen,
     Evaluated as Evaluated,
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,

@@ -63,6 +63,29 @@ class StateLoaded(Event, tag="state-loaded", frozen=True):
     missing_count: int = 0
     unexpected_count: int = 0
     failed: bool = False
+    own: bool = False
+    """What was loaded are the model's own tensors, so that nothing changed."""
+
+
+class CopySeen(Event, tag="copy-seen", frozen=True):
+    """A network that was called without gradients in training steps, and has the class and shapes of another one that
+    learns: a target network or a running average. `place` is the call. Counted from the start of the run."""
+
+    ABSENT: ClassVar[str] = "no copy of a network was used"
+
+    model: str = ""
+    source: str = ""
+    """The one that learns."""
+    windows: int = 0
+    """Watched steps in which both were called."""
+    changes: int = 0
+    """How often its weights were other than in the watched step before."""
+    moves: int = 0
+    """How often those of the source were."""
+    same_inputs: int = 0
+    """In how many of the steps both were given the same inputs."""
+    loaded: bool = False
+    """A checkpoint gave it its weights."""
 
 
 class Evaluated(Event, tag="evaluated", frozen=True):

@@ -24,7 +24,8 @@ def outcome_sentences(verdict: Verdict) -> list[str]:
 def trouble(verdict: Verdict) -> str:
     """Completes "No cause found: ..." where the run needs one; empty where it does not."""
     if verdict.outcomes:
-        bad = [outcome for outcome in verdict.outcomes if outcome.word.is_trouble]
+        bad = [outcome for outcome in verdict.outcomes if outcome.word not in (Achieved.LEARNS, Achieved.UNCLEAR)]
+        bad.sort(key=lambda outcome: not outcome.word.is_trouble)
         return _subject(bad[0]) if bad else ""
     return f"the loss is {verdict.trend.word}" if verdict.trend and verdict.trend.word in STUCK else ""
 

@@ -44,7 +44,8 @@ def _repeated(module: nn.Module) -> tuple[str, ...]:
     for name, child in module._modules.items():
         if child is not None and next(child.parameters(), None) is not None:
             names.setdefault(id(child), []).append(name)
-    return tuple(next((same for same in names.values() if len(same) > 1), ()))
+    repeated = [tuple(same) for same in names.values() if len(same) > 1]
+    return max(repeated, key=lambda same: len(same)) if repeated else ()
 
 
 def _adapter_targets(module: nn.Module) -> dict[str, float]:

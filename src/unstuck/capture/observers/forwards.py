@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unstuck.capture.detect.nonfinite import Inspector, Output
 from unstuck.capture.measure.tensors import may_measure, reading, short, tensors_in
 from unstuck.capture.objects import Model
+from unstuck.capture.observers.copies import Copies
 from unstuck.capture.observers.data import Batches, has_weights
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
@@ -43,6 +44,7 @@ class Forwards(Observer):
         batches: Batches,
         unused: UnusedLayers,
         pairs: Pairs,
+        copies: Copies,
     ) -> None:
         self._watch = watch
         self._inspector = inspector
@@ -50,6 +52,7 @@ class Forwards(Observer):
         self._batches = batches
         self._unused = unused
         self._pairs = pairs
+        self._copies = copies
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -176,6 +179,8 @@ class Forwards(Observer):
             self._inspector.missed()
         self._batches.ended(module, arguments, output)
         self._pairs.model_ran(module, arguments)
+        if has_weights(module):
+            self._copies.model_ran(module, model, place, arguments)
         self._evaluated(module, place, arguments, output)
         if not has_weights(module) and not _requires_grad(output):
             return  # It prepares data, one example after another: a window has no room for that many.

@@ -62,7 +62,7 @@ class _Table:
 
     @property
     def chance(self) -> float | None:
-        """How often two targets would be equal if they were drawn anew; None where there are too many of them."""
+        """How often two targets would be equal if each were drawn at random; None where there are too many of them."""
         total = sum(self.labels.values())
         if len(self.labels) > _MOST_LABELS or not total:
             return None
@@ -181,8 +181,14 @@ def _is_rich(rows: Tensor) -> bool:
     """Does an example hold so much that two equal ones are the same example?"""
     numbers = rows[0].numel()
     if is_whole(rows):
-        return numbers >= _FEWEST_IDS and len(set(rows.reshape(-1)[:_LARGEST].tolist())) >= _FEWEST_KINDS
+        return numbers >= _FEWEST_IDS and _kinds(rows) >= _FEWEST_KINDS
     return numbers >= FEWEST_NUMBERS and bool((rows != rows.round()).any(0).sum() >= FEWEST_NUMBERS)
+
+
+def _kinds(rows: Tensor) -> int:
+    """How many different values there are."""
+    values = rows.reshape(-1).sort().values
+    return int((values.diff() != 0).sum()) + 1
 
 
 def _is_position(target: Tensor) -> bool:

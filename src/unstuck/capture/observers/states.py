@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -21,6 +21,7 @@ class _Load(NamedTuple):
     offered: int
     strict: bool
     place: Place | None
+    own: bool
 
 
 class Loads(Observer):
@@ -42,7 +43,7 @@ class Loads(Observer):
         if not watch.is_listening() or self._recorded >= _MOST_EVENTS or not isinstance(given, Mapping):
             return None
         strict = args[2] if len(args) > 2 else kwargs.get("strict", True)
-        return _Load(args[0], len(given), bool(strict), watch.places.here())
+        return _Load(args[0], len(given), bool(strict), watch.places.here(), _is_its_own(args[0], given))
 
     def after(self, load: _Load, result: Any, error: BaseException | None) -> None:
         """It returned, with the keys that found no partner, or raised."""
@@ -65,6 +66,7 @@ class Loads(Observer):
                 missing_count=len(missing),
                 unexpected_count=len(unexpected),
                 failed=error is not None,
+                own=load.own,
             )
         )
 
@@ -72,6 +74,16 @@ class Loads(Observer):
         """Each module its own; those of a run's models are given out when they are called, which is later."""
         kind = type(module).__name__
         return self._labels.setdefault(module, f"{kind} loaded {len(self._labels) + 1}")
+
+
+def _is_its_own(module: nn.Module, given: Mapping[str, Any]) -> bool:
+    """Do the values lie in memory where the model's own parameters do?"""
+    own = [(name, parameter) for name, parameter in module.named_parameters() if parameter.numel()]
+    found = ((parameter, given.get(name)) for name, parameter in own)
+    return bool(own) and all(
+        isinstance(value, Tensor) and value.device == parameter.device and value.data_ptr() == parameter.data_ptr() != 0
+        for parameter, value in found
+    )
 
 
 def _given_values(root: nn.Module, missing: frozenset[str]) -> Iterator[nn.Module]:

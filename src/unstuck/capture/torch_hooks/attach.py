@@ -8,6 +8,7 @@ from unstuck.capture.detect.graph import watch_hooks
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.tensors import reading
 from unstuck.capture.observers.backwards import Backwards
+from unstuck.capture.observers.copies import Copies
 from unstuck.capture.observers.data import Batches, Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards, Modes
@@ -30,8 +31,8 @@ def observers(watch: Watch) -> list[Observer]:
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
     evaluations = Evaluations(watch, batches)
     loaders = Loaders(watch, evaluations)
-    unused, pairs = UnusedLayers(watch), Pairs(watch)
-    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs)
+    unused, pairs, copies = UnusedLayers(watch), Pairs(watch), Copies(watch)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies)
     backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
@@ -41,6 +42,7 @@ def observers(watch: Watch) -> list[Observer]:
         forwards,
         unused,
         pairs,
+        copies,
         Modes(watch, evaluations),
         Losses(watch, inspector, evaluations, batches, pairs),
         Softmaxes(watch),

@@ -1,4 +1,4 @@
-"""M22: one module stands in several places of a ModuleList, as `[layer] * 3` puts it there."""
+"""M22: one module is in several places of a ModuleList, as `[layer] * 3` puts it there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 rule = Rule(
     code="M22",
     name="repeated-module",
-    title="one layer stands in several places of a ModuleList, so all of them share its weights",
+    title="one layer is in several places of a ModuleList, so all of them share its weights",
     severity=Severity.WARNING,
     explains=("O01", "O07"),
     needs=(ModelSeen,),
