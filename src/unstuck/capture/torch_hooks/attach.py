@@ -16,6 +16,7 @@ from unstuck.capture.observers.loss_inputs import watch_loss
 from unstuck.capture.observers.losses import Losses, Softmaxes
 from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
+from unstuck.capture.observers.scores import Scores
 from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
@@ -26,10 +27,11 @@ from unstuck.capture.window import Observer, Summary, Watch
 def observers(watch: Watch) -> list[Observer]:
     """All of them, in the order in which they are called. One that asks another for something is given it here."""
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
-    evaluations = Evaluations(watch, batches)
+    scores = Scores(watch)
+    evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
     forwards = Forwards(watch, inspector, evaluations, batches)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
+    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
     return [
@@ -37,7 +39,7 @@ def observers(watch: Watch) -> list[Observer]:
         Summary(watch),
         forwards,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches),
+        Losses(watch, inspector, evaluations, batches, scores),
         Softmaxes(watch),
         inspector,
         evaluations,
