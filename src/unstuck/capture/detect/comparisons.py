@@ -18,6 +18,11 @@ LARGEST = 2**16
 """Numbers in an answer that is kept until its loss is known."""
 _DEEPEST = 12
 _KEY = "unstuck.answer"
+_IN_ORDER = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "Squeeze", "Unsqueeze", "ToCopy"})
+"""Operations that hand on all numbers in the same order."""
+_SUMS = ("Add", "Sub")
+_SIGNS = ("Neg", "Mul", "Div")
+_INNER = frozenset({"Neg", "Sum", "Mean", "View", "Squeeze", "Unsqueeze", "Reshape"})
 
 
 class Comparison(NamedTuple):
@@ -47,7 +52,7 @@ class Answer:
             if node.metadata.get(_KEY) is self._token:
                 return True
             children = [child for child, _ in node.next_functions if child is not None]
-            if not is_see_through(node) or len(children) != 1:
+            if operation(node) not in _IN_ORDER or len(children) != 1:
                 return False
             node = children[0]
         return False
@@ -68,10 +73,9 @@ def _summands(node: Any, depth: int = _DEEPEST) -> Iterator[Any]:
     name = operation(node)
     if name in ("Mean", "Sum") and len(children) == 1:
         yield _skip(children[0])
-    elif (
-        depth and shape_of(node) in ((), (1,)) and (name in ("Add", "Sub", "Neg", "Mul", "Div") or is_see_through(node))
-    ):
-        for child in children if name in ("Add", "Sub") else children[:1] if len(children) == 1 else ():
+    elif depth and shape_of(node) in ((), (1,)):
+        constant = len(children) == 1 and (name in _SIGNS or is_see_through(node))
+        for child in children if constant or name in _SUMS else ():
             yield from _summands(child, depth - 1)
 
 
@@ -79,15 +83,7 @@ def _skip(node: Any) -> Any:
     """Down through signs, reshapes and inner sums, as of squares over the last axis."""
     for _ in range(_DEEPEST):
         children = [child for child, _ in node.next_functions if child is not None]
-        if len(children) != 1 or operation(node) not in (
-            "Neg",
-            "Sum",
-            "Mean",
-            "View",
-            "Squeeze",
-            "Unsqueeze",
-            "Reshape",
-        ):
+        if len(children) != 1 or operation(node) not in _INNER:
             break
         node = children[0]
     return node
