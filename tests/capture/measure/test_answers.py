@@ -125,3 +125,46 @@ def test_what_has_no_gradient_is_not_scored(recorded):
         F.mse_loss(X, X + 1)
 
     assert not list(recorded(evaluate).of(Scored))
+
+
+ROWS = torch.arange(64)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "cost", "like", "targets"),
+    [
+        (3, lambda p, y: ((p - y) ** 2).mean(), F.mse_loss, VALUES),
+        (3, lambda p, y: ((y - p) ** 2).sum(1).mean(), F.mse_loss, VALUES),
+        (3, lambda p, y: 0.5 * (p - y).pow(2).mean() + 0.1, F.mse_loss, VALUES),
+        (3, lambda p, y: (p - y).abs().mean(), F.l1_loss, VALUES),
+        (1, lambda p, y: ((p.squeeze(1) - y) ** 2).mean(), lambda p, y: F.mse_loss(p[:, 0], y), VALUES[:, 0]),
+        (4, lambda p, y: -p.log_softmax(1)[ROWS, y].mean(), F.cross_entropy, LABELS),
+        (4, lambda p, y: -p.log_softmax(1).gather(1, y[:, None]).mean(), F.cross_entropy, LABELS),
+        (4, lambda p, y: (-torch.log(p.softmax(1)[ROWS, y] + 1e-9)).sum() / 64, F.cross_entropy, LABELS),
+    ],
+)
+def test_losses_written_out_are_scored_as_those_of_torch(recorded, outputs, cost, like, targets):
+    found, wanted = scores(recorded, outputs, cost, targets, 1), scores(recorded, outputs, like, targets, 1)
+    assert [score.loss for score in found] == [score.loss for score in wanted]
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.cost == pytest.approx(theirs.cost, rel=1e-3)
+        assert mine.guess == pytest.approx(theirs.guess, rel=1e-3)
+        assert (mine.right, mine.guess_right) == (theirs.right, theirs.guess_right)
+
+
+def test_a_difference_of_a_column_and_a_row_has_the_targets_of_the_row(recorded):
+    (found,) = scores(recorded, 1, lambda p, y: ((p - y) ** 2).mean(), VALUES[:, 1], 1)
+    assert found.guess == pytest.approx(float(VALUES[:64, 1].var(correction=0)), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda p, y: (p**2).mean(),
+        lambda p, y: ((p - p.detach().roll(1)) ** 2).mean() * 0 + ((p * 2 - y) ** 2).mean(),
+        lambda p, y: (p.log_softmax(1)[ROWS, 0 * LABELS[:64]] * y[:, 0]).mean(),
+    ],
+)
+def test_what_compares_otherwise_is_left_alone(recorded, cost):
+    found = scores(recorded, 3, cost, VALUES, 1)
+    assert [score for score in found if score.loss == "cross_entropy" or score.labels == 64 * 64] == []

@@ -46,6 +46,18 @@ def saved(node: Any, name: str) -> Tensor | None:
     return value if readable and value.layout is torch.strided else None
 
 
+def saved_list(node: Any, name: str) -> list[Tensor | None]:
+    """What a node kept under this name, where that is several tensors; empty if it cannot be had."""
+    raws: Any = getattr(node, f"_raw_saved_{name}", None)
+    if not _knows_hooks or not isinstance(raws, tuple):
+        return []
+    try:
+        found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
+    except RuntimeError:  # freed by a backward
+        return []
+    return [value if isinstance(value, Tensor) else None for value in found]
+
+
 def watch_hooks(patches: Patches) -> None:
     """Notice hooks on saved tensors, where torch cannot be asked for them."""
     if not _knows_hooks:

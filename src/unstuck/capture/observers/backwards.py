@@ -19,6 +19,7 @@ from unstuck.capture.observers.data import Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
+from unstuck.capture.observers.scores import Scores
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
@@ -60,8 +61,10 @@ class Backwards(Observer):
         evaluations: Evaluations,
         loaders: Loaders,
         stale: StaleGradients,
+        scores: Scores,
     ) -> None:
         self._watch = watch
+        self._scores = scores
         self._inspector = inspector
         self._forwards = forwards
         self._evaluations = evaluations
@@ -134,6 +137,7 @@ class Backwards(Observer):
         labels = {label for _, label in watch.objects.optimizers()}
         call.carried = self._stale.measure(alone=len(labels) == 1)
         call.graph = self._formulas.read(loss, call.place)
+        self._scores.backward(loss, call.place)
         call.requires_grad = loss.requires_grad
         call.leaf = loss.requires_grad and loss.grad_fn is None
         call.scaled = true is not loss

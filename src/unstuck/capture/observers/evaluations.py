@@ -17,6 +17,7 @@ from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.answers import BINARY_LOSSES, right_answers
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, has_weights, looked_at
+from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -101,8 +102,9 @@ class _Dropped:
 class Evaluations(Observer):
     """Collects what one stretch shows, and records it when training goes on."""
 
-    def __init__(self, watch: Watch, batches: Batches) -> None:
+    def __init__(self, watch: Watch, batches: Batches, scores: Scores) -> None:
         self._watch = watch
+        self._scores = scores
         self._batches = batches
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
@@ -176,6 +178,8 @@ class Evaluations(Observer):
             return
         if recording:
             self._follow(module, label, place, arguments, output)
+            if self._watch.window.sampled and self._stretch is None:
+                self._scores.answered(output)
             answered = prediction(output) if self._target is None and module.training else None
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, Answers, Guess, right_answers
-from unstuck.capture.measure.tensors import fact, is_plain, is_whole, may_measure, reading
+from unstuck.capture.measure.answers import BINARY_LOSSES
+from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
+from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -43,27 +44,31 @@ _THEN_EVERY = 100
 _OFTEN = 10
 _SOFTMAXES = ("softmax", "log_softmax", "softmin")
 _MOST_PLACES = 16
-_MOST_ANSWERED = 64
 _SCORE_EVERY = 10
 _SCORE_BUDGET = 0.002
 """The share of a run's time that scores between sampled windows may cost, once they have cost this many seconds."""
 _SCORE_SECONDS = 0.1
-_Kind = tuple[Place | None, str, tuple[int, ...]]
 
 
 class Losses(Observer):
     """Records loss calls: what came in, what came out, and what a softmax before the loss costs in gradient."""
 
     def __init__(
-        self, watch: Watch, inspector: Inspector, evaluations: Evaluations, batches: Batches, pairs: Pairs
+        self,
+        watch: Watch,
+        inspector: Inspector,
+        evaluations: Evaluations,
+        batches: Batches,
+        pairs: Pairs,
+        scores: Scores,
     ) -> None:
         self._watch = watch
+        self._scores = scores
         self._inspector = inspector
         self._evaluations = evaluations
         self._batches = batches
         self._pairs = pairs
         self._calls: dict[Place | None, int] = {}
-        self._answers: dict[_Kind, Answers] = {}
         self._next_score = 0
         """The number of the next window in which calls are scored though it is not sampled."""
         self._score_seconds = self._spent = 0.0
@@ -145,7 +150,7 @@ class Losses(Observer):
         if result.requires_grad:
             self._evaluations.trained_on(name, source, target)
         if result.requires_grad and watch.window.has_room(Scored):
-            self._score(name, given, (source, target, result), place, closely)
+            self._scores.score(name, given, (source, target, result), place, closely)
 
     def _score_in_passing(self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor]) -> None:
         """Score a call of a window that is not sampled, as often as that is cheap."""
@@ -153,47 +158,13 @@ class Losses(Observer):
         if call[2].requires_grad and self._watch.scalars.is_immediate(call[1]):
             began = perf_counter()
             self._passed += 1
-            self._score(name, given, call, self._watch.places.here(), closely=self._passed % _OFTEN == 0)
+            self._scores.score(name, given, call, self._watch.places.here(), closely=self._passed % _OFTEN == 0)
             seconds = perf_counter() - began
             self._spent += seconds
             self._score_seconds = max(seconds, 0.9 * self._score_seconds)
         free = self._spent < _SCORE_SECONDS
         pause = 0.0 if free else self._score_seconds / (_SCORE_BUDGET * max(window.typical_seconds, 1e-6))
         self._next_score = window.number + max(_SCORE_EVERY, min(10_000, math.ceil(pause)))
-
-    def _score(
-        self, name: str, given: dict[str, Any], call: tuple[Tensor, Tensor, Tensor], place: Place | None, closely: bool
-    ) -> None:
-        """What the answers are worth. On a device only where it is waited for anyway."""
-        source, target, result = call
-        scalars = self._watch.scalars
-        known = is_plain(source) and is_plain(result) and (is_plain(target) or is_whole(target)) and may_measure()
-        if not known or not 0 < target.numel() <= LARGEST or not (closely or scalars.is_immediate(target)):
-            return
-        axis = _axis(name, source)
-        classes = source.shape[axis] if axis is not None else 1
-        key = (place, name, (classes,) if name in CLASS_LOSSES else tuple(target.shape[1:]))
-        if key not in self._answers and len(self._answers) >= _MOST_ANSWERED:
-            return
-        answers = self._answers.setdefault(key, Answers(name, classes))
-        with reading():
-            answers.add(given, source, target)
-            guess = answers.guess() if closely else Guess()
-            cost = answers.cost(source, target, result)
-            right = right_answers(name, source, target, int(given.get("ignore_index", -100)))
-            share = right[0] / right[1] if right is not None and right[1] else None
-            self._watch.tell(
-                Scored(
-                    step=self._watch.window.steps,
-                    place=place,
-                    loss=name,
-                    cost=scalars.later(cost) if cost is not None else None,
-                    guess=guess.cost,
-                    labels=right[1] if right is not None else target.numel(),
-                    right=scalars.later(share) if share is not None else None,
-                    guess_right=guess.right,
-                )
-            )
 
 
 class Softmaxes(Observer):

@@ -18,6 +18,7 @@ from unstuck.capture.observers.losses import Losses, Softmaxes
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
+from unstuck.capture.observers.scores import Scores
 from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
@@ -29,11 +30,12 @@ from unstuck.capture.window import Observer, Summary, Watch
 def observers(watch: Watch) -> list[Observer]:
     """All of them, in the order in which they are called. One that asks another for something is given it here."""
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
-    evaluations = Evaluations(watch, batches)
+    scores = Scores(watch)
+    evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
     unused, pairs, copies = UnusedLayers(watch), Pairs(watch), Copies(watch)
     forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale)
+    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale)
     return [
@@ -44,7 +46,7 @@ def observers(watch: Watch) -> list[Observer]:
         pairs,
         copies,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches, pairs),
+        Losses(watch, inspector, evaluations, batches, pairs, scores),
         Softmaxes(watch),
         inspector,
         evaluations,

@@ -55,7 +55,7 @@ FIX = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Uses the second half of a run whose loss does not fall."""
-    if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS:
+    if dynamics.alternating(record) or dynamics.trend(record).steps < FEWEST_STEPS or dynamics.learns(record):
         return
     for calls in losses.trained(record.of(LossCall), LOSSES):
         stays = _stays(calls[len(calls) // 2 :]) and _reach_the_end(calls, record)

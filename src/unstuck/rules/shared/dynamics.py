@@ -26,6 +26,8 @@ from unstuck.record.trend import Trend, spikes_in, trend_of
 if TYPE_CHECKING:
     from unstuck.record import Record
 
+FAR = 0.4
+"""The share of the way from a guess to perfection that is far; a model that answers alike does not get there."""
 UNHEALTHY = ("flat", "rising", "spiking", "non-finite")
 STUCK = ("flat", "crawling")
 USUAL = 1e-3
@@ -165,10 +167,15 @@ def outcome(record: Record) -> Outcome | None:
 
 
 def learns(record: Record) -> bool:
-    """Is it known to learn, because it beats a guess by far?"""
+    """Is it known to learn, because it beats a guess by far, in its loss or in the share of answers that are right?"""
     found = outcome(record)
-    gain = found.beats_guess_by if found is not None else None
-    return found is not None and found.word is Achieved.LEARNS and gain is not None and gain > 0.5
+    if found is None or found.word is not Achieved.LEARNS:
+        return False
+    gain = found.beats_guess_by
+    share = None
+    if found.right is not None and found.right_guess is not None and found.right_guess < 1:
+        share = (found.right - found.right_guess) / (1 - found.right_guess)
+    return (gain is not None and gain > FAR) or (share is not None and share > FAR)
 
 
 def does_not_beat_a_guess(record: Record) -> bool:
