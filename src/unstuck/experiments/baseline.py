@@ -39,8 +39,6 @@ ENOUGH = 150
 """Steps after which a loss that is no better than without its inputs is reported."""
 ENOUGH_IF_GUESSING = 60
 """The same, where the loss is no lower than that of a guess."""
-ENOUGH_OF = 0.9
-"""Of the steps, what there must be time for to compare them again."""
 FEWEST = 40
 SHARE = 0.7
 """Of the time that is left, what the runs may take."""
@@ -240,7 +238,7 @@ def _doubt(context: Context, changes: Sequence[Intervention], steps: int) -> tup
     if one_batch.measures.get("slow"):
         return "but the loop is too slow on a single batch, too, for a difference to show", one_batch.verdict, False
     passed = one_batch.verdict is ExperimentVerdict.PASSED
-    if context.plan(3, 1.0, steps) >= ENOUGH_OF * steps:
+    if context.has_time_for(3, steps):
         context.tell("comparing them again without dropout and weight decay")
         trio = context.run(_variants(SEEDS[0], (*changes, NoDropout(), NoWeightDecay())), steps)
         again = _compare(SEEDS[0], trio, steps)

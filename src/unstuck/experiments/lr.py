@@ -49,7 +49,6 @@ DECADES_BELOW = 3.5
 DECADE = 10.0
 PAIRED_STEPS = 300
 """Steps of the runs that settle whether the suggested rate is better."""
-ENOUGH = 0.9
 MUCH_LOWER = 3.0
 """A loss so many times lower is a cause, where the run learns badly with its own rate."""
 CLEARLY = 0.2
@@ -142,7 +141,7 @@ def _settled(context: Context, changes: tuple[Intervention, ...], own: Own, foun
 
     pairs = on([0])
     first = gain_of(pairs[0], steps)
-    if first is not None and first < 0 and context.plan(2 * (SEEDS - 1), wanted=steps) >= ENOUGH * steps:
+    if first is not None and first < 0 and context.has_time_for(2 * (SEEDS - 1), steps):
         pairs += on(range(1, SEEDS))
     gains = [gain for pair in pairs if (gain := gain_of(pair, steps)) is not None]
     verdict = decide(gains)[0] if gains else ProofVerdict.UNDECIDED
