@@ -15,6 +15,7 @@ from unstuck.interventions import (
     AddParameters,
     ClearGradients,
     ClipGradients,
+    DefaultWeights,
     DivideLoss,
     GiveLoss,
     Intervention,
@@ -26,6 +27,7 @@ from unstuck.interventions import (
     TakeSteps,
     TrainingMode,
     UnscaleBeforeClip,
+    UseAdam,
     intervene,
 )
 
@@ -314,3 +316,37 @@ def test_whatever_was_changed_in_torch_is_put_back() -> None:
         assert vars(torch.Tensor)["backward"] is not before[0]["backward"]
     for owner, own in zip(owners, before, strict=True):
         assert {name: value for name, value in vars(owner).items() if own.get(name) is not value} == {}
+
+
+def test_adam_in_place_of_an_optimizer_that_does_nothing() -> None:
+    loop, twin = Loop(lr=0.0), Loop()
+    adam = torch.optim.Adam(twin.model.parameters(), lr=1e-3)
+    with under(UseAdam()):
+        for _ in range(5):
+            loop.optimizer.zero_grad()
+            loop.loss().backward()
+            loop.optimizer.step()
+    for _ in range(5):
+        adam.zero_grad()
+        twin.loss().backward()
+        nn.utils.clip_grad_norm_(twin.model.parameters(), 1.0)
+        adam.step()
+    for own, other in zip(loop.model.parameters(), twin.model.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_default_weights_are_drawn_once_and_leave_the_rest_of_chance_alone() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    model[2].requires_grad_(False)
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    with under(DefaultWeights()):
+        model(torch.zeros(2, 4))
+        first = model[0].weight.clone()
+        model(torch.zeros(2, 4))
+    assert first.abs().sum() > 0
+    assert torch.equal(model[0].weight, first)
+    assert not model[2].weight.any(), "frozen layers keep theirs"
+    assert torch.equal(torch.get_rng_state(), state)

@@ -27,11 +27,9 @@ from unstuck.trials.pairs import (
     gain_of,
     is_cut_short,
     is_lost,
+    is_same,
     run_pairs,
 )
-
-RECORDED = 1e-4
-"""Relative differences below this are rounding."""
 
 
 class Remedied(msgspec.Struct, frozen=True):
@@ -75,15 +73,9 @@ def prove(context: Context, diagnosis: Diagnosis, steps: int, seeds: int = SEEDS
         if proof.verdict is ProofVerdict.CONFIRMED:
             return proof, remedied
         # Where all runs are the same, number by number, the change did nothing, so nothing was tried.
-        if not all(_same(pair.without, pair.remedied) for pair in proof.pairs):
+        if not all(is_same(pair.without, pair.remedied) for pair in proof.pairs):
             best = best or (proof, remedied)
     return best
-
-
-def _same(one: Curve, other: Curve) -> bool:
-    """To as many digits as every loss is recorded with."""
-    pairs = zip(one.losses, other.losses, strict=False)
-    return all(a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=RECORDED)) for a, b in pairs)
 
 
 def try_remedy(context: Context, remedied: Remedied, steps: int, seeds: int = SEEDS) -> Proof:

@@ -3,7 +3,8 @@
 Runs of one seed meet the same targets in the same order, so they are compared step by step.
 Measures: `real`, `zeros`, `shuffled` (the loss over the second half of the steps), `advantage` (of real inputs over the
 better of the others, as a share of its loss), `error` (its standard error), `identical` (real and other inputs lead to
-the very same losses), `seeds`, `steps`, `overfits` (the verdict of `overfit`, if it was asked).
+the very same losses), `seeds`, `steps`, `guess` (what the best constant answer costs), `smallest` (the advantage that
+would have shown), `overfits` (the verdict of `overfit`, if it was asked), `certain` (nothing else explains it).
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import msgspec
 
 from unstuck.experiments import experiment
 from unstuck.experiments.overfit import overfit
+from unstuck.experiments.swaps import guess_for
 from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
 from unstuck.interventions import Intervention
 from unstuck.interventions.change_inputs import ChangeInputs, Inputs
+from unstuck.interventions.no_dropout import NoDropout
+from unstuck.interventions.options import NoWeightDecay
 from unstuck.interventions.seeds import Seed
+from unstuck.record.goals import may_rise
 from unstuck.trials.context import NoTime
+from unstuck.trials.loops import loop_of
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 STEPS = 300
 ENOUGH = 150
 """Steps after which a loss that is no better than without its inputs is reported."""
+ENOUGH_IF_GUESSING = 60
+"""The same, where the loss is no lower than that of a guess."""
 FEWEST = 40
 SHARE = 0.7
 """Of the time that is left, what the runs may take."""
@@ -64,7 +72,12 @@ class Comparison(msgspec.Struct, frozen=True):
     @property
     def is_clear(self) -> bool:
         """Do real inputs certainly lead much lower?"""
-        return self.advantage > max(CLEAR, CERTAIN * self.error)
+        return self.advantage > self.smallest
+
+    @property
+    def smallest(self) -> float:
+        """The smallest advantage that would have been called one."""
+        return max(CLEAR, CERTAIN * self.error)
 
     @property
     def is_none(self) -> bool:
@@ -97,7 +110,8 @@ def baseline(context: Context, changes: Sequence[Intervention] = (), wanted: int
         # Examples seen before may be memorized, which needs no information from the input.
         unseen = [c for seed, trio in zip(seeds, runs, strict=True) for c in _compare(seed, trio, _first_pass(trio[0]))]
         compared = unseen if len(unseen) == len(compared) else compared
-    verdict, sentence, measures = _judge(context, changes, compared)
+    record = runs[0][0].record_or_none()
+    verdict, sentence, measures = _judge(context, changes, compared, guess_for(record) if record else None)
     return Experiment(
         name="baseline",
         verdict=verdict,
@@ -133,7 +147,7 @@ def _compare(seed: int, trio: Sequence[Outcome], steps: int) -> list[Comparison]
     found = []
     for kind, other in zip(OTHERS, others, strict=True):
         if (other.notes.get("inputs") or {}).get("changed"):
-            compared = compare(kind, seed, real.curve.until(steps), other.curve)
+            compared = compare(kind, seed, loop_of(real).curve.until(steps), loop_of(other).curve)
             found += [compared] if compared else []
     return found
 
@@ -170,7 +184,7 @@ def compare(kind: str, seed: int, real: Curve, other: Curve) -> Comparison | Non
 
 
 def _judge(
-    context: Context, changes: Sequence[Intervention], compared: Sequence[Comparison]
+    context: Context, changes: Sequence[Intervention], compared: Sequence[Comparison], guess: float | None
 ) -> tuple[ExperimentVerdict, str, dict[str, Measure]]:
     levels = _levels(compared)
     steps = min(c.steps for c in compared)
@@ -182,31 +196,57 @@ def _judge(
         "identical": all(c.identical for c in compared),
         "seeds": len({c.seed for c in compared}),
         "steps": steps,
+        "guess": guess,
+        "smallest": max(c.smallest for c in compared),
     }
     others = ", ".join(f"{levels[kind]:.3g} {words}" for kind, words in OTHERS.items() if kind in levels)
     seen = f"over the second half of {steps} steps the loss is {levels[REAL]:.3g} with the real inputs, {others}"
     if all(c.is_clear for c in compared):
         return ExperimentVerdict.LEARNS, f"The input is used: {seen}.", measures
     seen = f"{seen[0].upper()}{seen[1:]}"
-    if not all(c.is_none for c in compared):
-        return ExperimentVerdict.UNDECIDED, f"{seen}: not far enough apart to be sure that the input is used.", measures
-    if steps < ENOUGH and not measures["identical"]:
-        return (
-            ExperimentVerdict.UNDECIDED,
-            f"{seen}; {steps} steps are too few to say that the input is not used.",
-            measures,
-        )
+    # A loss no lower than that of a guess has learned nothing from its inputs, however noisy it is.
+    guesses = guess is not None and levels[REAL] > (1 - NONE) * guess and not any(c.is_clear for c in compared)
+    if not guesses and not all(c.is_none for c in compared):
+        visible = f"an advantage of less than {measures['smallest']:.0%} would not have shown"
+        return ExperimentVerdict.UNDECIDED, f"{seen}: too close to say that the input is used; {visible}.", measures
+    if guesses:
+        seen = f"{seen}; a guess costs {guess:.3g}"
+    if measures["identical"]:
+        measures["certain"] = True
+        return ExperimentVerdict.IGNORES, f"{seen}: nothing is learned from the input.", measures
+    if steps < (ENOUGH_IF_GUESSING if guesses else ENOUGH):
+        said = f"{seen}; {steps} steps are too few to say that the input is not used."
+        return ExperimentVerdict.UNDECIDED, said, measures
+    doubt, measures["overfits"], overfits = _doubt(context, changes, steps)
+    if doubt:
+        return ExperimentVerdict.UNDECIDED, f"{seen}; {doubt}.", measures
+    measures["certain"] = overfits and steps >= ENOUGH
+    # Otherwise it may be the model that cannot use what the inputs carry.
+    why = "nothing is learned from the input" if overfits else "the inputs carry nothing, or the model cannot use it"
+    return ExperimentVerdict.IGNORES, f"{seen}: {why}.", measures
+
+
+def _doubt(context: Context, changes: Sequence[Intervention], steps: int) -> tuple[str, Measure, bool]:
+    """What else would explain it: a loop that is too slow, or dropout and decay, which `overfit` switches off.
+
+    Also the verdict of `overfit`, and whether the loop can learn one batch.
+    """
     try:
-        measures["overfits"] = overfit(context, changes).verdict
+        one_batch = overfit(context, changes)
     except NoTime:
-        measures["overfits"] = None
-    if measures["overfits"] != ExperimentVerdict.PASSED and not measures["identical"]:
-        return (
-            ExperimentVerdict.UNDECIDED,
-            f"{seen}; but the loop was not shown to overfit a single batch.",
-            measures,
-        )
-    return ExperimentVerdict.IGNORES, f"{seen}: nothing is learned from the input.", measures
+        return "there was no time to see whether the loop can overfit a single batch", None, False
+    if one_batch.measures.get("slow"):
+        return "but the loop is too slow on a single batch, too, for a difference to show", one_batch.verdict, False
+    passed = one_batch.verdict is ExperimentVerdict.PASSED
+    if context.has_time_for(3, steps):
+        context.tell("comparing them again without dropout and weight decay")
+        trio = context.run(_variants(SEEDS[0], (*changes, NoDropout(), NoWeightDecay())), steps)
+        again = _compare(SEEDS[0], trio, steps)
+        if again and all(c.is_clear for c in again):
+            levels = _levels(again)
+            used = f"without dropout and weight decay it is {levels[REAL]:.3g} with the real inputs, and these are used"
+            return used, one_batch.verdict, passed
+    return "", one_batch.verdict, passed
 
 
 def _levels(compared: Sequence[Comparison]) -> dict[str, float]:
@@ -231,7 +271,10 @@ def _problem(outcomes: Sequence[Outcome]) -> str:
         return f"The script took {len(real.curve.losses)} steps, too few to tell."
     if any(value < 0 for outcome in outcomes for value in outcome.curve.finite):
         return "The loss is negative at times, so a lower one need not be a better one."
-    if _several_optimizers(real):
+    record = real.record_or_none()
+    if record is not None and may_rise(record):
+        return "The goal of this loss moves with the model, so a lower one need not be a better one."
+    if loop_of(real).has_several_losses:
         return "Several optimizers step, and each may have a loss of its own."
     return ""
 
@@ -242,13 +285,6 @@ def _nothing_compared(outcomes: Sequence[Outcome]) -> str:
         return "The inputs of the model could not be changed."
     steps = max(len(outcome.curve.finite) for outcome in changed)
     return f"With other inputs the script took {steps} steps in the time it had, too few to compare."
-
-
-def _several_optimizers(outcome: Outcome) -> bool:
-    from unstuck.events import OptimizerStep
-
-    record = outcome.record_or_none()
-    return record is not None and len({step.optimizer for step in record.of(OptimizerStep)}) > 1
 
 
 def _caveats(outcomes: Sequence[Outcome]) -> list[str]:

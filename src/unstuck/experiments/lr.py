@@ -2,7 +2,8 @@
 
 Sweeps raise the rate of all groups in proportion, in geometric steps, until the loss diverges; that tells where it
 falls fastest and where it breaks. Trainings at constant rates below that, half a decade apart, then tell which rate
-trains best: a sweep alone is a noisy witness.
+trains best: a sweep alone is a noisy witness. If that is another rate than the script's own, by more than the two can
+be told apart, the run is repeated with it on three seeds, which settles it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ import msgspec
 
 from unstuck.events import Gauges, OptimizerSeen, StateLoaded
 from unstuck.experiments import experiment
+from unstuck.experiments.swaps import Level, guess_for, level_of
 from unstuck.findings.curve import Curve, smoothed
-from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
+from unstuck.findings.results import (
+    Experiment,
+    ExperimentVerdict,
+    Measure,
+    NamedCurve,
+    Pair,
+    ProofVerdict,
+    Status,
+)
 from unstuck.interventions import Intervention
 from unstuck.interventions.learning_rate import SetRate, SweepRate
 from unstuck.interventions.seeds import Seed
+from unstuck.record.outcome import Achieved
 from unstuck.trials.context import Context, NoTime
+from unstuck.trials.loops import loop_of
+from unstuck.trials.pairs import SEEDS, decide, gain_of, run_pairs
 from unstuck.trials.runner import Outcome, Variant
 from unstuck.trials.trial import StopReason
 
@@ -34,6 +47,10 @@ SHARES = {"own": 0.2, "sweeps": 0.35, "trainings": 0.7}
 DECADES_BELOW = 3.5
 """How far below divergence trainings begin to look."""
 DECADE = 10.0
+PAIRED_STEPS = 300
+"""Steps of the runs that settle whether the suggested rate is better."""
+MUCH_LOWER = 3.0
+"""A loss so many times lower is a cause, where the run learns badly with its own rate."""
 CLEARLY = 0.2
 """The script's own rate is wrong only if the run loses at least this share of the gain by it."""
 RISING = 1.3
@@ -62,6 +79,10 @@ class Own(msgspec.Struct, frozen=True):
     curve: Curve
     is_rising: bool = False
     is_loaded: bool = False
+    guess: float | None = None
+    """What the best constant answer costs."""
+    learns: bool = False
+    """Does it learn well as it is?"""
 
 
 class Unfit(Exception):
@@ -88,8 +109,9 @@ def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
 
     Measures: `own`, `suggested`, `lowest` and `highest` of the band, `steepest`, `diverged_at` (None: it never did),
     `steps` of a sweep, `trainings` (at how many rates) of `training_steps`, `own_result` and `suggested_result` (the
-    losses they end at), `own_broken` (did the script's own run end non-finite or above its start?), `optimizer`.
-    Raises `NoTime`.
+    losses they end at), `own_broken` (did the script's own run end non-finite or above its start?), `optimizer`,
+    `confirmed` (over so many `seeds` the suggested rate led lower, to `other` instead of `with_own` in `paired_steps`;
+    None: there was no time), `holds_back` (is its own rate what keeps the run from learning?). Raises `NoTime`.
     """
     began = time.monotonic()
     try:
@@ -97,10 +119,66 @@ def lr(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
         sweeps, base = _sweeps(context, tuple(changes), own)
         diverged = middle([sweep.diverged_at for sweep in sweeps])
         results = _trainings(context, tuple(changes), base, diverged or sweeps[0].rates[-1])
-        found = _judged(own, sweeps, diverged, results)
+        found = _settled(context, tuple(changes), own, _judged(own, sweeps, diverged, results))
     except Unfit as reason:
         found = _undecided(str(reason))
     return msgspec.structs.replace(found, seconds=time.monotonic() - began)
+
+
+def _settled(context: Context, changes: tuple[Intervention, ...], own: Own, found: Experiment) -> Experiment:
+    """The run with the suggested rate against the run as it is, if the two rates differ enough to matter."""
+    change = remedy(found)
+    if change is None:
+        return found
+    try:
+        steps = context.steps_for(2 * SEEDS, 1.0, PAIRED_STEPS, least=FEWEST_STEPS, least_runs=2)
+    except NoTime:
+        return msgspec.structs.replace(found, caveats=(*found.caveats, "There was no time to try it on other seeds."))
+    context.tell(f"trying a learning rate of {found.measures['suggested']:.2g} on {SEEDS} seeds")
+
+    def on(seeds: Sequence[int]) -> list[Pair]:
+        return run_pairs(context, "rate", (change,), seeds, steps, changes, curve=lambda run: loop_of(run).curve)
+
+    pairs = on([0])
+    first = gain_of(pairs[0], steps)
+    if first is not None and first < 0 and context.has_time_for(2 * (SEEDS - 1), steps):
+        pairs += on(range(1, SEEDS))
+    gains = [gain for pair in pairs if (gain := gain_of(pair, steps)) is not None]
+    verdict = decide(gains)[0] if gains else ProofVerdict.UNDECIDED
+    level = level_of(pairs, own.guess)
+    measures: dict[str, Measure] = {
+        **found.measures,
+        "confirmed": verdict is ProofVerdict.CONFIRMED,
+        "seeds": len(pairs),
+        "paired_steps": steps,
+        "with_own": level.own if level is not None and math.isfinite(level.own) else None,
+        "other": level.other if level is not None else None,
+        "holds_back": level is not None and _holds_back(level, own),
+    }
+    if verdict is ProofVerdict.CONFIRMED:
+        sentence = f"{found.sentence} {_tried_in_words(measures)}"
+        return msgspec.structs.replace(found, measures=measures, pairs=tuple(pairs), sentence=sentence)
+    is_nothing = verdict in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE)
+    return msgspec.structs.replace(
+        found,
+        verdict=ExperimentVerdict.INSIDE if is_nothing else ExperimentVerdict.UNDECIDED,
+        sentence=f"{found.sentence} {_tried_in_words(measures)}",
+        measures=measures,
+    )
+
+
+def _holds_back(level: Level, own: Own) -> bool:
+    """Does the run hardly get anywhere with its own rate? Or does it learn badly, and three times lower can be had?"""
+    return level.is_held_back or (not own.learns and 0 < MUCH_LOWER * level.other < level.own)
+
+
+def _tried_in_words(measures: dict[str, Measure]) -> str:
+    seeds = "one seed" if measures["seeds"] == 1 else f"{measures['seeds']} seeds"
+    own, other = measures["with_own"], measures["other"]
+    if not isinstance(other, float):
+        return f"With it the run does not stay finite ({seeds})."
+    reached = f"{own:.3g}" if isinstance(own, float) else "a loss that is not finite"
+    return f"With it the loss is {other:.3g} after {measures['paired_steps']} steps instead of {reached} ({seeds})."
 
 
 def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
@@ -110,6 +188,8 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     rounds = 1 + math.ceil(_sweep_count(context) / context.runner.jobs)
     least_runs = rounds * context.runner.jobs  # alone it would be of no use
     steps = context.steps_for(1, SHARES["own"], TRAINING_STEPS, least=FEWEST_STEPS, least_runs=least_runs)
+    from unstuck.judge import judge
+
     context.tell("running at the script's own learning rate")
     outcome = context.run([Variant("own-rate", changes)], steps)[0]
     seen = _rates_of_objects(context, outcome) if context.live else _rates_on_record(outcome)
@@ -132,6 +212,8 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
         curve=outcome.curve,
         is_rising=seen.rates[-1] > RISING * seen.rates[len(seen.rates) // 2],
         is_loaded=seen.is_loaded,
+        guess=guess_for(record) if (record := outcome.record_or_none()) is not None else None,
+        learns=record is not None and any(one.word is Achieved.LEARNS for one in judge(record=record).outcomes),
     )
 
 
@@ -262,7 +344,7 @@ def _judged(
     own_result = result_of(own.curve.until(steps) if steps else own.curve)
     best = min([*results.values(), *(min(sweep.level) for sweep in sweeps)])
     lost = (own_result - best) / max(start - best, 1e-12)
-    verdict = _verdict(own, lowest, highest, suggested, lost)
+    verdict = _verdict(own, lowest, highest, suggested, lost, _uncertainty(sweeps, trainings))
     measures: dict[str, Measure] = {
         "own": own.rate,
         "suggested": float(f"{suggested:.2g}"),
@@ -292,15 +374,24 @@ def _judged(
     )
 
 
-def _verdict(own: Own, lowest: float, highest: float, suggested: float, lost: float) -> ExperimentVerdict:
+def _verdict(
+    own: Own, lowest: float, highest: float, suggested: float, lost: float, uncertainty: float
+) -> ExperimentVerdict:
     if lost < CLEARLY:
         return ExperimentVerdict.INSIDE
-    if own.rate * DECADE <= lowest:
-        return ExperimentVerdict.UNDECIDED if own.is_rising or own.is_loaded else ExperimentVerdict.TOO_LOW
-    harmed = own.rate >= DECADE * suggested and lost > 1 - CLEARLY
-    if own.rate >= DECADE * highest or harmed:
+    if own.rate * uncertainty <= suggested:
+        return ExperimentVerdict.UNDECIDED if own.is_rising else ExperimentVerdict.TOO_LOW
+    if own.rate >= uncertainty * suggested:
         return ExperimentVerdict.TOO_HIGH
     return ExperimentVerdict.INSIDE if lowest <= own.rate <= highest else ExperimentVerdict.SLOWER
+
+
+def _uncertainty(sweeps: Sequence[Sweep], trainings: Mapping[float, object]) -> float:
+    """The factor by which the suggested rate may be off: what lies between two that were tried, or more if the sweeps
+    disagree about where the loss diverges."""
+    ends = [sweep.diverged_at for sweep in sweeps if sweep.diverged_at is not None]
+    apart = max(ends) / min(ends) if ends else 1.0
+    return min(DECADE, max(math.sqrt(DECADE), apart)) if trainings else DECADE
 
 
 def _nothing_learned(own: Own, sweeps: list[Sweep], diverged: float | None) -> Experiment:
@@ -328,9 +419,9 @@ def _sentence(verdict: ExperimentVerdict, measures: dict[str, Measure]) -> str:
     where = {
         ExperimentVerdict.INSIDE: "trains as well",
         ExperimentVerdict.SLOWER: f"trains, but {_results(measures)}",
-        ExperimentVerdict.TOO_LOW: "is far below it",
-        ExperimentVerdict.TOO_HIGH: "is far above it",
-        ExperimentVerdict.UNDECIDED: "is far below it, which may be meant",
+        ExperimentVerdict.TOO_LOW: "is too low",
+        ExperimentVerdict.TOO_HIGH: "is too high",
+        ExperimentVerdict.UNDECIDED: "was still being warmed up, and is low so far",
     }[verdict]
     diverged = measures["diverged_at"]
     limit = f"the loss diverges at {diverged:.2g}" if diverged else "the loss diverged at no rate that was tried"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
 PART = "its own optimizer"
+ADAM = "with Adam at 0.001"
 WITHOUT_RATE = ("LBFGS",)
 
 
@@ -71,4 +72,4 @@ def _swap(record: Record, own: Outcome) -> Swap | None:
     rate = f" at {max(first.rates):.3g}" if first.rates else ""
     momentum = max((group.momentum for group in first.groups), default=0.0)
     with_momentum = f" and momentum {momentum:.3g}" if momentum else ""
-    return Swap(PART, UseAdam(), f"{first.kind}{rate}{with_momentum}", "with Adam at 0.001", first.place)
+    return Swap(PART, UseAdam(), f"{first.kind}{rate}{with_momentum}", ADAM, ADAM, first.place)

@@ -91,20 +91,42 @@ def _parts(record: Record, own: Outcome, context: Context) -> Iterator[Swap]:
     dropped = [p for module in modules for key in ("p", "dropout") if (p := module.numbers.get(key, 0.0)) > 0]
     # Functions drop without leaving a trace in the modules.
     detail = f"dropout {max(dropped):.3g}" if dropped else "its dropout"
-    yield Swap("dropout", CHANGES["dropout"], detail, "without it")
+    yield Swap("dropout", CHANGES["dropout"], detail, "without it", "without dropout")
     decay = max((group.weight_decay for event in seen.values() for group in event.groups), default=0.0)
     if decay > 0:
-        yield Swap("weight decay", CHANGES["weight decay"], f"weight decay {decay:.3g}", "without it", place)
+        yield Swap(
+            "weight decay",
+            CHANGES["weight decay"],
+            f"weight decay {decay:.3g}",
+            "without it",
+            "without weight decay",
+            place,
+        )
     clips = [clip for clip in record.of(Clip) if clip.limit is not None]
     if clips:
         limit = min(clip.limit or 0.0 for clip in clips)
-        yield Swap("clipping", CHANGES["clipping"], f"clipping at {limit:.3g}", "without it", clips[0].place)
+        yield Swap(
+            "clipping",
+            CHANGES["clipping"],
+            f"clipping at {limit:.3g}",
+            "without it",
+            "without clipping",
+            clips[0].place,
+        )
     if (rates := _schedule(record, own)) is not None:
         detail = f"a learning rate that goes from {rates[0]:.3g} to {rates[-1]:.3g}"
-        yield Swap("the schedule", CHANGES["the schedule"], detail, "with a constant one", place)
+        yield Swap(
+            "the schedule", CHANGES["the schedule"], detail, "with a constant one", "with a constant rate", place
+        )
     if not any(event.matched for event in record.of(StateLoaded)) and not context.live:
         detail, without = "its initial weights", "with torch's default ones"
-        yield Swap("its own initial weights", CHANGES["its own initial weights"], detail, without)
+        yield Swap(
+            "its own initial weights",
+            CHANGES["its own initial weights"],
+            detail,
+            without,
+            "with torch's default weights",
+        )
 
 
 def _rates(record: Record) -> list[float]:

@@ -18,7 +18,7 @@ from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, Nam
 from unstuck.interventions import Intervention
 from unstuck.interventions.seeds import Seed
 from unstuck.trials.loops import loop_of
-from unstuck.trials.pairs import LARGE_EFFECT, SEEDS, decide, gain_of, run_pairs
+from unstuck.trials.pairs import LARGE_EFFECT, SEEDS, decide, gain_of, is_same, run_pairs
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Swap(msgspec.Struct, frozen=True):
     """What the script has, such as `weight decay 0.5`."""
     without: str
     """What the change makes of it, such as `without it`."""
+    named: str
+    """The same by itself, such as `without weight decay`."""
     place: Place | None = None
 
 
@@ -116,22 +118,22 @@ def answer(
     """Try each of these on one seed, and what shows something on three. The first that is confirmed is the answer."""
     record = own.record_or_none()
     guess = guess_for(record) if record is not None else None
-    context.tell(f"running it without {', '.join(swap.part for swap in swaps)}")
+    context.tell(f"running it {', '.join(swap.named for swap in swaps)}")
     variants = [Variant(f"without-{swap.part}-seed0", (Seed(0), *changes, swap.change)) for swap in swaps]
     context.run(variants, steps)  # side by side; what follows finds them done
     screens = [(swap, pairs_of(context, changes, swap, [0], steps)) for swap in swaps]
     # Where all losses are the same, there was nothing to take away.
-    screens = [(swap, pairs) for swap, pairs in screens if pairs[0].without.losses != pairs[0].remedied.losses]
+    screens = [(swap, pairs) for swap, pairs in screens if not is_same(pairs[0].without, pairs[0].remedied)]
     if not screens:
         return undecided(name, "Nothing of what can be switched off is part of this run.")
     tried = ", ".join(swap.part for swap, _ in screens)
     measures: dict[str, Measure] = {"steps": steps, "guess": guess, "tried": tried}
     curves = [NamedCurve("as it is", loop_of(own).curve)]
-    curves += [NamedCurve(f"without {swap.part}", pairs[0].remedied) for swap, pairs in screens]
+    curves += [NamedCurve(swap.named, pairs[0].remedied) for swap, pairs in screens]
     for swap, pairs in _candidates(screens, guess, steps):
-        if context.plan(2 * (SEEDS - 1), wanted=steps) < 0.9 * steps:
+        if not context.has_time_for(2 * (SEEDS - 1), steps):
             continue
-        context.tell(f"repeating it without {swap.part} on other seeds")
+        context.tell(f"repeating it {swap.named} on other seeds")
         pairs += pairs_of(context, changes, swap, range(1, SEEDS), steps)
         level = level_of(pairs, guess)
         gains = [gain for pair in pairs if (gain := gain_of(pair, steps)) is not None]
@@ -189,13 +191,14 @@ def _sentence(swap: Swap, level: Level, guess: float | None, pairs: Sequence[Pai
 
 
 def _nothing(screens: Sequence[tuple[Swap, list[Pair]]], unrepeated: Sequence[str], steps: int) -> str:
-    ends = {swap.part: _ends(pairs[0]) for swap, pairs in screens}
+    ends = {swap.named: _ends(pairs[0]) for swap, pairs in screens}
     own = next(iter(ends.values()))[0]
-    listed = ", ".join(f"{other:.3g} without {part}" for part, (_, other) in ends.items())
+    listed = ", ".join(f"{_digits(other)} {named}" for named, (_, other) in ends.items())
     seen = f"After {steps} steps the loss is {_digits(own)} as it is, {listed}"
     if unrepeated:
         return f"{seen}; there was no time to try that on other seeds."
-    return f"{seen}: none of that holds it back (on one seed; a part that costs two thirds of the progress would show)."
+    that = "none of that holds" if len(ends) > 1 else "that is not what holds"
+    return f"{seen}: {that} it back (on one seed; what costs two thirds of the progress would show)."
 
 
 def _digits(value: float) -> str:

@@ -144,6 +144,10 @@ class Context:
         """The seconds that so many runs of so many steps are expected to take."""
         return self._rounds(runs) * (self.start_seconds + steps * (self.step_seconds or 0.0))
 
+    def has_time_for(self, runs: int, steps: int) -> bool:
+        """Do so many runs fit into what is left, of so many steps or as many as the program takes?"""
+        return self.needed(runs, self._limited(steps)) <= self.left
+
     def _limited(self, wanted: int) -> int:
         return wanted if self.available_steps is None else min(wanted, self.available_steps)
 

@@ -27,6 +27,8 @@ NOTHING = 0.10
 LARGE_EFFECT = 0.20
 STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for a two-sided 95 % interval, by the number of pairs."""
+RECORDED = 1e-4
+"""Relative differences below this are rounding."""
 LIMIT = 3.0
 """Logarithms of shares beyond which a run is as good as won or lost."""
 LEVEL = 0.25
@@ -113,6 +115,12 @@ def both_crash_late(pair: Pair) -> bool:
     crash = pair.without_status is pair.remedied_status is Status.CRASHED
     runs = (pair.without, pair.remedied)
     return crash and all(not run.is_broken and len(run.losses) >= BEFORE_A_CRASH for run in runs)
+
+
+def is_same(one: Curve, other: Curve) -> bool:
+    """Are the losses the same, to as many digits as every one is recorded with?"""
+    pairs = zip(one.losses, other.losses, strict=False)
+    return all(a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=RECORDED)) for a, b in pairs)
 
 
 def is_lost(curve: Curve, status: Status) -> bool:

@@ -107,18 +107,19 @@ def has_other_reason(record: Record) -> bool:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The range test found the learning rate a decade or more below the productive band, and higher ones did better."""
+    """The range test suggested a higher learning rate, and on three seeds the run did better with it."""
     if experiment.name != "lr" or experiment.verdict != "too low":
         return
     band = range_test.measures_of(experiment)
     yield rule.finding(
-        f"The learning rate {band.own:.3g} is a factor of {band.lowest / band.own:,.0f} below the productive band, "
-        f"{band.words}{range_test.comparison(experiment)}.",
+        f"The learning rate {band.own:.3g} is a factor of {band.suggested / band.own:,.0f} below the one that trains "
+        f"best; the productive band is {band.words}{range_test.comparison(experiment)}.",
         cause=CAUSE,
         fix=f"Set the learning rate to about {dynamics.rounded(band.suggested)}.",
         subject=Subject("optimizer", band.optimizer),
         evidence=range_test.evidence(experiment),
-        confidence=Confidence.CERTAIN if experiment.measures.get("trainings") else Confidence.LIKELY,
+        severity=Severity.WARNING if range_test.holds_back(experiment) else Severity.ADVICE,
+        confidence=Confidence.CERTAIN if experiment.measures.get("confirmed") else Confidence.LIKELY,
     )
 
 

@@ -26,6 +26,10 @@ APART = (
     "targets. Either the two were separated (one of them shuffled, sorted, filtered or indexed alone), or the "
     "informative part of the input is lost before the model."
 )
+EITHER = (
+    "Either the inputs carry no information about their targets (one of the two was shuffled, sorted, filtered or "
+    "indexed alone), or the model cannot use it: the loop was not seen to overfit a single batch either."
+)
 UNUSED = "The input does not reach the output: it is overwritten, multiplied by zero, or not used in forward()."
 LOOK = (
     "Look at inputs and targets of one batch right before the model: do they match? If not, go back through "
@@ -40,14 +44,19 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     if experiment.name != "baseline" or experiment.verdict != "ignores":
         return
     measures = experiment.measures
-    unused, seeds = bool(measures.get("identical")), measures.get("seeds")
-    certain = unused or (isinstance(seeds, int) and seeds >= SEEDS)
-    names = {"real": "loss with real inputs", "shuffled": "with shuffled inputs", "zeros": "with zeros"}
+    unused, seeds, works = bool(measures.get("identical")), measures.get("seeds"), measures.get("overfits") == "passed"
+    certain = unused or (bool(measures.get("certain")) and isinstance(seeds, int) and seeds >= SEEDS)
+    names = {
+        "real": "loss with real inputs",
+        "shuffled": "with shuffled inputs",
+        "zeros": "with zeros",
+        "guess": "loss of a guess",
+    }
     rows = [(name, measures.get(key)) for key, name in names.items()]
     evidence = [Evidence(name, float(f"{value:.4g}")) for name, value in rows if isinstance(value, int | float)]
     yield rule.finding(
         experiment.sentence,
-        cause=UNUSED if unused else APART,
+        cause=UNUSED if unused else APART if works else EITHER,
         fix=FOLLOW if unused else LOOK,
         subject=Subject("loop", "inputs and targets"),
         evidence=[*evidence, Evidence("compared", experiment.method)],

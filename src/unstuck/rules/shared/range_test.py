@@ -11,6 +11,7 @@ from unstuck.findings import Evidence, Finding
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
 
+RESULTS = ("training_steps", "own_result", "suggested_result")
 OWN, SUGGESTED = "learning rate", "suggested learning rate"
 
 
@@ -36,12 +37,18 @@ def measures_of(experiment: Experiment) -> Told:
     return msgspec.convert(experiment.measures, Told)
 
 
+def holds_back(experiment: Experiment) -> bool:
+    """Is the rate what keeps the run from learning? Where that could not be tried, it may be."""
+    return experiment.measures.get("holds_back") is not False
+
+
 def comparison(experiment: Experiment) -> str:
-    """The losses after training at both rates, if that was tried."""
-    steps, best = experiment.measures.get("training_steps"), experiment.measures.get("suggested_result")
+    """The losses after training at both rates, if that was tried: over several seeds, or else as the test saw them."""
+    measures = experiment.measures
+    names = ("paired_steps", "with_own", "other") if measures.get("confirmed") else RESULTS
+    steps, own, best = (measures.get(name) for name in names)
     if not isinstance(best, float):
         return ""
-    own = experiment.measures.get("own_result")
     at_own = f"{own:.3g}" if isinstance(own, float) else "not finite"
     return f"; after {steps} steps the loss is {at_own} with it and {best:.3g} in the band"
 

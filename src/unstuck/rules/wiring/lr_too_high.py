@@ -112,11 +112,12 @@ def _share(ratio: float) -> str:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """The range test shows a learning rate ten or more times too high, and the run at it does not learn."""
+    """The range test suggested a lower learning rate, and on three seeds the run did better with it."""
     if experiment.name != "lr" or experiment.verdict != "too high":
         return
     band, broken = range_test.measures_of(experiment), bool(experiment.measures.get("own_broken"))
-    certain = broken or bool(experiment.measures.get("trainings"))
+    certain = broken or bool(experiment.measures.get("confirmed"))
+    severity = Severity.ERROR if broken else Severity.WARNING
     yield rule.finding(
         f"The learning rate {band.own:.3g} is {band.own / band.suggested:,.0f} times the one that trains best; the "
         f"productive band is {band.words}{range_test.comparison(experiment)}.",
@@ -124,7 +125,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         fix=f"Set the learning rate to about {dynamics.rounded(band.suggested)}.",
         subject=Subject("optimizer", band.optimizer),
         evidence=range_test.evidence(experiment),
-        severity=Severity.ERROR if broken else Severity.WARNING,
+        severity=severity if broken or range_test.holds_back(experiment) else Severity.ADVICE,
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
     )
 
