@@ -181,8 +181,8 @@ def test_a_rule_that_found_something_was_checked_whatever_it_needs() -> None:
 def test_what_the_capture_could_not_watch_is_passed_on_once() -> None:
     note = Note(text="the compiled model: its modules cannot be watched")
     verdict = judge(record=make_record(note, note, ended=False), rules=[])
-    assert verdict.not_checked[0] == note.text
-    assert verdict.not_checked[1].startswith("what came after the last event")
+    assert verdict.gaps[0] == note.text
+    assert verdict.gaps[1].startswith("what came after the last event")
 
 
 def test_the_trend_comes_from_the_losses() -> None:

@@ -3,7 +3,7 @@
 Sweeps raise the rate of all groups in proportion, in geometric steps, until the loss diverges; that tells where it
 falls fastest and where it breaks. Trainings at constant rates below that, half a decade apart, then tell which rate
 trains best: a sweep alone is a noisy witness. If that is another rate than the script's own, by more than the two can
-be told apart, the run is repeated with it on three seeds, which settles it.
+be distinguished, the run is repeated with it on three seeds, which settles it.
 """
 
 from __future__ import annotations

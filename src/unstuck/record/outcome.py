@@ -119,7 +119,10 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     if not values:
         return None
     trend = goals.with_moving_goal(trend_of(values), record)
-    competing = len(players(record)) > 1
+    stepping = {step.optimizer for step in record.of(OptimizerStep)}
+    playing = players(record)
+    # Losses without the name of an optimizer may belong to any of several.
+    competing = len(playing) > 1 or (len(stepping) > 1 and "" in playing)
     if moving is None:
         moving = competing or goals.may_rise(record)
     judged = _Judged(record, values, trend)
