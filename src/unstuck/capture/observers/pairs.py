@@ -22,6 +22,7 @@ _FEWEST_KINDS = 8
 """An example of whole numbers needs more of them, and of more values, to be one that no other equals by chance."""
 _MOST_ROWS = 256
 """Of one batch."""
+_FEW_ROWS = 8
 _MOST_KNOWN = 8192
 _MOST_PLACES = 4
 _MOST_LOOKS = 400
@@ -222,6 +223,7 @@ class Pairs(Observer):
 
 def _is_rich(rows: Tensor) -> bool:
     """Does an example hold so much that two equal ones are the same example?"""
+    rows = rows[:_FEW_ROWS]
     numbers = rows[0].numel()
     if is_whole(rows):
         return numbers >= _FEWEST_IDS and _kinds(rows) >= _FEWEST_KINDS
