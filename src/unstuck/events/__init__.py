@@ -33,6 +33,7 @@ from unstuck.events.data import (
     Seeded as Seeded,
     StateLoaded as StateLoaded,
     TargetsCompared as TargetsCompared,
+    TargetsCopied as TargetsCopied,
 )
 from unstuck.events.loop import (
     Backward as Backward,

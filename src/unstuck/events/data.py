@@ -30,6 +30,10 @@ class LoaderSeen(Event, tag="loader-seen", frozen=True):
     passes: int = 1
     same_start: int = 0
     """How many later passes began with exactly the batch that the first one began with."""
+    weights: int | None = None
+    """Of a WeightedRandomSampler: how many weights it holds, one for each example it can draw."""
+    draws: int | None = None
+    """And how many examples it draws in a pass."""
     generators: tuple[str, ...] = ()
     """Attributes of the data set that are random generators, drawn from in `__getitem__` and copied into workers."""
     seeded_alike: Place | None = None
@@ -133,6 +137,18 @@ class TargetsCompared(Event, tag="targets-compared", frozen=True):
     """How often two targets that have nothing to do with each other would be equal; None for numbers."""
     correlation: float | None = None
     """Between the targets of examples that came again and those they had first."""
+
+
+class TargetsCopied(Event, tag="targets-copied", frozen=True):
+    """A classification loss compared scores for ids with ids that were, at every position, the input of the model.
+    Counted from the start of the run; `place` is the call of the loss."""
+
+    loss: str = ""
+    shape: tuple[int, ...] = ()
+    """Of the input."""
+    copied: int = 0
+    looked_at: int = 0
+    """Batches of ids."""
 
 
 class BatchSeen(Event, tag="batch-seen", frozen=True):

@@ -19,6 +19,8 @@ _FIRST_REPORT = 10
 _LOOKED_AT = 4
 """Parameters of a network that stand for all of them: the first and the last ones."""
 _ELEMENTS = 4096
+_ROWS = 8
+"""Examples of a batch that stand for all of it."""
 
 
 class _Copy:
@@ -71,9 +73,11 @@ class Copies(Observer):
     def _note_call(
         self, module: nn.Module, model: Model, place: Place | None, arguments: tuple[Any, ...], recording: bool
     ) -> None:
-        with reading():
-            given = [(name, tensor) for name, tensor in arguments_of(module, arguments) if tensor.is_cpu]
-            marks = fingerprint_of(given[:2])
+        marks: tuple[float, ...] = ()
+        if any(self._copies.values()):
+            with reading():
+                given = [(name, tensor) for name, tensor in arguments_of(module, arguments) if tensor.is_cpu]
+                marks = fingerprint_of([(name, tensor[:_ROWS]) for name, tensor in given[:2] if tensor.dim()])
         if recording:
             self._learning[model.label] = model, marks
         else:
@@ -84,7 +88,7 @@ class Copies(Observer):
             if label not in self._copies and len(self._copies) < _MOST_COPIES:
                 self._copies[label] = self._met(model, place)
             copy = self._copies.get(label)
-            if copy is None or copy.source not in self._learning:
+            if copy is None or copy.source not in self._learning or not marks:
                 continue
             copy.windows += 1
             copy.same_inputs += marks == self._learning[copy.source][1]

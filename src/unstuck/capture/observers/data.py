@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import DataLoader, IterableDataset, Subset, WeightedRandomSampler
 
 from unstuck.capture.measure.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.preview.calls import Call
@@ -509,7 +509,7 @@ class Loaders(Observer):
 
     def _seen(self, source: _Source, loader: Any) -> LoaderSeen:
         dataset = loader.dataset.dataset if isinstance(loader.dataset, Subset) else loader.dataset
-        known = source.last
+        known, sampler = source.last, loader.sampler
         return LoaderSeen(
             step=self._watch.window.steps,
             place=source.place,
@@ -521,6 +521,8 @@ class Loaders(Observer):
             workers=loader.num_workers,
             drop_last=bool(loader.drop_last),
             passes=source.passes,
+            weights=len(sampler.weights) if isinstance(sampler, WeightedRandomSampler) else None,
+            draws=sampler.num_samples if isinstance(sampler, WeightedRandomSampler) else None,
             generators=tuple(_copied_generators(loader, dataset, source.passes)),
             seeded_alike=known.seeded_alike if known else self._where(_seeded_alike(loader)),
             seeded_again=known.seeded_again if known else self._where(_seeded_again(dataset)),

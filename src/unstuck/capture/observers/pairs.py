@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.observers.data import arguments_of, has_weights, marks_of
+from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.window import Ended, Observer, Watch
-from unstuck.events import Place, TargetsCompared
+from unstuck.events import Place, TargetsCompared, TargetsCopied
 
 FEWEST_NUMBERS = 8
 """Of an example: one of fewer numbers may be equal to another by chance."""
@@ -21,6 +22,7 @@ _FEWEST_KINDS = 8
 """An example of whole numbers needs more of them, and of more values, to be one that no other equals by chance."""
 _MOST_ROWS = 256
 """Of one batch."""
+_FEW_ROWS = 8
 _MOST_KNOWN = 8192
 _MOST_PLACES = 4
 _MOST_LOOKS = 400
@@ -29,6 +31,7 @@ _ENOUGH = 4096
 _FIRST_REPORT = 32
 _LARGEST = 2**22
 _MOST_LABELS = 64
+_MOST_IDS = 4096
 
 
 class _Table:
@@ -88,12 +91,16 @@ class Pairs(Observer):
         self._models = 0
         self._asked = False
         """Was a model called without gradients? It may compute the targets."""
+        self._ids: list[tuple[tuple[int, ...], Tensor]] = []
+        """Ids that the model was given: the shape, and copies of the first ones."""
+        self._copied: dict[Place | None, TargetsCopied] = {}
         self._lines: set[Place | None] = set()
         """Lines that have compared something in this window."""
         self._tables: dict[Place | None, _Table] = {}
         protect = watch.guard.protect
         self._read = protect("inputs and targets", self._read_rows)
         self._pair = protect("inputs and targets", self._pair_rows)
+        self._match = protect("inputs and targets", self._match_ids)
 
     def model_ran(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         """A model was called in a sampled window."""
@@ -104,14 +111,18 @@ class Pairs(Observer):
 
     def loss(self, loss: str, source: Tensor, target: Tensor, place: Place | None) -> None:
         """A loss was computed in a sampled window."""
-        if self._rows and self._models == 1 and not self._asked and place not in self._lines and source.requires_grad:
-            self._lines.add(place)
+        if place in self._lines or self._models != 1 or not source.requires_grad:
+            return
+        self._lines.add(place)
+        if self._ids and loss in CLASS_LOSSES and is_whole(target):
+            self._match(loss, target, place)
+        if self._rows and not self._asked:
             self._pair(loss, source, target, place)
 
     def window_began(self, ended: Ended) -> None:
         """What follows belongs to another batch."""
         if ended.recorded:
-            self._rows, self._models, self._asked = [], 0, False
+            self._rows, self._ids, self._models, self._asked = [], [], 0, False
             self._lines.clear()
             for place, table in self._tables.items():
                 if table.repeats >= table.next_report:
@@ -123,6 +134,8 @@ class Pairs(Observer):
         for place, table in self._tables.items():
             if table.repeats > table.recorded:
                 self._tell(place, table)
+        for copied in self._copied.values():
+            self._watch.tell(copied)
 
     def _is_time(self) -> bool:
         tables = self._tables.values()
@@ -134,6 +147,9 @@ class Pairs(Observer):
         if not tensors or any(tensor.requires_grad for tensor in tensors):
             return  # what another model has computed
         self._models += 1
+        with reading():
+            ids = [tensor for tensor in tensors if is_whole(tensor) and tensor.is_cpu and tensor.dim() == 2]
+            self._ids = [(tuple(tensor.shape), tensor.reshape(-1)[:_MOST_IDS].clone()) for tensor in ids]
         length = len(tensors[0])
         rows = [tensor for tensor in tensors if len(tensor) == length and (is_plain(tensor) or is_whole(tensor))]
         on_device = any(not tensor.is_cpu for tensor in rows)
@@ -146,6 +162,34 @@ class Pairs(Observer):
             if any(map(_is_rich, few)):
                 marks = torch.stack([marks_of(tensor).cpu() for tensor in few]).sum(0)
                 self._rows, self._length = marks.tolist(), length
+
+    def _match_ids(self, loss: str, target: Tensor, place: Place | None) -> None:
+        """Are the targets the ids that the model was given, each at its own position?"""
+        known = self._copied.get(place)
+        if (known is None and len(self._copied) >= _MOST_PLACES) or not target.is_cpu:
+            return
+        with reading():
+            flat = target.detach().reshape(-1)[:_MOST_IDS]
+            same = next(
+                (
+                    shape
+                    for shape, ids in self._ids
+                    if math.prod(shape) == target.numel() and _kinds(ids) > 2 and torch.equal(ids.to(flat.dtype), flat)
+                ),
+                None,
+            )
+        known = known or TargetsCopied(place=place, loss=loss)
+        counted = TargetsCopied(
+            step=self._watch.window.steps,
+            place=place,
+            loss=loss,
+            shape=same or known.shape,
+            copied=known.copied + (same is not None),
+            looked_at=known.looked_at + 1,
+        )
+        self._copied[place] = counted
+        if counted.looked_at in (10, 30, 100):
+            self._watch.tell(counted)
 
     def _pair_rows(self, loss: str, source: Tensor, target: Tensor, place: Place | None) -> None:
         readable = (is_plain(target) or is_whole(target)) and 0 < target.numel() <= _LARGEST
@@ -179,6 +223,7 @@ class Pairs(Observer):
 
 def _is_rich(rows: Tensor) -> bool:
     """Does an example hold so much that two equal ones are the same example?"""
+    rows = rows[:_FEW_ROWS]
     numbers = rows[0].numel()
     if is_whole(rows):
         return numbers >= _FEWEST_IDS and _kinds(rows) >= _FEWEST_KINDS

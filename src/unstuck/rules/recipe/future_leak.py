@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Leak, Place, Setup, Trial
+from unstuck.events import Leak, LossCall, Place, Setup, TargetsCopied, Trial
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
+from unstuck.rules.shared import losses
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
+    from unstuck.record import Record
 
 rule = Rule(
     code="R05",
@@ -29,6 +32,9 @@ SEES_FIX = (
     "Let every position see only itself and earlier ones: use a causal mask in attention (is_causal=True), "
     "pad convolutions on the left, and avoid bidirectional layers and means over the whole sequence."
 )
+FEWEST = 10
+SOLVED = 0.1
+"""As a share of the loss of guessing."""
 COPIES = "The target is the current token, so the model learns to repeat its input instead of what comes next."
 COPIES_FIX = "Shift by one: feed tokens[:, :-1] and compare with tokens[:, 1:]."
 
@@ -48,19 +54,38 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         yield from _findings(experiment.probe, experiment.place)
 
 
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Every batch of ids is its own target, and the loss falls to almost 0 by copying them.
+
+    A model that has to squeeze a sequence through a narrow code has the same targets, and does not get there so easily.
+    """
+    last = {event.place: event for event in record.of(TargetsCopied)}
+    for event in last.values():
+        calls = [call for call in record.of(LossCall) if call.place == event.place and call.output_requires_grad]
+        values = [call.value for call in calls if call.value is not None]
+        classes = max((losses.classes_of(call) for call in calls), default=0)
+        solved = bool(values) and classes > 2 and values[-1] < SOLVED * math.log(classes)
+        if event.looked_at >= FEWEST and event.copied == event.looked_at and solved:
+            yield _copies(event.shape, event.place)
+
+
+def _copies(shape: tuple[int, ...], place: Place | None) -> Finding:
+    return rule.finding(
+        f"The target at every position is the input token at that position ({' x '.join(map(str, shape))} tokens).",
+        cause=COPIES,
+        fix=COPIES_FIX,
+        subject=Subject("loss", "target of the batch"),
+        place=place,
+        evidence=[Evidence("targets equal to the input at their position", "all")],
+    )
+
+
 def _findings(trial: Trial, place: Place | None) -> Iterator[Finding]:
     if trial.from_future is not None:
         yield _sees(trial.from_future)
     if trial.copies_input:
-        yield rule.finding(
-            "The target at every position is the input token at that position "
-            f"({' x '.join(map(str, trial.copies_input))} tokens).",
-            cause=COPIES,
-            fix=COPIES_FIX,
-            subject=Subject("loss", "target of the batch"),
-            place=place,
-            evidence=[Evidence("targets equal to the input at their position", "all")],
-        )
+        yield _copies(trial.copies_input, place)
 
 
 def _sees(leak: Leak) -> Finding:
