@@ -144,7 +144,7 @@ def test_a_record_without_its_first_line_is_judged(capsys: pytest.CaptureFixture
     assert cli.main(["report", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "The run finished after 39 optimizer steps" in shown
-    assert "The loss is flat" in shown
+    assert "2 → 2 in 39 steps" in shown
     assert "what line 1 of the record says" in shown
 
 

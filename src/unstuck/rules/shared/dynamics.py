@@ -196,7 +196,8 @@ def is_stuck(record: Record) -> bool:
     word = trend(record).word
     if learns(record):
         return False
-    return word in STUCK or (does_not_beat_a_guess(record) and word not in ("rising", "spiking", "non-finite"))
+    # What jumped, rises or spikes before it ends above a guess is not stuck: it went wrong.
+    return word in STUCK or (does_not_beat_a_guess(record) and word not in UNHEALTHY and failure(record) is None)
 
 
 @remembered
