@@ -16,6 +16,7 @@ from unstuck.events import (
     LoaderSeen,
     LossesBetween,
     NonFinite,
+    OptimizerStep,
     Place,
     Scored,
     StateLoaded,
