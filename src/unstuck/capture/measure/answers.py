@@ -219,7 +219,8 @@ class Answers:
 
     def add(self, given: dict[str, Any], source: Tensor, target: Tensor) -> None:
         """A call was given this target."""
-        self._given = given
+        # Only the options: the answers would keep their graph alive.
+        self._given = {option: value for option, value in given.items() if option not in ("input", "target", "var")}
         name = self.name
         if name in CLASS_LOSSES:
             if is_whole(target):
