@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from unstuck.capture.window import EVENTS_PER_WINDOW, LONGEST_ACCUMULATION, Window
-from unstuck.events import Backward, Forward, Gauges, OptimizerStep, UntrainedGradients, ZeroGrad
+from unstuck.events import Backward, Forward, Gauges, LossesBetween, OptimizerStep, UntrainedGradients, ZeroGrad
 
 X = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 
@@ -187,3 +187,48 @@ def test_registered_and_unregistered_parameters_are_told_apart(recorded):
     assert plain.place is None
     assert [parameter.name for parameter in listed.parameters] == ["Linear.weight", "Linear.bias"]
     assert listed.place is not None
+
+
+def test_the_start_of_every_training_is_recorded_closely_and_nine_cost_little_more_than_one():
+    def sampled(trainings: int, windows: int) -> list[int]:
+        window, found = Window(), []
+        for number in range(trainings * windows):
+            if number % windows == 0:
+                window.begin_training()
+            if window.sampled:
+                found.append(number)
+            window.step_taken()
+        return found
+
+    two = sampled(2, 500)
+    assert set(range(500, 515)) <= set(two)
+    assert 516 not in two
+    assert len(sampled(9, 500)) < len(sampled(1, 4500)) + 100
+    assert len(sampled(3000, 2)) < 700  # an optimizer for each task
+
+
+def losses_of(*optimizers, order):
+    """Train as many models, whose optimizers step in this order."""
+    models = [nn.Linear(4, 1) for _ in optimizers]
+    made = [kind(model.parameters(), 1e-3) for kind, model in zip(optimizers, models, strict=True)]
+    for which in order:
+        made[which].zero_grad()
+        models[which](X).pow(2).mean().backward()
+        made[which].step()
+
+
+def test_optimizers_one_after_the_other_do_not_take_turns(recorded):
+    kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop)
+    record = recorded(lambda: losses_of(*kinds, order=[0] * 90 + [1] * 90 + [2] * 90))
+    steps = [event.step for event in record.of(OptimizerStep)]
+    assert {*range(50), *range(90, 105), *range(180, 190)} <= set(steps)
+    assert len(steps) < 100  # how many of the others depends on how long each takes
+    between = {event.optimizer for event in record.of(LossesBetween)}
+    assert between == {"SGD", "Adam", "RMSprop"}
+
+
+def test_optimizers_that_take_turns_each_have_their_losses(recorded):
+    record = recorded(lambda: losses_of(torch.optim.SGD, torch.optim.Adam, order=[0, 1] * 250))
+    seen = [(event.optimizer, event.step) for event in record.of(Gauges) if event.loss is not None]
+    seen += [(event.optimizer, step) for event in record.of(LossesBetween) for step in event.steps]
+    assert sorted(seen, key=lambda pair: pair[1]) == [(("SGD", "Adam")[step % 2], step) for step in range(500)]
