@@ -1,4 +1,4 @@
-"""`recipe` and `optimizer`: a part holds a run back if it learns without it, on three seeds, and hardly with it."""
+"""`ablate` and `optimizer`: a part holds a run back if it learns without it, on three seeds, and hardly with it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from unstuck.experiments.ablate import ablate, remedy
 from unstuck.experiments.optimizer import optimizer
-from unstuck.experiments.recipe import recipe, remedy
 from unstuck.experiments.swaps import level_of
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Experiment, Pair, Status
@@ -87,7 +87,7 @@ def test_a_run_that_breaks_makes_no_progress() -> None:
 
 
 def test_dropout_that_leaves_nothing_is_found_and_proven_by_its_own_runs(runner: Runner) -> None:
-    done = recipe(tried(runner, drop="0.97"))
+    done = ablate(tried(runner, drop="0.97"))
     assert done.verdict == "held back", done.sentence
     assert done.measures["part"] == "dropout"
     assert len(done.pairs) == 3
@@ -100,7 +100,7 @@ def test_dropout_that_leaves_nothing_is_found_and_proven_by_its_own_runs(runner:
 
 
 def test_moderate_dropout_is_not(runner: Runner) -> None:
-    done = recipe(tried(runner, drop="0.4"))
+    done = ablate(tried(runner, drop="0.4"))
     assert done.verdict == "no better", done.sentence
     assert "dropout" in str(done.measures["tried"])
     assert not list(over_regularized.in_experiment(done))
@@ -108,7 +108,7 @@ def test_moderate_dropout_is_not(runner: Runner) -> None:
 
 @pytest.mark.slow
 def test_a_warm_up_counts_if_the_run_ends_in_it(runner: Runner) -> None:
-    done = recipe(tried(runner, factor="min(1.0, step / 100_000)"))
+    done = ablate(tried(runner, factor="min(1.0, step / 100_000)"))
     assert done.measures.get("part") == "the schedule", done
     assert isinstance(remedy(done), NoSchedule)
     assert list(schedule_holds_back.in_experiment(done))
@@ -116,7 +116,7 @@ def test_a_warm_up_counts_if_the_run_ends_in_it(runner: Runner) -> None:
 
 @pytest.mark.slow
 def test_a_warm_up_does_not_count_if_the_run_goes_on(runner: Runner) -> None:
-    done = recipe(tried(runner, factor="min(1.0, step / 100_000)", epochs="1000"))
+    done = ablate(tried(runner, factor="min(1.0, step / 100_000)", epochs="1000"))
     assert "schedule" not in str(done.measures.get("tried")), done
     assert done.verdict != "held back"
 

@@ -1,6 +1,6 @@
 """Does the run learn with a known-good optimizer? Adam at 1e-3 with clipping, in place of the script's own.
 
-Measures: as those of `recipe`; `part` is `optimizer`.
+Measures: as those of `ablate`; `part` is `optimizer`.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class ExperimentVerdict(StrEnum):
     COPYING = "copying"
     """`causality`: the target of a position is the input at that position."""
     HELD_BACK = "held back"
-    """`recipe`, `optimizer`: with one part switched off or replaced the run learns, and with it it does not."""
+    """`ablate`, `optimizer`: with one part switched off or replaced the run learns, and with it it does not."""
     NO_BETTER = "no better"
-    """`recipe`, `optimizer`: it does no better without."""
+    """`ablate`, `optimizer`: it does no better without."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -122,7 +122,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `recipe`, `lr`, `optimizer`, `independence`, `causality` or `seeds`."""
+    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `independence`, `causality` or `seeds`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""

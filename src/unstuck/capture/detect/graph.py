@@ -373,9 +373,10 @@ _MOST_BEHIND = 200
 def _live_weight(nodes: Sequence[Node]) -> tuple[int, ...] | None:
     """The factor of a log-probability that gets gradients as well: an advantage that was not detached."""
     for node in nodes:
-        if operation(node) != "Mul" or any(child is None for child, _ in node.next_functions):
+        factors = [child for child, _ in node.next_functions if child is not None]
+        if operation(node) != "Mul" or len(factors) != 2:
             continue
-        (one, _), (other, _) = node.next_functions
+        one, other = factors
         for chosen, weight in ((one, other), (other, one)):
             source = _log_probability(chosen)
             if source is not None and _is_of_another_network(weight, source):

@@ -49,7 +49,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """What `recipe` put in its place."""
+    """What `ablate` put in its place."""
     from unstuck.interventions import DefaultWeights
 
     yield (DefaultWeights(),)

@@ -46,7 +46,7 @@ FIXES = {
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """`recipe` showed that the run learns without one of them, and only without."""
+    """`ablate` showed that the run learns without one of them, and only without."""
     variant = PARTS.get(held_back.part_of(experiment))
     if variant is None:
         return

@@ -1,4 +1,4 @@
-"""What `recipe` and `optimizer` showed: the part of a recipe that holds the run back, and the numbers."""
+"""What `ablate` and `optimizer` showed: the part of a recipe that holds the run back, and the numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = {
 
 def part_of(experiment: Experiment) -> str:
     """The part that was confirmed to hold the run back; empty if none was."""
-    if experiment.name not in ("recipe", "optimizer") or experiment.verdict != "held back":
+    if experiment.name not in ("ablate", "optimizer") or experiment.verdict != "held back":
         return ""
     return str(experiment.measures.get("part") or "")
 

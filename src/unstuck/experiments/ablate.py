@@ -60,7 +60,7 @@ part without which the run learns, and with which it does not, is what holds it 
     remedy=remedy,
     applies=lambda done: bool(done.measures.get("tried")),
 )
-def recipe(context: Context, changes: Sequence[Intervention] = (), wanted: int = swaps.STEPS) -> Experiment:
+def ablate(context: Context, changes: Sequence[Intervention] = (), wanted: int = swaps.STEPS) -> Experiment:
     """Try the run without each part that it has. Raises `NoTime`."""
     began = time.monotonic()
     steps = context.steps_for(1 + len(CHANGES), swaps.SHARE, wanted, least=swaps.FEWEST)
@@ -69,14 +69,14 @@ def recipe(context: Context, changes: Sequence[Intervention] = (), wanted: int =
     record = own.record_or_none()
     problem = swaps.problem_of(own)
     if problem or record is None:
-        return swaps.undecided("recipe", problem)
+        return swaps.undecided("ablate", problem)
     if _warms_up(record):
         own, steps = _to_its_end(context, changes, own, steps)
         record = own.record_or_none() or record
     parts = list(_parts(record, own, context))
     if not parts:
-        return swaps.undecided("recipe", "There is no dropout, decay, clipping or schedule to switch off.")
-    found = swaps.answer("recipe", context, changes, parts, own, steps)
+        return swaps.undecided("ablate", "There is no dropout, decay, clipping or schedule to switch off.")
+    found = swaps.answer("ablate", context, changes, parts, own, steps)
     return msgspec.structs.replace(found, seconds=time.monotonic() - began)
 
 
