@@ -93,7 +93,7 @@ def test_dropout_that_leaves_nothing_is_found_and_proven_by_its_own_runs(runner:
     assert len(done.pairs) == 3
     assert isinstance(remedy(done), NoDropout)
     [finding] = over_regularized.in_experiment(done)
-    assert (finding.code, finding.variant) == ("R18", "dropout")
+    assert (finding.code, finding.variant) == ("R20", "dropout")
     assert "dropout 0.97" in finding.message
     [changes] = over_regularized.remedied(finding)
     assert changes == (NoDropout(),)
@@ -128,7 +128,7 @@ def found_by(done: Experiment) -> list[str]:
 def test_adam_learns_where_plain_sgd_at_a_tiny_rate_does_not(runner: Runner) -> None:
     done = optimizer(tried(runner, optimizer="SGD", rate="1e-5"))
     assert done.verdict == "held back", done.sentence
-    assert found_by(done) == ["R20"]
+    assert found_by(done) == ["R23"]
     assert "SGD at 1e-05" in done.sentence
 
 

@@ -31,11 +31,15 @@ SHORT = 20
 def in_run(record: Record) -> Iterator[Finding]:
     """Several optimizers of one line, which hold the same parameters of one model and step one after the other."""
     by_place: dict[Place, list[OptimizerSeen]] = {}
-    seen_labels: set[str] = set()
+    homes: dict[str, Place | None] = {}
+    known: set[tuple[str, str]] = set()
     for seen in record.of(OptimizerSeen):
-        if seen.place is not None and seen.optimizer not in seen_labels:
-            by_place.setdefault(seen.place, []).append(seen)
-            seen_labels.add(seen.optimizer)
+        home = homes.setdefault(seen.optimizer, seen.place)
+        # Those that a loop rebuilds share one label in the record of their training; what they continue differs.
+        identity = seen.optimizer, seen.continues
+        if home is not None and seen.models and identity not in known:
+            by_place.setdefault(home, []).append(seen)
+            known.add(identity)
     steps = list(record.of(OptimizerStep))
     stepping = {step.optimizer for step in steps}
     for place, built in by_place.items():

@@ -1,4 +1,4 @@
-"""R21: the run learns with torch's default initial weights, and not with its own."""
+"""R24: the run learns with torch's default initial weights, and not with its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unstuck.interventions import Intervention
 
 rule = Rule(
-    code="R21",
+    code="R24",
     name="bad-initial-weights",
     title="the run learns with torch's default initial weights, and not with its own",
     severity=Severity.ERROR,

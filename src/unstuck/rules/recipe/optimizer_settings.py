@@ -1,4 +1,4 @@
-"""R20: the run learns with Adam at 0.001, and not with its own optimizer."""
+"""R23: the run learns with Adam at 0.001, and not with its own optimizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unstuck.interventions import Intervention
 
 rule = Rule(
-    code="R20",
+    code="R23",
     name="optimizer-settings",
     title="the run learns with Adam at 0.001, and not with its own optimizer",
     severity=Severity.ERROR,

@@ -1,4 +1,4 @@
-"""R19: the run learns with a constant learning rate, and not with its schedule."""
+"""R22: the run learns with a constant learning rate, and not with its schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unstuck.interventions import Intervention
 
 rule = Rule(
-    code="R19",
+    code="R22",
     name="schedule-holds-back",
     title="the run learns with a constant learning rate, and not with its schedule",
     severity=Severity.ERROR,

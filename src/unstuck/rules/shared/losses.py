@@ -92,11 +92,11 @@ def are_classes(calls: Iterable[LossCall]) -> bool:
 def ends_at_a_guess(calls: Sequence[LossCall]) -> bool:
     """Was the loss of one line, over the second half of the run, that of the best constant answer, or above?"""
     values = [call.value for call in calls if call.value is not None]
-    guess, late = _constant_answer(calls), values[len(values) // 2 :]
+    guess, late = constant_answer(calls), values[len(values) // 2 :]
     return guess is not None and len(values) >= FEWEST_VALUES and sum(late) / len(late) >= GUESSED * guess
 
 
-def _constant_answer(calls: Sequence[LossCall]) -> float | None:
+def constant_answer(calls: Sequence[LossCall]) -> float | None:
     """The entropy of the labels, or the variance of the targets; None for other losses."""
     if not calls or calls[0].reduction not in ("", "mean") or any(call.weighted for call in calls):
         return None

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
+from unstuck.events import LossCall, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
-from unstuck.rules.shared import dynamics, range_test
+from unstuck.rules.shared import dynamics, losses, range_test
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
@@ -76,11 +76,22 @@ def judged(record: Record) -> tuple[OptimizerSeen, dynamics.Failure, float] | No
 
 def _steepness(record: Record) -> float:
     """Of the first steps: how steep the loss is, for its own size and that of the weights."""
-    gradient = dynamics.median([norm for _, norm in dynamics.grad_norms(record)][:3])
-    loss = dynamics.median([abs(value) for _, value in dynamics.losses(record)][:3])
+    gradient = dynamics.median([norm for _, norm in dynamics.grad_norms(record) if math.isfinite(norm)][:3])
+    loss = dynamics.median([abs(value) for _, value in dynamics.losses(record) if math.isfinite(value)][:3])
+    if loss and (guess := _guess(record)):
+        loss = min(loss, guess)  # weights that answer a thousand times too much are steep, whatever that costs
     starts = (next(iter(dynamics.known(series.weight_norm)), 0.0) for series in dynamics.tensors(record))
     weight = math.hypot(*starts)
     return gradient * weight / loss if gradient and loss else 0.0
+
+
+def _guess(record: Record) -> float | None:
+    """What a constant answer would cost; a run that broke within its first steps has only its targets to tell."""
+    found = dynamics.outcome(record)
+    if found is not None and found.guess is not None:
+        return found.guess
+    guesses = [losses.constant_answer(calls) for calls in losses.trained(record.of(LossCall), ("mse_loss",))]
+    return guesses[0] if len(guesses) == 1 else None
 
 
 def _was_learning(record: Record, harmed: int) -> bool:
