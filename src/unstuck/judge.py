@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -94,6 +94,7 @@ def judge(
         ignored=tuple(ignored),
         trend=_trend(trainings[0]) if len(trainings) == 1 else None,
         outcomes=tuple(outcome for training in trainings for outcome in _outcomes(training)),
+        scope=_scope(setup) if setup is not None else "",
         checked=tuple(rule.code for rule in hearing.rules if rule.code not in {*silent, *hearing.failed}),
         not_checked=tuple(_grouped(silent)),
         gaps=tuple(record.gaps()) if record is not None else (),
@@ -154,9 +155,30 @@ def judge_surface(surface: Surface, rules: Iterable[Rule] | None = None) -> Verd
     return Verdict(
         diagnoses=diagnoses,
         good_news=tuple(merge(_complete(finding, None) for finding in praise.findings)),
+        scope=f"{surface.name} over {surface.extent}",
         checked=tuple(rule.code for rule in pitfalls.rules if rule.code not in failed),
+        not_checked=() if found or praise.findings else tuple(_still_open(surface)),
         failures=(*pitfalls.failures, *praise.failures),
     )
+
+
+def _still_open(surface: Surface) -> Iterator[str]:
+    """What descent did not show of a loss in which nothing was found."""
+    arrivals = surface.arrivals
+    moving = arrivals.ended.get("still moving", 0.0) if arrivals is not None else 0.0
+    if arrivals is not None and moving:
+        yield (
+            f"whether descent arrives: {moving:.0%} of {arrivals.starts} starts were still moving after "
+            f"{arrivals.steps} steps"
+        ).replace("%", " %")
+
+
+def _scope(setup: Setup) -> str:
+    """What `check` could try with what it was given."""
+    if setup.trial is None:
+        return "the objects as they are, without a step"
+    stepped = "step" in setup.trial.done
+    return "one training step on one batch" if stepped else "one forward and backward pass on one batch"
 
 
 def unite(verdicts: Iterable[Verdict]) -> Verdict:
@@ -167,6 +189,7 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
         diagnoses=_once_each(d for verdict in all_of for d in verdict.diagnoses),
         ignored=_once_each(d for verdict in all_of for d in verdict.ignored),
         good_news=tuple(d for verdict in all_of for d in verdict.good_news),
+        scope=" and ".join(dict.fromkeys(verdict.scope for verdict in all_of if verdict.scope)),
         checked=tuple(dict.fromkeys(code for verdict in all_of for code in verdict.checked)),
         not_checked=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.not_checked)),
         gaps=tuple(dict.fromkeys(sentence for verdict in all_of for sentence in verdict.gaps)),

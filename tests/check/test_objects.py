@@ -32,12 +32,19 @@ def test_a_healthy_setup_is_ok() -> None:
     report = unstuck.check(**objects())
     assert report.ok
     assert report.diagnoses == ()
-    assert "Nothing found" in str(report)
-    assert repr(report) == "<unstuck.check: nothing found>"
+    assert str(report).startswith("Nothing found in one training step on one batch; ")
+    assert repr(report) == "<unstuck.check: nothing found in one training step on one batch>"
+
+
+def test_without_an_optimizer_no_step_is_claimed() -> None:
+    given = {**objects(), "optimizer": None}
+    assert str(unstuck.check(**given)).startswith("Nothing found in one forward and backward pass on one batch; ")
 
 
 def test_a_model_alone_is_enough() -> None:
-    assert unstuck.check(torch.nn.Linear(2, 2)).ok
+    report = unstuck.check(torch.nn.Linear(2, 2))
+    assert report.ok
+    assert str(report).startswith("Nothing found in the objects as they are, without a step; ")
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ def test_a_script_whose_layer_runs_along_the_batch(tmp_path: Path, monkeypatch: 
 def test_batch_norm_alone_is_no_mixing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples, _ = asked(tmp_path, MIXING.format(first=", batch_first=True"), monkeypatch)
     assert examples.verdict == "independent", examples.sentence
+    assert examples.sentence.startswith("With half of the first batch exchanged, ")
     assert codes(examples) == []
 
 

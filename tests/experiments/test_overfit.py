@@ -74,6 +74,9 @@ def test_random_labels_are_learned_by_heart_though_the_script_drops_and_decays(r
     assert number(done, "floor") == 0
     assert number(done, "end") < 0.1
     assert number(done, "steps") > 8, "a frozen loader has no end"
+    assert done.sentence.startswith("The loop can overfit one batch: the loss went from ")
+    assert ", a guess costs 1.39, and its floor is 0; " in done.sentence
+    assert done.sentence.endswith("dropout and weight decay were off, other batches were not tried.")
     assert not list(in_experiment(done))
 
 

@@ -346,7 +346,7 @@ def test_a_run_without_a_finding_has_a_page_too(tmp_path: Path) -> None:
     result = Result(command="diagnose", verdict=verdict, run=RunSummary(script="train.py", steps=300))
     done = Investigation(result=result, folder=tmp_path)
     words = Reader(page(done)).words
-    assert "Nothing found; 1 rule checked." in words
+    assert "Nothing found in 300 steps; 1 rule checked." in words
     assert "The answer" not in words
 
 

@@ -176,8 +176,14 @@ def test_nothing_found_is_said_plainly_without_a_list_of_what_was_checked() -> N
 
 def test_a_healthy_run_begins_with_one_line_and_a_count() -> None:
     shown = rendered(run_result(verdict=Verdict(checked=("O03", "O12")))).splitlines()
-    assert shown[2] == "Nothing found; 2 rules checked."
+    assert shown[2] == "Nothing found in 640 steps; 2 rules checked."
     assert not any("O03" in line for line in shown)
+
+
+def test_a_run_without_a_step_was_not_judged() -> None:
+    summary = RunSummary(script="train.py", status="finished", steps=0, seconds=0.1)
+    shown = rendered(run_result(verdict=Verdict(checked=("O12",)), run=summary)).splitlines()
+    assert shown[2] == "No optimizer stepped, so no training was judged; 1 rule checked."
 
 
 def test_the_first_line_fits_into_100_columns_whatever_the_path() -> None:
@@ -201,7 +207,7 @@ def test_a_symptom_is_one_line_under_its_cause() -> None:
     ("word", "sentence"),
     [
         ("flat", "No cause found: the loss is flat; 2 rules checked."),
-        ("falling", "Nothing found; 2 rules checked."),
+        ("falling", "Nothing found in 640 steps; 2 rules checked."),
     ],
 )
 def test_a_stuck_run_without_a_cause_is_not_called_healthy(word: str, sentence: str) -> None:

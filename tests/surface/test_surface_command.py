@@ -73,14 +73,15 @@ def test_the_exit_code_follows_fail_on(capsys: pytest.CaptureFixture[str]) -> No
 def test_good_news_is_said_plainly(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "losses.py:contrast", "--desired", "pos=0.5:1")
     assert code == 0
-    assert "S06 well-shaped: contrast is finite everywhere, and its gradient leads from 100 %" in out
-    assert "Nothing found" in out
+    assert "S06 well-shaped: contrast is finite at all 6,400 points over pos from -1 to 1" in out
+    assert "its gradient leads from 100 % of 144 starts to the desired region." in " ".join(out.split())
+    assert "Nothing found in contrast over pos from -1 to 1 and neg from -1 to 1; " in out
 
 
 def test_two_variants_are_compared_on_the_same_axes(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "losses.py:pair", "losses.py:contrast", "--x", "pos=-2:2", "--y", "neg=-2:2")
     assert code == 0
-    assert out.count("over pos from -2 to 2 and neg from -2 to 2") == 2
+    assert out.count("over pos from -2 to 2 and neg from -2 to 2: 80 x 80 points") == 2
     assert "contrast - pair is from " in out
     assert "Descent points against the old direction on " in out
 

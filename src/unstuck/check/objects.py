@@ -45,7 +45,7 @@ class Report:
 
     def __repr__(self) -> str:
         codes = ", ".join(diagnosis.lead.code for diagnosis in self.diagnoses)
-        return f"<unstuck.check: {codes or 'nothing found'}>"
+        return f"<unstuck.check: {codes or f'nothing found in {self.verdict.scope}'}>"
 
 
 def check(model: Any, loss_fn: Any = None, optimizer: Any = None, batch: Any = None) -> Report:

@@ -58,7 +58,8 @@ class Diagnosed:
 
     def __repr__(self) -> str:
         found = self.principal
-        return f"<unstuck.diagnose: {f'{found.lead.code} {found.lead.name}' if found else 'nothing found'}>"
+        nothing = "no cause found" if self.investigation.result.verdict.in_trouble else "nothing found"
+        return f"<unstuck.diagnose: {f'{found.lead.code} {found.lead.name}' if found else nothing}>"
 
 
 def diagnose(

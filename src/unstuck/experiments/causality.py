@@ -79,4 +79,7 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, st
         return ExperimentVerdict.UNDECIDED, (
             "The targets of the first batch are not its inputs one position later, so none is about the future."
         )
-    return ExperimentVerdict.CAUSAL, "Predictions stay the same whatever comes after them."
+    return ExperimentVerdict.CAUSAL, (
+        "With the later half of the first batch's sequences exchanged, the predictions before it stay the same (in "
+        "evaluation mode)."
+    )

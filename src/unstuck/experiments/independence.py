@@ -88,5 +88,5 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, st
         )
     return (
         ExperimentVerdict.INDEPENDENT,
-        "The output for an example stays the same whatever the other examples of its batch are.",
+        "With half of the first batch exchanged, the outputs for the other half stay the same (in evaluation mode).",
     )

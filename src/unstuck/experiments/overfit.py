@@ -223,12 +223,15 @@ class _Answer:
 
     def _sentence(self, verdict: ExperimentVerdict, explained: Sequence[tuple[str, str]]) -> str:
         reading = self._reading
-        fell = f"fed one batch, the loss {_course(reading)}"
         floor = reading.levels.floor
         if verdict is ExperimentVerdict.PASSED:
             reach = "its floor is not known" if floor is None else f"its floor is {_in_digits(floor)}"
-            return f"The loop can learn: {fell}, and {reach}{_why_floor(reading.levels)}."
-        parts = [f"{fell[0].upper()}{fell[1:]}{_why_far(reading)}"]
+            known = f", a guess costs {_in_digits(reading.levels.guess)}" if reading.levels.guess is not None else ""
+            return (
+                f"The loop can overfit one batch: the loss {_course(reading)}{known}, and "
+                f"{reach}{_why_floor(reading.levels)}; dropout and weight decay were off, other batches were not tried."
+            )
+        parts = [f"Fed one batch, the loss {_course(reading)}{_why_far(reading)}"]
         if self._works is not None:
             parts.append(f"with {self._works:g} times its learning rate it comes to the floor")
         elif reading.course is Course.FALLING and verdict is ExperimentVerdict.FAILED:

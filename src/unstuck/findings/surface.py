@@ -135,12 +135,47 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
+class Destination:
+    """A place in which descent comes to rest, with higher ground between it and every other."""
+
+    at: Point
+    """The lowest point that descent reached there."""
+    value: float
+    share: float
+    """Of the starts."""
+    gradient: float
+    """The norm of the gradient at that point. Not 0 where only the edge of the plane stops descent."""
+    is_mirror: bool = False
+    """Is it the mirror image of a more frequent one, on a plane that is its own mirror image?"""
+
+
+@dataclass(frozen=True)
 class Arrivals:
     """Where descent from starts all over the plane ended, each as a share of the starts."""
 
     starts: int
     ended: Mapping[str, float]
     """The words of `FlowLine.ended`, each with its share; they add up to 1."""
+    destinations: tuple[Destination, ...] = ()
+    """Where it came to rest, the most frequent first."""
+    steps: int = 0
+    """How many steps of descent were taken at most."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A softmax that compares one right candidate with others: what a contrastive loss makes of similarities."""
+
+    candidates: int
+    scale: float
+    """What the similarities are multiplied by before the softmax, the inverse of a temperature."""
+    is_bounded: bool
+    """Does the loss normalize its embeddings, so that no similarity can leave -1 to 1?"""
+
+    @property
+    def guess(self) -> float:
+        """The loss where nothing tells the right candidate from the others."""
+        return float(np.log(self.candidates))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +206,8 @@ class Surface:
     table: tuple[FlowRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     """What the rules say, the most important first."""
+    rules_checked: int = 0
+    """How many rules looked at it; none for one that was only drawn, such as a model's landscape."""
     marks: tuple[Point, ...] = ()
     """The user's own operating points."""
     mark_names: tuple[str, ...] = ()
@@ -182,6 +219,8 @@ class Surface:
     place: Place | None = None
     """Where the loss is defined, if that is known."""
     arrivals: Arrivals | None = None
+    comparison: Comparison | None = None
+    """Set where the loss is exactly such a softmax of its axes."""
     disagreements: tuple[Disagreement, ...] = ()
     """Sampled points where autograd and finite differences do not agree."""
     product: tuple[str, str] | None = None
@@ -195,6 +234,11 @@ class Surface:
     def dimensions(self) -> int:
         """1 for a curve, 2 for a plane."""
         return len(self.axes)
+
+    @property
+    def extent(self) -> str:
+        """`pos from -1 to 1 and neg from -1 to 1`: what was tried."""
+        return " and ".join(f"{axis.name} from {axis.low:.4g} to {axis.high:.4g}" for axis in self.axes)
 
     @property
     def named_marks(self) -> list[tuple[str, Point]]:
@@ -213,6 +257,30 @@ class Surface:
         """The norm of the gradient at every point."""
         norm: Array = np.sqrt((self.gradient**2).sum(axis=0))
         return norm
+
+    @property
+    def gradient_where_highest(self) -> float | None:
+        """The norm of the gradient where the loss is highest, as a share of the largest on the grid."""
+        if not self.finite.any():
+            return None
+        largest = float(self.steepness[self.finite].max())
+        there = np.unravel_index(int(np.where(self.finite, self.value, -np.inf).argmax()), self.value.shape)
+        return float(self.steepness[there]) / largest if largest else None
+
+    @property
+    def gradient_farthest(self) -> tuple[float, float] | None:
+        """The norm of the gradient farthest from the desired region, and the largest on the grid."""
+        if self.desired is None or not self.finite.any():
+            return None
+        wanted = np.argwhere(self.desired.cells) / self._sizes
+        cells = np.argwhere(self.finite)
+        away = np.array([np.abs(wanted - cell).max(axis=1).min() for cell in cells / self._sizes])
+        there = tuple(cells[int(away.argmax())])
+        return float(self.steepness[there]), float(self.steepness[self.finite].max())
+
+    @property
+    def _sizes(self) -> Array:
+        return np.array(self.value.shape, dtype=np.float64)
 
     @property
     def lowest(self) -> float:

@@ -23,6 +23,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     trend: Trend | None = None
     outcomes: tuple[Outcome, ...] = ()
     """What each training of a run achieved, in the order in which they began."""
+    scope: str = ""
+    """What was looked at, where neither a run nor files say it: completes "Nothing found in"."""
     checked: tuple[str, ...] = ()
     """Codes of the rules that had something to look at."""
     not_checked: tuple[str, ...] = ()

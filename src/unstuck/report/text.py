@@ -298,14 +298,25 @@ def problem_sentence(message: str, place: Place | None) -> str:
 def outcome(result: Result) -> str:
     """How much was found, in a sentence."""
     verdict = result.verdict
-    where = f" in {count(result.files, 'file')}" if result.command == "lint" else ""
+    where = _looked_at(result)
     if verdict.diagnoses and not verdict.in_trouble:
-        return f"Found {_counts(verdict)}{where}."
+        return f"Found {_counts(verdict)}{where if result.command == 'lint' else ''}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
     if bad := trouble(verdict):
         return f"No cause found: {bad}; {rules_checked(verdict)}."
+    if result.run is not None and not result.run.steps:
+        return f"No optimizer stepped, so no training was judged; {rules_checked(verdict)}."
     return f"Nothing found{where}; {rules_checked(verdict)}."
+
+
+def _looked_at(result: Result) -> str:
+    """` in 3 files`: no answer says more than what was looked at."""
+    if result.command == "lint":
+        return f" in {count(result.files, 'file')}"
+    if result.run is not None:
+        return f" in {count(result.run.steps, 'step')}"
+    return f" in {result.verdict.scope}" if result.verdict.scope else ""
 
 
 def rules_checked(verdict: Verdict) -> str:

@@ -23,7 +23,7 @@ _TARGET = re.compile(r"(y_?)?(true|target|label|gt)s?$|.*_(target|label)s?$")
 _USUAL = (
     (re.compile(r"p|q|prob.*|.*_prob|.*probabilit.*|confidence|iou|dice"), (0.0, 1.0)),
     (re.compile(r"t|temp|temperature|tau|sigma|std|scale|.*_temp"), (0.01, 1.0)),
-    (re.compile(r"pos|neg|cos.*|sim.*|dot.*|.*_(sim|cos|dot)|sim_.*"), (-1.0, 1.0)),
+    (re.compile(r"pos(itive)?|neg(ative)?|cos.*|sim.*|dot.*|.*_(sim|cos|dot)|sim_.*"), (-1.0, 1.0)),
     (re.compile(r"d|dist.*|d_.*|.*_dist(ance)?|.*_norm|norm|var.*|length"), (0.0, 2.0)),
 )
 _ANYTHING = (-3.0, 3.0)
@@ -101,6 +101,13 @@ def _candidates(loss: Any, fixed: Mapping[str, Any]) -> list[tuple[str, inspect.
     if not required:
         wanted = [n for n, p in parameters.items() if n not in fixed and isinstance(p.default, float)]
     return [(name, parameters[name]) for name in wanted]
+
+
+def two_inputs(loss: Any, fixed: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the inputs of a loss that takes two, neither of them a target."""
+    names = _required(loss, fixed)
+    targets = [name for name in names if _TARGET.fullmatch(name)]
+    return (names[0], names[1]) if len(names) == MOST_AXES and not targets else None
 
 
 def _required(loss: Any, fixed: Mapping[str, Any]) -> list[str]:

@@ -29,6 +29,8 @@ def document(surface: Surface) -> Json:
         "kinks": [_region(region) for region in surface.kinks],
         "desired": _region(surface.desired) if surface.desired else None,
         "arrivals": dict(surface.arrivals.ended) if surface.arrivals else {},
+        "destinations": msgspec.to_builtins(surface.arrivals.destinations) if surface.arrivals else [],
+        "comparison": msgspec.to_builtins(surface.comparison),
         "table": [msgspec.to_builtins(row) for row in surface.table],
         "findings": [finding.code for finding in surface.findings],
         "notes": list(surface.notes),

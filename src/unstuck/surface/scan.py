@@ -12,9 +12,11 @@ import torch
 from unstuck.findings.surface import Array, Axis, Point, Region, Surface
 from unstuck.judge import judge_surface
 from unstuck.surface.axes import AxisSpec, axes_of
+from unstuck.surface.embeddings import GOAL, SIMILARITY, axis_of as similarities, pairs_of
 from unstuck.surface.field import Field, field_of
 from unstuck.surface.loss import Loss, SurfaceError, bind, signature_of
 from unstuck.surface.shape.checks import disagreements, notes_on, samples_for_method
+from unstuck.surface.shape.comparison import comparison_of
 from unstuck.surface.shape.flow import descents, terrain_of
 from unstuck.surface.shape.kinks import kinks_of
 from unstuck.surface.shape.product import factors_of, log_space
@@ -50,16 +52,33 @@ def surface(
     """
     number = _dtype(dtype)
     given = dict(fixed or {})
-    axes = _axes(loss, x, y, given, points)
-    field = field_of(bind(loss, _names(axes), given, number, name), samples_for_method(axes), number)
+    axes: tuple[Axis, ...]
+    paired = None if y is not None or components or not _may_be_similarity(x) else pairs_of(loss, given, name)
+    if paired is not None:
+        axes = (x if isinstance(x, Axis) else similarities(points if isinstance(points, int) else POINTS[1]),)
+        desired = GOAL if desired is None else desired
+    else:
+        axes = _axes(loss, x, y, given, points)
+
+    def bound(dtype: torch.dtype) -> Loss:
+        return paired[0].bound(dtype) if paired else bind(loss, _names(axes), given, dtype, name)
+
+    field = field_of(bound(number), samples_for_method(axes), number)
     axes, thinned = _thinned(field, axes)
     parts = {key: _component(key, part, axes, given, number) for key, part in (components or {}).items()}
-    exact = _double(field, loss, axes, given, name)
+    exact = _double(field, bound, axes)
     named = tuple(at) if isinstance(at, Mapping) else ()
     marks = _marks(at.values() if isinstance(at, Mapping) else at, axes)
     seen = measure(field, exact, axes, desired=desired, marks=marks, mark_names=named, parts=parts)
     seen = _with_log_space(seen, exact, axes)
-    return judged(replace(seen, notes=(*thinned, *seen.notes)))
+    compared = paired[1] if paired else comparison_of(exact, axes) if len(axes) > 1 else None
+    given_pairs = (paired[0].note(),) if paired else ()
+    return judged(replace(seen, comparison=compared, notes=(*given_pairs, *thinned, *seen.notes)))
+
+
+def _may_be_similarity(x: AxisSpec) -> bool:
+    """No axis was named, or the one of another loss is to be used again."""
+    return x is None or (isinstance(x, Axis) and x.name == SIMILARITY)
 
 
 @np.errstate(all="ignore")
@@ -104,7 +123,8 @@ def judged(seen: Surface) -> Surface:
     """With what the rules say about it."""
     verdict = judge_surface(seen)
     found = [diagnosis.lead for diagnosis in (*verdict.diagnoses, *verdict.good_news)]
-    return replace(seen, findings=tuple(found), notes=(*seen.notes, *verdict.failures))
+    notes = (*seen.notes, *verdict.failures)
+    return replace(seen, findings=tuple(found), rules_checked=len(verdict.checked), notes=notes)
 
 
 def _axes(
@@ -160,13 +180,12 @@ def _component(key: str, part: Any, axes: Sequence[Axis], fixed: Mapping[str, An
     return field_of(outer, samples_for_method(axes), dtype)
 
 
-def _double(field: Field, loss: Any, axes: Sequence[Axis], fixed: Mapping[str, Any], name: str) -> Field:
+def _double(field: Field, bound: Callable[[torch.dtype], Loss], axes: Sequence[Axis]) -> Field:
     """The same loss in double precision, or as it is where it does not work in that."""
     if field.dtype == torch.float64:
         return field
     try:
-        exact = bind(loss, _names(axes), fixed, torch.float64, name)
-        return field_of(exact, samples_for_method(axes), torch.float64)
+        return field_of(bound(torch.float64), samples_for_method(axes), torch.float64)
     except SurfaceError:
         return field
 

@@ -29,9 +29,8 @@ def render(surface: Surface) -> list[Line]:
 
 
 def _extent(surface: Surface) -> str:
-    axes = " and ".join(f"{axis.name} from {axis.low:.4g} to {axis.high:.4g}" for axis in surface.axes)
     grid = " x ".join(str(len(axis.points)) for axis in surface.axes)
-    return f" over {axes}: {grid} points, {surface.method}, {surface.lowest:.4g} to {surface.highest:.4g}"
+    return f" over {surface.extent}: {grid} points, {surface.method}, {surface.lowest:.4g} to {surface.highest:.4g}"
 
 
 def _plane(surface: Surface) -> list[str]:

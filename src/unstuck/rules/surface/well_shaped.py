@@ -1,4 +1,4 @@
-"""S06: none of the other patterns, and descent reaches the lowest value."""
+"""S06: none of the other patterns, and descent arrives, over the inputs that were tried."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 rule = Rule(
     code="S06",
     name="well-shaped",
-    title="nothing is wrong with the shape of the loss: the gradient leads where it should",
+    title="the loss is finite and descent arrives, over the inputs that were tried",
     severity=Severity.ADVICE,
     good_news=True,
 )
 
-CAUSE = "If the run does not learn, this loss on these inputs is not the reason."
-FIX = "Nothing. Look at the run next: unstuck run train.py"
+CAUSE = (
+    "The loss was computed for synthetic values of these inputs in this range, with all others fixed. Your data, your "
+    "targets, the model and values outside the range were not tested."
+)
+FIX = "Nothing here. Look at the run next: unstuck run train.py"
 ENOUGH = 0.9
+FADED = 0.1
+"""A gradient below this share of the largest is worth a word where the loss is highest."""
 GOOD = ("desired region", "minimum", "lowest edge")
 
 
@@ -36,16 +41,32 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
     share = sum(arrivals.ended.get(word, 0.0) for word in good)
     if share < ENOUGH:
         return
+    places = len(arrivals.destinations)
     where = "to the desired region" if surface.desired is not None else "to its lowest value"
+    which = f", in one of {places} separate places" if places > 1 and surface.desired is None else ""
     yield rule.finding(
-        f"{surface.name} is finite everywhere, and its gradient leads from {percent(share)} of {arrivals.starts} "
-        f"starts {where}.{_floor(surface)}",
+        f"{surface.name} is finite at all {surface.value.size:,} points over {surface.extent}, and its gradient leads "
+        f"from {percent(share)} of {arrivals.starts} starts {where}{which}{_untested(surface)}."
+        f"{_floor(surface)}{_faded(surface)}",
         cause=CAUSE,
         fix=FIX,
         subject=subject_of(surface),
         place=surface.place,
         evidence=[Evidence(f"starts it leads {where}", round(100 * share, 1), "%", 100 * ENOUGH)],
     )
+
+
+def _untested(surface: Surface) -> str:
+    if surface.desired is not None:
+        return ""
+    return "; whether that is the answer you want was not tested (`--desired` names it)"
+
+
+def _faded(surface: Surface) -> str:
+    share = surface.gradient_where_highest
+    if share is None or share >= FADED:
+        return ""
+    return f" Note that where the loss is highest its gradient is {percent(share)} of its largest."
 
 
 def _floor(surface: Surface) -> str:

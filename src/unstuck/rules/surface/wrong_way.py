@@ -1,8 +1,8 @@
-"""S04: descent ends outside the desired region, or in a minimum that is not the lowest."""
+"""S04: descent ends outside the desired region, in a minimum that is not the lowest, or in different places."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Severity
@@ -10,28 +10,43 @@ from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, point, subject_of
 
 if TYPE_CHECKING:
-    from unstuck.findings.surface import Arrivals, Surface
+    from unstuck.findings.surface import Arrivals, Destination, Surface
 
 rule = Rule(
     code="S04",
     name="wrong-way",
-    title="descent ends outside the desired region, or in a local minimum",
+    title="descent ends outside the desired region, in a local minimum, or in different places",
     severity=Severity.ERROR,
 )
 
 CAUSE = "The optimizer follows this loss, and the loss does not lead where you want."
+CAUSE_OF_FADING = (
+    "The inputs that are most wrong get the least gradient, and it leads away from the desired region. A weight that "
+    "should single them out may be reversed, such as p ** gamma for (1 - p) ** gamma."
+)
+CAUSE_OF_SPLIT = (
+    "If one of these is the right answer, every input on the other side is driven away from it, to where the gradient "
+    "fades."
+)
 CAUSE_OF_TRAP = "The start decides in which minimum a run ends."
 FIX = "Check the signs in the formula and where it is lowest; {command} shows where the gradient points."
+FIX_OF_SPLIT = (
+    "Say which is right with {command}. Then check the sign of each term and the direction of each weight: one that "
+    "falls as an example gets harder, such as p ** gamma for (1 - p) ** gamma, splits a loss like this. If both are "
+    "right, nothing needs to change."
+)
 FIX_OF_TRAP = "Remove the second minimum (a convex term, an annealed weight), or start on the right side of it."
 ARRIVED = 0.9
 """Enough of the starts end where they should."""
 MOST = 0.5
 TRAPPED = 0.1
+FADED = 0.1
+"""The gradient of what is most wrong, as a share of the largest, from which on it is called the least."""
 
 
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
-    """Too few starts end in the desired region; without one, too many in a local minimum."""
+    """Too few starts end in the desired region; without one, too many in a local minimum or at another place."""
     arrivals = surface.arrivals
     if arrivals is None:
         return
@@ -42,20 +57,27 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
             yield _astray(surface, arrivals, share)
     elif arrivals.ended.get("local minimum", 0.0) >= TRAPPED:
         yield _trapped(surface, arrivals.ended["local minimum"])
+    else:
+        places = [place for place in arrivals.destinations if place.share >= TRAPPED and not place.is_mirror]
+        if len(places) > 1:
+            yield _split(surface, arrivals, places)
 
 
 def _astray(surface: Surface, arrivals: Arrivals, share: float) -> Finding:
     elsewhere = {word: part for word, part in arrivals.ended.items() if word != "desired region"}
     worst = max(elsewhere, key=lambda word: elsewhere[word])
+    gradients = surface.gradient_farthest
+    faded = gradients is not None and gradients[0] < FADED * gradients[1]
     return rule.finding(
         f"Descent on {surface.name} ends in the desired region from only {percent(share)} of {arrivals.starts} "
         f"starts; {percent(elsewhere[worst])} end {_where(surface, worst)}.",
-        cause=CAUSE,
+        cause=CAUSE_OF_FADING if faded else CAUSE,
         fix=FIX.format(command="`unstuck surface --out surface.html`"),
         subject=subject_of(surface),
         place=surface.place,
         evidence=[
-            Evidence(f"starts that end {_where(surface, word)}", percent(part)) for word, part in elsewhere.items()
+            *(Evidence(f"starts that end {_where(surface, word)}", percent(part)) for word, part in elsewhere.items()),
+            *(_gradients("gradient farthest from the desired region", *gradients) if gradients and faded else ()),
         ],
         severity=Severity.ERROR if share < MOST else Severity.WARNING,
     )
@@ -73,6 +95,27 @@ def _where(surface: Surface, word: str) -> str:
         "still moving": "still moving",
     }
     return places.get(word, word)
+
+
+def _gradients(name: str, there: float, largest: float) -> tuple[Evidence, Evidence]:
+    return Evidence(name, float(f"{there:.3g}")), Evidence("largest gradient", float(f"{largest:.3g}"))
+
+
+def _split(surface: Surface, arrivals: Arrivals, places: Sequence[Destination]) -> Finding:
+    ends = [f"{percent(place.share)} end at {point(surface, place.at)} (loss {place.value:.4g})" for place in places]
+    axis = surface.axes[0].name
+    return rule.finding(
+        f"Descent on {surface.name} splits: of {arrivals.starts} starts {', '.join(ends[:-1])} and {ends[-1]}, with "
+        "higher ground between them.",
+        cause=CAUSE_OF_SPLIT,
+        fix=FIX_OF_SPLIT.format(command=f"`--desired {axis}=LOW:HIGH`"),
+        subject=subject_of(surface),
+        place=surface.place,
+        evidence=[
+            Evidence(f"gradient at {point(surface, place.at)}", float(f"{place.gradient:.3g}")) for place in places
+        ],
+        severity=Severity.WARNING,
+    )
 
 
 def _trapped(surface: Surface, share: float) -> Finding:

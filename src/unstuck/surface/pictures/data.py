@@ -87,10 +87,20 @@ def _surface(surface: Surface) -> Json:
         "markNames": list(surface.mark_names),
         "table": [_row(row) for row in surface.table],
         "findings": [_finding(finding) for finding in surface.findings],
+        "nothing": _nothing_found(surface),
         "notes": list(surface.notes),
         "arrivals": surface.arrivals and {"starts": surface.arrivals.starts, "ended": dict(surface.arrivals.ended)},
         "eigenvalues": _numbers(surface.eigenvalues),
     }
+
+
+def _nothing_found(surface: Surface) -> str:
+    """What is shown in place of findings: what was looked at, and nothing more."""
+    if surface.findings:
+        return ""
+    if not surface.rules_checked:
+        return "This surface was only drawn: no rule looked at it."
+    return f"Nothing found over {surface.extent}; {surface.rules_checked} rules checked."
 
 
 def _place(place: Place) -> str:

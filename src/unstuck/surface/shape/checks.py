@@ -16,7 +16,7 @@ SAMPLES = 48
 def disagreements(exact: Field, axes: Sequence[Axis], gradient: Array) -> tuple[Disagreement, ...]:
     """Points where the gradient of autograd is not the slope of the loss. Kinks are passed over."""
     scale = scale_of(axes, gradient)
-    points = _sample(axes)
+    points = sample_of(axes)
     double = exact.dtype.itemsize == 8
     width = scale.spans * (1e-6 if double else 2e-3)
     middle, claimed = exact(points)
@@ -40,7 +40,7 @@ def typical_slope(value: Array, spans: Array) -> Array:
     return np.asarray((np.ptp(finite) if finite.size else 0.0) / spans)
 
 
-def _sample(axes: Sequence[Axis]) -> Array:
+def sample_of(axes: Sequence[Axis]) -> Array:
     """Points that no symmetric plane has on its axes of symmetry, the same ones every time."""
     generator = np.random.default_rng(0)
     low, span = np.array([axis.low for axis in axes]), np.array([axis.span for axis in axes])
@@ -50,7 +50,7 @@ def _sample(axes: Sequence[Axis]) -> Array:
 
 def samples_for_method(axes: Sequence[Axis]) -> Array:
     """A few of them, to try out how the loss wants to be called."""
-    return _sample(axes)[:6]
+    return sample_of(axes)[:6]
 
 
 def notes_on(field: Field, axes: Sequence[Axis], value: Array, gradient: Array) -> Iterator[str]:

@@ -7,11 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstuck.findings.surface import Array, Arrivals, Axis, FlowLine, Mask, Point, Region, Stationary, Surface
+from unstuck.findings.surface import (
+    Array,
+    Arrivals,
+    Axis,
+    Destination,
+    FlowLine,
+    Mask,
+    Point,
+    Region,
+    Stationary,
+    Surface,
+)
 from unstuck.surface.field import Field
-from unstuck.surface.shape.regions import ZERO
+from unstuck.surface.shape.regions import ZERO, connected
 from unstuck.surface.shape.stationary import Scale, scale_of
 
+Cell = tuple[int, ...]
+"""Indices of a point of the grid."""
 LONGEST_STEP = 1 / 50
 """Of the plane, for one step of the flow."""
 SHORTEST_STEP = 1e-6
@@ -24,6 +37,11 @@ OFFSETS = (0.42, 0.55)
 """Starts avoid axes of symmetry, from which descent would run into a saddle that nobody meets by chance."""
 NEAR_LOWEST = 1e-3
 """A value within this share of the plane's typical height from the lowest counts as the lowest."""
+BARRIER = 0.1
+"""Two places are one unless the way between them rises by this share of the plane's typical height. The ripples that a
+grid makes of a narrow valley across it are a quarter of that."""
+AT_REST = ("minimum", "local minimum", "lowest edge", "edge of the plane", "desired region")
+"""Endings of descent that came to rest where there is something to follow: not on a flat part, nor on its way."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,8 @@ class Terrain:
     """From the lowest to the median value, or to the mean where more than half is lowest."""
     stationary: Sequence[Stationary]
     desired: Region | None
+    grid: Array
+    """The value at every point of the grid."""
 
     @property
     def low(self) -> Array:
@@ -67,7 +87,8 @@ def terrain_of(seen: Surface) -> Terrain:
     above = seen.value[np.isfinite(seen.value)] - seen.lowest
     typical = float(np.median(above) or above.mean()) if above.size else 0.0
     scale = scale_of(seen.axes, seen.gradient)
-    return Terrain(seen.axes, scale, seen.lowest, seen.highest - seen.lowest, typical, seen.stationary, seen.desired)
+    height = seen.highest - seen.lowest
+    return Terrain(seen.axes, scale, seen.lowest, height, typical, seen.stationary, seen.desired, seen.value)
 
 
 @dataclass(frozen=True)
@@ -87,13 +108,84 @@ def descents(exact: Field, terrain: Terrain, marks: Sequence[Point]) -> tuple[tu
     count = (12 if sparse else 40) if len(terrain.axes) == 1 else (5 if sparse else 12)
     shown = _drawn_starts(terrain, marks)
     starts = np.concatenate([shown, terrain.spread(count)])
-    descent = _descend(exact, terrain, starts, SPARSE_STEPS if sparse else STEPS)
+    steps = SPARSE_STEPS if sparse else STEPS
+    descent = _descend(exact, terrain, starts, steps)
     endings = [_ending(terrain, descent, index) for index in range(len(starts))]
     words = endings[len(shown) :]
-    arrivals = Arrivals(len(words), {word: words.count(word) / len(words) for word in sorted(set(words))})
+    settled = [len(shown) + index for index, word in enumerate(words) if word in AT_REST]
+    arrivals = Arrivals(
+        len(words),
+        {word: words.count(word) / len(words) for word in sorted(set(words))},
+        _destinations(terrain, descent, settled, len(words)),
+        steps,
+    )
     # What SGD and Adam do is drawn from the marks, or else from the first start.
     optimized = _optimized(exact, terrain, shown[: max(1, len(marks))])
     return (*_flows(terrain, descent, len(shown)), *optimized), arrivals
+
+
+def _destinations(terrain: Terrain, descent: _Descent, settled: Sequence[int], starts: int) -> tuple[Destination, ...]:
+    """The endings, those together that can be reached from each other without climbing."""
+    flood = _Flood(terrain)
+    value = {index: float(descent.value[index]) for index in settled}
+    cell = {index: _cell(terrain.axes, descent.path[-1, index]) for index in settled}
+    groups: list[list[int]] = []
+    for index in sorted(settled, key=lambda index: value[index]):
+        known = (group for group in groups if flood.joins(cell[group[0]], cell[index], value[index]))
+        group = next(known, None)
+        groups.append([index]) if group is None else group.append(index)
+    groups.sort(key=len, reverse=True)
+    mirrors = _mirrors(terrain)
+    found: list[Destination] = []
+    for number, (first, *others) in enumerate(groups):
+        images = [mirror(cell[first]) for mirror in mirrors]
+        more_frequent = [(cell[group[0]], max(value[first], value[group[0]])) for group in groups[:number]]
+        reflected = any(flood.joins(image, known, level) for image in images for known, level in more_frequent)
+        at, slope = descent.path[-1, first], descent.gradient[first]
+        share = (1 + len(others)) / starts
+        found.append(
+            Destination(tuple(map(float, at)), value[first], share, float(np.sqrt((slope**2).sum())), reflected)
+        )
+    return tuple(found)
+
+
+class _Flood:
+    """The plane under water: which points can be reached from each other without climbing."""
+
+    def __init__(self, terrain: Terrain) -> None:
+        self._terrain, self._room = terrain, BARRIER * terrain.typical_height
+        self._parts: dict[int, Array] = {}
+
+    def joins(self, one: Cell, other: Cell, value: float) -> bool:
+        """Are both in one part of what is hardly higher than this value?"""
+        level = int((value - self._terrain.lowest) / self._room) if self._room > 0 else 0
+        parts = self._parts.get(level)
+        if parts is None:
+            parts = self._parts[level] = np.zeros(self._terrain.grid.shape)
+            with np.errstate(invalid="ignore"):
+                below: Mask = self._terrain.grid <= self._terrain.lowest + (level + 1) * self._room
+            for number, part in enumerate(connected(below), 1):
+                parts[part] = number
+        return bool(parts[one] == parts[other])
+
+
+def _mirrors(terrain: Terrain) -> list[Callable[[Cell], Cell]]:
+    """Ways to mirror the plane that leave the loss as it is."""
+    grid = terrain.grid
+    last = tuple(size - 1 for size in grid.shape)
+    ways: list[tuple[Array, Callable[[Cell], Cell]]] = [(np.flip(grid), lambda at: _flipped(at, last, range(len(at))))]
+    if grid.ndim == 2:
+        ways += [(np.flip(grid, 0), lambda at: _flipped(at, last, (0,)))]
+        ways += [(np.flip(grid, 1), lambda at: _flipped(at, last, (1,)))]
+        if last[0] == last[1]:
+            ways += [(grid.T, lambda at: at[::-1])]
+            ways += [(np.flip(grid).T, lambda at: _flipped(at[::-1], last, (0, 1)))]
+    room = NEAR_LOWEST * terrain.typical_height
+    return [mirror for image, mirror in ways if np.allclose(grid, image, rtol=1e-3, atol=room, equal_nan=True)]
+
+
+def _flipped(at: Cell, last: Cell, axes: Sequence[int]) -> Cell:
+    return tuple(end - index if axis in axes else index for axis, (index, end) in enumerate(zip(at, last, strict=True)))
 
 
 def flow_lines(exact: Field, terrain: Terrain, marks: Sequence[Point]) -> tuple[FlowLine, ...]:
@@ -187,8 +279,12 @@ def _minimum_near(terrain: Terrain, at: Array) -> Stationary | None:
 
 
 def _inside(axes: Sequence[Axis], region: Region, at: Array) -> bool:
-    nearest = tuple(int(np.abs(axis.points - value).argmin()) for axis, value in zip(axes, at, strict=True))
-    return bool(region.cells[nearest])
+    return bool(region.cells[_cell(axes, at)])
+
+
+def _cell(axes: Sequence[Axis], at: Array) -> Cell:
+    """The point of the grid that is nearest."""
+    return tuple(int(np.abs(axis.points - value).argmin()) for axis, value in zip(axes, at, strict=True))
 
 
 def _without_stops(path: Array) -> Array:

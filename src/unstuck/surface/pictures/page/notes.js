@@ -52,7 +52,7 @@ function sideNotes(surfaces) {
   return surfaces.map((surface) => {
     const title = surfaces.length > 1 ? surface.name : "Findings";
     const notes = surface.findings.map(findingNote);
-    if (!notes.length) notes.push(element("p", { class: "quiet" }, "Nothing was found wrong with the shape of this loss."));
+    if (surface.nothing) notes.push(element("p", { class: "quiet" }, surface.nothing));
     if (surface.arrivals) notes.push(arrivalNote(surface.arrivals));
     notes.push(...surface.notes.map((note) => element("p", { class: "quiet" }, note)));
     return element("section", {}, element("h2", {}, title), ...notes);
