@@ -62,8 +62,8 @@ def run_result(**more: Any) -> Result:
 RUN_AT_80 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────
 Likely cause: O12 double-softmax at train.py:5 (1 error).
-train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 The loss is flat: 2.303 → 2.301 over 640 steps.
+train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 
 error O12 double-softmax: cross_entropy got probabilities in all 640 calls:
 every row of its input sums to 1.
@@ -95,8 +95,8 @@ Record       .unstuck/runs/20260101-120000-train
 HEAD_AT_200 = """
 ─── unstuck ────────────────────────────────────────────────────────────────────────────────────────
 Likely cause: O12 double-softmax at train.py:5 (1 error).
-train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 The loss is flat: 2.303 → 2.301 over 640 steps.
+train.py --epochs 3 finished after 640 optimizer steps and 12.3 s.
 
 error O12 double-softmax: cross_entropy got probabilities in all 640 calls: every row of its input
 sums to 1.
