@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Sequence
@@ -13,8 +14,11 @@ from unstuck.capture.trial.layout import stage_of
 from unstuck.diagnose.triage import Triage
 from unstuck.findings import Severity
 from unstuck.findings.investigation import Investigation
+from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
+from unstuck.findings.result import LOOKED_FOR
 from unstuck.findings.results import Isolation, Status
 from unstuck.findings.verdict import Verdict
+from unstuck.regular import LARGEST_SCRIPT, read_regular
 from unstuck.rule import all_rules
 from unstuck.trials.context import Context, Tell
 from unstuck.trials.runner import Outcome, Program, Runner, Variant
@@ -24,6 +28,7 @@ NOT_BEFORE_FORKING = frozenset(
 )
 """Libraries that start threads or take a device as soon as they are imported."""
 LAST_LINES = 12
+GIVE = "Give the script that trains, with the arguments that make it train"
 PROTECTED = {
     Isolation.OVERLAY: "Your files were not touched: every run wrote to a layer of its own, which is deleted.",
     Isolation.LANDLOCK: "Your files were not touched: every run wrote to a copy of the working directory, which is "
@@ -47,10 +52,10 @@ class NoRun(Exception):
         }
         if outcome.exit_code:
             words[Status.EXITED] = f"exited with code {outcome.exit_code} before its first training step"
-        what = words.get(outcome.status, "ended without a training step")
+        what = words.get(outcome.status, f"ended without a training step: {LOOKED_FOR}. {GIVE}")
         lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
-        words_of_refusal = filter(None, [_refusal(outcome)])
-        super().__init__("\n".join([f"{program.target} {what}.", *words_of_refusal, *lines[-LAST_LINES:]]))
+        explained = filter(None, [_refusal(outcome), _obstacle(outcome)])
+        super().__init__("\n".join([f"{program.target} {what}.", *explained, *lines[-LAST_LINES:]]))
 
 
 def has_trained(outcome: Outcome) -> bool:
@@ -138,6 +143,21 @@ def _refusal(outcome: Outcome) -> str:
     """What a trial was not allowed to write, if that ended it."""
     refused = outcome.notes.get("refused")
     return f"The script was stopped by a write that trials are refused here: {refused}." if refused else ""
+
+
+def _obstacle(outcome: Outcome) -> str:
+    """What the script lacks here, if that ended it."""
+    record = outcome.record_or_none()
+    crash = record.crash if record is not None else None
+    if crash is None:
+        return ""
+    line = ""
+    if crash.place is not None:
+        with contextlib.suppress(OSError, IndexError):
+            text = read_regular(crash.place.path, LARGEST_SCRIPT).decode(errors="replace")
+            line = text.splitlines()[crash.place.line - 1]
+    found = obstacle_of(crash, line)
+    return obstacle_sentence(found, crash, in_trial=True) if found is not None else ""
 
 
 def prepare(context: Context, runner: Runner, outcome: Outcome) -> None:

@@ -54,6 +54,7 @@ from unstuck.events.loop import (
 from unstuck.events.measurements import (
     Activations as Activations,
     AxisGuessed as AxisGuessed,
+    EpisodesEnded as EpisodesEnded,
     FrozenMoved as FrozenMoved,
     Gauges as Gauges,
     Histograms as Histograms,

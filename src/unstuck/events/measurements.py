@@ -39,6 +39,23 @@ class LossesBetween(Event, tag="losses-between", frozen=True):
     values: tuple[float | None, ...] = ()
 
 
+class EpisodesEnded(Event, tag="episodes-ended", frozen=True):
+    """What an agent earned in the episodes that it played from one line."""
+
+    ABSENT: ClassVar[str] = "no environment with rewards was seen"
+
+    environment: str = ""
+    """Its class."""
+    steps: tuple[int, ...] = ()
+    """For each value, the optimizer steps that had been taken by then."""
+    returns: tuple[float | None, ...] = ()
+    """The sum of the rewards of an episode; of several episodes their mean."""
+    each: int = 1
+    """How many episodes each value stands for."""
+    contested: bool = False
+    """Does the environment have players, so that rewards depend on an opponent that may learn as well?"""
+
+
 class TensorsNamed(Event, tag="tensors-named", frozen=True):
     """What the columns of later `TensorGauges` and `Histograms` stand for: the parameters of one optimizer, in the
     order in which their modules first ran."""

@@ -17,6 +17,10 @@ class Problem(msgspec.Struct, frozen=True):
     place: Place | None = None
 
 
+LOOKED_FOR = "nothing called backward(), and no optimizer stepped"
+"""What a run without a training lacks."""
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Which run the report is about, and how it ended."""
 
@@ -27,6 +31,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was stopped."""
     exit_code: int | None = None
     steps: int = 0
+    trained: bool = True
+    """Was a loss back-propagated, or did an optimizer step?"""
     seconds: float | None = None
     crash: Crash | None = None
     record: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unstuck.events import BatchShown, ModelSeen, OptimizerStep, RunStatus, TensorGauges, TensorsNamed
+from unstuck.events import Backward, BatchShown, ModelSeen, OptimizerStep, RunStatus, TensorGauges, TensorsNamed
 from unstuck.findings.curve import curves_of
 from unstuck.findings.preview import previews_of
 from unstuck.findings.result import RunSummary
@@ -27,6 +27,7 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
         steps=ended.steps if ended else _steps_on_record(record),
+        trained=bool(record.losses) or any(record.of(Backward, OptimizerStep)) or bool(ended and ended.steps),
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,

@@ -12,6 +12,7 @@ import msgspec
 
 from unstuck.events import (
     Evaluated,
+    Forward,
     Gauges,
     LoaderSeen,
     LossesBetween,
@@ -22,6 +23,7 @@ from unstuck.events import (
     StateLoaded,
 )
 from unstuck.record import goals
+from unstuck.record.returns import Course, Returns, returns_of
 from unstuck.record.trainings import players
 from unstuck.record.trend import Direction, Trend, trend_of
 
@@ -103,6 +105,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What that call costs at the end, for one target on average."""
     cost_guess: float | None = None
     """What the best constant answer costs there."""
+    returns: Returns | None = None
+    """In reinforcement learning what the agent earns per episode, where that decides the word."""
 
     @property
     def beats_guess_by(self) -> float | None:
@@ -130,6 +134,12 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     word = judged.word_of_moving() if moving else judged.word()
     if word is Achieved.LEARNS and judged.memorizes():
         word = Achieved.MEMORIZES
+    returns = returns_of(record)
+    if returns is not None and trend.word != Direction.NON_FINITE:
+        # An agent's loss shows nothing about what it earns, whichever way it goes.
+        word = _BY_RETURNS[returns.course]
+        word = Achieved.UNCLEAR if word.is_trouble and _begins_trained(record) else word
+        return msgspec.structs.replace(judged.outcome(word, training), returns=returns)
     if competing and word is Achieved.UNCLEAR:
         return None
     return judged.outcome(word, training)
@@ -382,6 +392,23 @@ _BY_TREND = {
     Direction.CRAWLING: Achieved.SLOWLY,
     Direction.SPIKING: Achieved.UNSTABLE,
 }
+
+
+_BY_RETURNS = {
+    Course.RISES: Achieved.LEARNS,
+    Course.CREEPS: Achieved.SLOWLY,
+    Course.STAYS: Achieved.STAYS,
+    Course.FALLS: Achieved.STAYS,
+    Course.UNCLEAR: Achieved.UNCLEAR,
+}
+
+
+def _begins_trained(record: Record) -> bool:
+    """Does a network that learns begin with weights that were loaded or trained before? A target network may be given
+    those of another."""
+    learning = {f.model for f in record.of(Forward) if f.grad_enabled and f.output_requires_grad is not False}
+    loaded = (e.model for e in record.of(StateLoaded) if e.matched and e.step == 0 and not e.own)
+    return record.continues or not learning.isdisjoint(loaded)
 
 
 def _steps_of_a_pass(record: Record) -> int:

@@ -17,6 +17,7 @@ from unstuck.events import (
     Backward,
     BatchSeen,
     Crash,
+    EpisodesEnded,
     Evaluated,
     Event,
     Forward,
@@ -355,8 +356,8 @@ def _rebased(event: Event, group: _Group) -> Event:
     changes: dict[str, Any] = {}
     if event.step and group.first:
         changes["step"] = max(0, event.step - group.first)
-    if isinstance(event, LossesBetween) and group.first:
-        changes["steps"] = tuple(step - group.first for step in event.steps)
+    if isinstance(event, LossesBetween | EpisodesEnded) and group.first:
+        changes["steps"] = tuple(max(0, step - group.first) for step in event.steps)
     elif isinstance(event, FrozenMoved) and group.first:
         changes["since"] = max(0, event.since - group.first)
     elif isinstance(event, ScheduleEnded):

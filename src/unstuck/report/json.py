@@ -164,7 +164,8 @@ def _trend(trend: Trend | None) -> Json | None:
 
 def _outcome(outcome: Outcome) -> Json:
     fields = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-    return fields | {"trend": _trend(outcome.trend), "trouble": outcome.word.is_trouble}
+    returns = None if outcome.returns is None else msgspec.to_builtins(outcome.returns)
+    return fields | {"trend": _trend(outcome.trend), "returns": returns, "trouble": outcome.word.is_trouble}
 
 
 def _problem(problem: Problem) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unstuck.findings.verdict import Verdict
 from unstuck.record.outcome import Achieved, Outcome
+from unstuck.record.returns import Course, Returns
 from unstuck.record.trend import Direction, Trend
 
 MANY = 100
@@ -36,6 +37,8 @@ def _subject(outcome: Outcome) -> str:
 
 def outcome_sentence(outcome: Outcome) -> str:
     """`Learns: 2.3 → 0.31 in 940 steps, 91 % right (a guess: 10 %); in evaluation 88 %.`"""
+    if outcome.returns is not None:
+        return f"{_head(outcome)}: {_earned(outcome.returns, outcome.word)}."
     trend, directed = outcome.trend, (Direction.FLAT, Direction.FALLING, Direction.CRAWLING)
     if outcome.word is Achieved.UNCLEAR and trend is not None and not outcome.training and trend.word not in directed:
         return trend_sentence(trend)
@@ -45,6 +48,23 @@ def outcome_sentence(outcome: Outcome) -> str:
 def _head(outcome: Outcome) -> str:
     word = outcome.word.value
     return f"{outcome.training} {PREDICATES.get(outcome.word, word)}" if outcome.training else word.capitalize()
+
+
+def _earned(returns: Returns, word: Achieved) -> str:
+    """`return per episode 21 → 187 in 240 episodes of CartPole`."""
+    ends = f"{number(returns.first)} → {number(returns.last)}"
+    course = f"return per episode {ends} in {_count(returns.episodes, 'episode')} of {returns.environment}"
+    if word is Achieved.UNCLEAR and returns.course is not Course.UNCLEAR:
+        return f"{course}, but it began with trained weights"
+    match returns.course:
+        case Course.STAYS:
+            return f"{course}; it ends no higher than it began"
+        case Course.FALLS:
+            return f"{course}; it ends lower than it began"
+        case Course.UNCLEAR:
+            return f"{course}, too few or too noisy to tell a direction"
+        case _:
+            return course
 
 
 def _course(outcome: Outcome) -> str:

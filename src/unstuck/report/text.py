@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place, RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
-from unstuck.findings.result import Result, RunSummary
+from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
+from unstuck.findings.result import LOOKED_FOR, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.outcomes import number as number, outcome_sentences, trouble
@@ -34,6 +35,7 @@ ENDED = {
     RunStatus.RUNNING: "is still running",
     RunStatus.UNFINISHED: "was killed, left by os._exit() or ran out of disk,",
 }
+ELSEWHERE = "A training in a process that the script starts is not seen: watch the script that trains."
 HYGIENE = "Memory, speed and reproducibility (not a cause)"
 
 
@@ -100,6 +102,11 @@ def answer(result: Result) -> str:
         return whole if len(whole) <= PROSE else short
     crash = result.run.crash if result.run is not None else None
     if crash is not None and not result.verdict.diagnoses:
+        place = crash.place
+        line = Sources(result.changed, result.texts).line(place.path, place.line, place.cell) if place else None
+        obstacle = obstacle_of(crash, line or "")
+        if obstacle is not None:
+            return obstacle_sentence(obstacle, crash)
         return f"No rule explains the {crash.kind}{f' at {crash.place}' if crash.place else ''}."
     return outcome(result)
 
@@ -122,6 +129,8 @@ def _heading(result: Result, prose: int) -> list[Line]:
     for sentence in outcome_sentences(result.verdict):
         lines += wrapped(sentence, prose)
     lines += wrapped(_run_sentence(run), prose)
+    if not run.trained and run.crash is None:
+        lines += wrapped(ELSEWHERE, prose)
     for sentence in run.received:
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
@@ -303,6 +312,8 @@ def outcome(result: Result) -> str:
         return f"Found {_counts(verdict)}{where if result.command == 'lint' else ''}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
+    if result.run is not None and not result.run.trained and not verdict.diagnoses:
+        return f"No training was seen: {LOOKED_FOR}."
     if bad := trouble(verdict):
         return f"No cause found: {bad}; {rules_checked(verdict)}."
     if result.run is not None and not result.run.steps:

@@ -15,6 +15,7 @@ from unstuck.capture.measure.tensors import may_measure, reading, short, tensors
 from unstuck.capture.objects import Model
 from unstuck.capture.observers.copies import Copies
 from unstuck.capture.observers.data import Batches, has_weights
+from unstuck.capture.observers.episodes import Episodes
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.unused import UnusedLayers
@@ -45,6 +46,7 @@ class Forwards(Observer):
         unused: UnusedLayers,
         pairs: Pairs,
         copies: Copies,
+        episodes: Episodes,
     ) -> None:
         self._watch = watch
         self._inspector = inspector
@@ -53,6 +55,7 @@ class Forwards(Observer):
         self._unused = unused
         self._pairs = pairs
         self._copies = copies
+        self._episodes = episodes
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -103,6 +106,7 @@ class Forwards(Observer):
             self._drop_stale(own.f_back if own else None)
             if not self._running:
                 self._frame, self._began = id(own), perf_counter()
+                self._episodes.look()
         self._running.append(module)
         self._calls += 1
         self._unused.called(module)

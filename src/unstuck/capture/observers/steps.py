@@ -20,6 +20,7 @@ from unstuck.capture.measure.gauges import Started, TensorMeter, Used, used
 from unstuck.capture.measure.tensors import first_elements, is_plain, may_measure, norm, norms, reading
 from unstuck.capture.objects import Model, parameters_of
 from unstuck.capture.observers.backwards import Backwards
+from unstuck.capture.observers.episodes import Episodes
 from unstuck.capture.observers.gradients import StaleGradients, Untrained, Zeroing
 from unstuck.capture.torch_hooks.internals import NormBase
 from unstuck.capture.torch_hooks.patches import BEFORE_STEPS, Patches, has_compiled
@@ -76,13 +77,20 @@ class Steps(Observer):
     """Follows optimizers: their construction, their steps and the steps a scaler leaves out."""
 
     def __init__(
-        self, watch: Watch, inspector: Inspector, backwards: Backwards, zeroing: Zeroing, stale: StaleGradients
+        self,
+        watch: Watch,
+        inspector: Inspector,
+        backwards: Backwards,
+        zeroing: Zeroing,
+        stale: StaleGradients,
+        episodes: Episodes,
     ) -> None:
         self._watch = watch
         self._inspector = inspector
         self._backwards = backwards
         self._zeroing = zeroing
         self._stale = stale
+        self._episodes = episodes
         self._patches: Patches | None = None
         self._building: set[int] = set()
         """Optimizers inside their `__init__`, which calls `add_param_group`."""
@@ -326,6 +334,7 @@ class Steps(Observer):
             if optimizer not in self._stepped and self._watch.is_listening():
                 self._watch.window.begin_training()
             self._watch.announce_optimizer(optimizer)
+            self._episodes.look()
 
     def skipped(self, optimizer: Optimizer) -> None:
         """A scaler left this step out."""

@@ -10,6 +10,7 @@ from unstuck.capture.measure.tensors import reading
 from unstuck.capture.observers.backwards import Backwards
 from unstuck.capture.observers.copies import Copies
 from unstuck.capture.observers.data import Batches, Loaders
+from unstuck.capture.observers.episodes import Episodes
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards, Modes
 from unstuck.capture.observers.gradients import Clips, Reductions, StaleGradients, Zeroing
@@ -33,11 +34,11 @@ def observers(watch: Watch) -> list[Observer]:
     scores = Scores(watch)
     evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
-    unused, pairs, copies = UnusedLayers(watch), Pairs(watch), Copies(watch)
-    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies)
+    unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes)
     backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores)
     zeroing = Zeroing(watch, stale)
-    steps = Steps(watch, inspector, backwards, zeroing, stale)
+    steps = Steps(watch, inspector, backwards, zeroing, stale, episodes)
     return [
         Schedulers(watch),
         Summary(watch),
@@ -45,6 +46,7 @@ def observers(watch: Watch) -> list[Observer]:
         unused,
         pairs,
         copies,
+        episodes,
         Modes(watch, evaluations),
         Losses(watch, inspector, evaluations, batches, pairs, scores),
         Softmaxes(watch),

@@ -105,10 +105,12 @@ class Patches:
         after: After,
         prepare: Prepare | None = None,
         skip: Skip | None = None,
+        only_woven: bool = False,
     ) -> None:
         """Observe every call of `owner.attribute`, but for those of which `skip` says that nobody wants to know.
 
-        `prepare` may hand on equivalent arguments.
+        `prepare` may hand on equivalent arguments. `only_woven`: leave alone what cannot be woven into, as a class of
+        the program's own should not get another attribute.
         """
         original = owner.__dict__.get(attribute)
         if original is None or id(original) in self._observed or (id(owner), attribute) in self._originals:
@@ -122,6 +124,8 @@ class Patches:
         woven = weave(function, watcher, replacing=prepare is not None)
         if woven is not None:
             self._woven.setdefault(name, []).append((woven, watcher))
+            return
+        if only_woven:
             return
         watcher.receiver = None
         watched = _wrapper(original, watcher)

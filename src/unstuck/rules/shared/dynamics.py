@@ -171,6 +171,8 @@ def learns(record: Record) -> bool:
     found = outcome(record)
     if found is None or found.word is not Achieved.LEARNS:
         return False
+    if found.returns is not None:
+        return True
     gain = found.beats_guess_by
     share = None
     if found.right is not None and found.right_guess is not None and found.right_guess < 1:
