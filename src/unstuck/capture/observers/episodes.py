@@ -151,8 +151,9 @@ class Episodes(Observer):
             self._modules.add(name)
             filename = vars(module).get("__file__")
             if name == "__main__" or (isinstance(filename, str) and self._watch.places.is_users_file(filename)):
-                classes = [value for value in list(vars(module).values()) if isinstance(value, type)]
-                yield from (kind for kind in classes if is_users_class(kind))
+                for value in list(vars(module).values()):
+                    if issubclass(type(value), type) and is_users_class(value):  # a proxy is not asked
+                        yield value
 
     def _observe(self, kind: type, patches: Patches) -> None:
         """Where its own methods are, and those that it inherits from classes of the program."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.outcome import Achieved
 from unstuck.record.trend import trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
@@ -37,8 +38,8 @@ NOTHING_LEARNED = 0.95
 """Share of the loss of a model that only knows how often each target occurs."""
 LONG_ENOUGH = 200
 """Steps after which a loss equal to guessing is reported even though predictions differ."""
-GUESSING = (0.98, 1.1)
-"""The range of that loss, as a share of the entropy of the labels."""
+HARDLY_WORSE = 1.1
+"""A loss above this share of the entropy of the labels is worse than guessing, which has other reasons."""
 LABELS_PER_CLASS = 10
 LATE = 0.6
 """The share of the run that the examined calls must cover."""
@@ -70,7 +71,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _finding(late, "predictions barely depend on the example", _how_constant(late))
         elif all(_is_collapsed(call) for call in late):
             yield _finding(late, "every example of a batch gets the same class", _which_class(late))
-        elif dynamics.trend(record).steps >= LONG_ENOUGH and _guesses(calls, read):
+        elif dynamics.trend(record).steps >= LONG_ENOUGH and _guesses(record, read):
             yield _finding(_second_half(calls), "predictions are no better than guessing", _how_often(read))
 
 
@@ -120,14 +121,13 @@ def _is_collapsed(call: LossCall) -> bool:
     return given.classes is not None and given.classes.distinct == 1 and given.classes.total >= FEWEST_EXAMPLES
 
 
-def _guesses(calls: Sequence[LossCall], read: Sequence[LossCall]) -> bool:
-    """Is the loss late in a long run equal to that of only knowing how often each class occurs?"""
-    labels = _labels(read)
-    middle = dynamics.median(dynamics.known([call.value for call in _second_half(calls)]))
-    if middle is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
+def _guesses(record: Record, read: Sequence[LossCall]) -> bool:
+    """Does a long run end where only knowing how often each class occurs would have got it?"""
+    outcome, labels = dynamics.outcome(record), _labels(read)
+    if outcome is None or sum(labels.values()) < LABELS_PER_CLASS * max(2, len(labels)):
         return False
-    lowest, highest = (share * losses.entropy(labels.values()) for share in GUESSING)
-    return lowest <= middle <= highest
+    at_most = HARDLY_WORSE * losses.entropy(labels.values())
+    return outcome.word is Achieved.GUESSES and outcome.last is not None and outcome.last <= at_most
 
 
 def _second_half(calls: Sequence[LossCall]) -> list[LossCall]:
