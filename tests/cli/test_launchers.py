@@ -154,6 +154,7 @@ def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_under_torchrun_a_finding_does_not_cost_the_model_of_another_rank() -> None:
     Path("train.py").write_text(JOB)
     done = torchrun("train.py")

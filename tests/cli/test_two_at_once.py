@@ -46,6 +46,7 @@ def arguments_on_record(folder: Path) -> set[str]:
     return {word for first in firsts for word in json.loads(first)["arguments"]}
 
 
+@pytest.mark.slow
 def test_two_diagnoses_started_together_do_not_mix() -> None:
     Path("train.py").write_text(SCRIPT)
     words = ("diagnose", "--json", "--quiet", "--budget", "100s", "train.py")

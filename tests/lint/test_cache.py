@@ -78,6 +78,7 @@ def change(name: str, old: str | None, new: str | None) -> None:
         path.write_text(path.read_text().replace(old, new) if old else new)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(EDITS), min_size=1, max_size=5), st.booleans())
 def test_an_edit_of_any_file_is_seen(edits: list[tuple[str, str | None, str | None]], whole: bool) -> None:

@@ -8,6 +8,7 @@ import io
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from unstuck.cli import main
@@ -73,6 +74,7 @@ def scripts(draw: st.DrawFn) -> bytes:
     return mark + text.encode()
 
 
+@pytest.mark.slow
 @given(raw=scripts())
 @settings(max_examples=60, deadline=None)
 def test_fixed_files_parse_are_clean_and_keep_the_rest(raw: bytes) -> None:

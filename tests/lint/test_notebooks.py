@@ -186,6 +186,7 @@ CODE = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     sources=st.lists(st.tuples(CODE, st.booleans(), st.sampled_from(["code", "code", "markdown", "raw"])), max_size=6),
     indent=st.sampled_from([None, 1, 2, 4, "\t"]),

@@ -154,6 +154,7 @@ def lint_all(paths: Iterable[Path]) -> None:
         assert all(str(path) in problem.message for problem in result.problems), path
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_installed_code_is_read() -> None:
     small = [path for path in python_files() if path.is_file() and path.stat().st_size < 100_000]
     lint_all(random.Random(0).sample(small, min(150, len(small))))
@@ -239,6 +240,7 @@ def blocks(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 PROGRAMS = st.lists(st.recursive(SIMPLE, blocks, max_leaves=10), min_size=1, max_size=6).map("\n".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(PROGRAMS)
 def test_any_program_is_read(tmp_path_factory: pytest.TempPathFactory, program: str) -> None:
