@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
     from unstuck.capture.torch_hooks.attach import Attachment
+    from unstuck.capture.trial.comparisons import Comparisons
     from unstuck.capture.window import Window
 
 
@@ -69,11 +70,12 @@ class Session:
         closely: int | None = None,
         stage: str = "",
         probe: FirstBatchProbe | None = None,
+        comparisons: Comparisons | None = None,
     ) -> None:
         self._sink = sink if listener is None else _both(sink, listener.heard)
         self._every, self._closely = every, closely
         self._listener = listener
-        self._probe = probe
+        self._probe, self._comparisons = probe, comparisons
         self._attachment: Attachment | None = None
         self._cancel: Callable[[], None] | None = None
         self._losses = losses
@@ -149,7 +151,7 @@ class Session:
         if self._listener is not None:
             window.between = self.guard.protect("the run so far", self._listener.window_ended)
         watch = Watch(self._sink, self.guard, self.places, window)
-        watch.probe = self._probe
+        watch.probe, watch.comparisons = self._probe, self._comparisons
         self._attachment = Attachment(watch)
         for module, loss in self._found:
             self._attachment.watch_loss(module, loss.name)

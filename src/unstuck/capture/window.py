@@ -30,6 +30,7 @@ from unstuck.events import Event, Gauges, LossesBetween, Note
 if TYPE_CHECKING:
     from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
     from unstuck.capture.torch_hooks.patches import Patches
+    from unstuck.capture.trial.comparisons import Comparisons
 
 DENSE = 50
 """Windows at the start of a run, all of which are recorded."""
@@ -394,6 +395,8 @@ class Watch:
         self.in_backward = False
         self.probe: FirstBatchProbe | None = None
         """In a trial: asks the model what it predicts for its first batch."""
+        self.comparisons: Comparisons | None = None
+        """In a trial: what the script compares by operators."""
         self._sink = sink
         self._thread = threading.get_ident()
         self._is_thread_known = False

@@ -132,7 +132,7 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
         moving = competing or goals.may_rise(record)
     judged = _Judged(record, values, trend)
     word = judged.word_of_moving() if moving else judged.word()
-    if word is Achieved.LEARNS and judged.memorizes():
+    if word in (Achieved.LEARNS, Achieved.SLOWLY) and judged.memorizes():
         word = Achieved.MEMORIZES
     returns = returns_of(record)
     if returns is not None and trend.word != Direction.NON_FINITE:
@@ -343,7 +343,9 @@ class _Judged:
         if better is not None and share is not None and last.examples >= FEWEST_EVALUATED:
             guess = term.guess_right or 0.0
             error = math.sqrt(guess * (1 - guess) / last.examples)
-            if better > FAR and share <= guess + 3 * error:
+            # What training answers right would have shown in so many examples, had it carried over.
+            would_show = term.is_right_beyond_chance and (term.right or 0.0) - guess > CERTAIN * error
+            if (better > FAR or would_show) and share <= guess + 3 * error:
                 return True
             if (share - guess) / (1 - guess) > FAR * better:
                 return False

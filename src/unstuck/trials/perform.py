@@ -82,12 +82,13 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
     lab.stage = stage.root if stage else ""
     losses = _Losses(lab)
     ending = _Ending(trial)
-    probe = None
+    probe = comparisons = None
     if trial.show_data:
         from unstuck.capture.preview.first_batch_probe import FirstBatchProbe
+        from unstuck.capture.trial.comparisons import Comparisons
 
-        probe = FirstBatchProbe(lab, writer)
-    session = Session(writer, (), trial.every, ending, stage=lab.stage, probe=probe)
+        probe, comparisons = FirstBatchProbe(lab, writer), Comparisons(lab)
+    session = Session(writer, (), trial.every, ending, stage=lab.stage, probe=probe, comparisons=comparisons)
     run = WatchedRun(program, trial.target, trial.arguments, writer, session)
 
     before = set(sys.modules)

@@ -7,6 +7,7 @@ backward. It is recorded in every kind of window, up to a few calls.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.graph import Token
-from unstuck.capture.measure.answers import BINARY_LOSSES, right_answers
-from unstuck.capture.measure.tensors import is_plain, may_measure, reading, tensors_in
-from unstuck.capture.observers.data import Batches, has_weights, looked_at
+from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
+from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
+from unstuck.capture.observers.data import Batches, has_weights, looked_at, marks_of
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
@@ -30,6 +31,10 @@ _PAUSE = 20
 _MOST_WAITING = 256
 _KEY = "unstuck.output"
 _MOST_TRIES = 5
+_MOST_ROWS = 64
+_MOST_KNOWN = 8192
+_SEEN_BEFORE = 0.02
+"""A batch of which this share was trained on is not held out."""
 _LARGEST_TARGET = 2**16
 
 
@@ -121,10 +126,18 @@ class Evaluations(Observer):
         """What a model answered last in training."""
         self._dropped: dict[Place, _Dropped] = {}
         self._waiting: set[weakref.ref[Token]] = set()
+        self._trained: set[float] = set()
+        """Marks of examples that were trained on, in a trial."""
+        self._held_out_answers: Tensor | None = None
+        """What a model answered last to examples that were not trained on, until the script has compared it."""
 
     def attach(self, patches: Patches) -> None:
         """Gradients may also be asked for without a backward."""
         patches.around(torch.autograd, "grad", lambda args, kwargs: self.gradients_asked(), lambda *_: None)
+        comparisons = self._watch.comparisons
+        if comparisons is not None:
+            comparisons.equal = self._watch.guard.protect("right answers", self._equal)
+            comparisons.minus = self._watch.guard.protect("errors", self._minus)
 
     def switched(self, module: nn.Module) -> None:
         """`eval()` was called on a module."""
@@ -180,6 +193,7 @@ class Evaluations(Observer):
             self._follow(module, label, place, arguments, output)
             if self._watch.window.sampled and self._stretch is None:
                 self._scores.answered(output)
+                self._trained.update(self._marks_to_keep(arguments))
             answered = prediction(output) if self._target is None and module.training else None
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
@@ -198,6 +212,8 @@ class Evaluations(Observer):
                 self._batches.evaluated(module, label, arguments, output)
         if self._target is not None and self._is_held_out and not (recording and module.training):
             self._compare(stretch.held_out, self._target, output)
+        elif not recording and self._watch.comparisons is not None:
+            self._remember(arguments, output)
         if stretch.forwards >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
 
@@ -221,6 +237,46 @@ class Evaluations(Observer):
             else:
                 return
             found.add(known.loss, answers, target)
+
+    def _marks_to_keep(self, arguments: Any) -> list[float]:
+        wanted = self._watch.comparisons is not None and len(self._trained) < _MOST_KNOWN
+        return _marks(arguments) if wanted else []
+
+    def _remember(self, arguments: Any, output: Any) -> None:
+        """Keep the answers to examples that were not trained on, until the script compares them."""
+        marks, answers = _marks(arguments), prediction(output)
+        unseen = bool(marks) and sum(mark in self._trained for mark in marks) <= _SEEN_BEFORE * len(marks)
+        is_small = answers is not None and answers.numel() <= LARGEST
+        self._held_out_answers = answers if unseen and is_small else None
+
+    def _equal(self, left: Tensor, right: Tensor) -> None:
+        """The script compares these in a trial: are they the classes that were answered, and the right ones?"""
+        answers = self._held_out_answers
+        if answers is None or self._stretch is None or left.numel() != right.numel() or not is_plain(answers):
+            return
+        found = self._stretch.held_out
+        with reading():
+            for classes, read in _classes_of(answers):
+                for own, target in ((left, right), (right, left)):
+                    if torch.equal(read.reshape(-1).double(), own.reshape(-1).double()):
+                        self._held_out_answers = None  # counted once, and not again when we compare
+                        found.right.append((read.reshape(-1) == target.reshape(-1)).sum())
+                        found.labels += target.numel()
+                        found.classes = classes
+                        return
+
+    def _minus(self, left: Tensor, right: Tensor) -> None:
+        """The script subtracts these in a trial: are they numbers that were answered, and the right ones?"""
+        answers = self._held_out_answers
+        if answers is None or self._stretch is None or left.shape != right.shape or not is_plain(answers):
+            return
+        for own, target in ((left, right), (right, left)):
+            same = own.data_ptr() == answers.data_ptr() and own.numel() == answers.numel()
+            if same and is_plain(target) and not target.requires_grad:
+                self._held_out_answers = None
+                with reading():
+                    self._stretch.held_out.add("mse_loss", own, target)
+                return
 
     def _is_training_again(self, stretch: _Stretch, module: nn.Module) -> bool:
         return stretch.forwards > 0 and (not stretch.grad_enabled or (module.training and not stretch.training))
@@ -262,7 +318,7 @@ class Evaluations(Observer):
 
     def training_goes_on(self) -> None:
         """A backward begins, or the run ends."""
-        stretch, self._stretch = self._stretch, None
+        stretch, self._stretch, self._held_out_answers = self._stretch, None, None
         if stretch is not None:
             self._watch.window.attend(False)
             self._tell(stretch)
@@ -339,6 +395,27 @@ class Evaluations(Observer):
                         unused=found.count,
                     )
                 )
+
+
+def _marks(arguments: Any) -> list[float]:
+    """A number for each example, by which it is known again; none where the batch cannot be read."""
+    given = next(iter(tensors_in(arguments, depth=3)), None)
+    if given is None or given.dim() < 2 or not (is_plain(given) or is_whole(given)) or not may_measure():
+        return []
+    with reading():
+        marks: list[float] = marks_of(given.detach()[:_MOST_ROWS]).tolist()
+    return marks
+
+
+def _classes_of(answers: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The ways in which scripts read classes from answers, with the number of classes."""
+    if answers.dim() > 1 and answers.shape[1] > 1:
+        yield answers.shape[1], answers.argmax(1)
+    if answers.dim() > 2 and answers.shape[-1] > 1:
+        yield answers.shape[-1], answers.argmax(-1)
+    if answers.dim() == 1 or (answers.dim() == 2 and answers.shape[1] == 1):
+        yield 2, answers > 0
+        yield 2, answers > 0.5
 
 
 def _input(arguments: Any) -> TensorFact | None:

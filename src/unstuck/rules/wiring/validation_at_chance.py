@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Evaluated, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
 from unstuck.rules.shared.data import BINARY_LOSSES, CLASS_LOSSES, training_losses
-from unstuck.rules.shared.dynamics import median
+from unstuck.rules.shared.dynamics import median, outcome
 
 if TYPE_CHECKING:
     from unstuck.record import Record
@@ -34,9 +35,11 @@ GUESSED = 0.95
 def in_run(record: Record) -> Iterator[Finding]:
     """The last evaluations on one line are no better than guessing, while the training loss is far better."""
     by_place: dict[Place | None, list[Evaluated]] = {}
+    shares: dict[Place | None, list[Evaluated]] = {}
     for event in record.of(Evaluated):
-        if event.value is not None and event.accuracy is not None and event.examples >= FEWEST_LABELS:
-            by_place.setdefault(event.place, []).append(event)
+        if event.accuracy is not None and event.examples >= FEWEST_LABELS:
+            (by_place if event.value is not None else shares).setdefault(event.place, []).append(event)
+    yield from _by_shares(record, shares)
     for place, events in by_place.items():
         late = events[len(events) // 2 :]
         trained = _training_loss(record, events[-1].loss)
@@ -44,7 +47,37 @@ def in_run(record: Record) -> Iterator[Finding]:
         if len(events) < 2 or trained is None or trained > LEARNED * chance or chance == 0.0:
             continue
         if all(_guesses(event, chance) for event in late):
-            yield _finding(place, late[-1], trained, chance, len(events))
+            yield _finding(
+                place,
+                late[-1],
+                f"The training loss fell to {trained:.3g}",
+                [
+                    Evidence("training loss", trained),
+                    Evidence("validation loss", late[-1].value or math.nan, threshold=round(chance, 3)),
+                    Evidence("evaluations", len(events)),
+                ],
+            )
+
+
+def _by_shares(record: Record, shares: dict[Place | None, list[Evaluated]]) -> Iterator[Finding]:
+    """Where the script computes no loss in evaluation, by the share that is right, against that of training."""
+    found = outcome(record) if shares else None
+    if found is None or found.word is not Achieved.MEMORIZES or found.right is None or found.right_guess is None:
+        return
+    for place, events in shares.items():
+        late = events[len(events) // 2 :]
+        noise = math.sqrt(found.right_guess * (1 - found.right_guess) / late[-1].examples)
+        if len(events) > 1 and all((event.accuracy or 0.0) <= found.right_guess + 3 * noise for event in late):
+            yield _finding(
+                place,
+                late[-1],
+                f"In training {found.right:.0%} of the answers are right",
+                [
+                    Evidence("right in training", found.right, threshold=round(found.right_guess, 3)),
+                    Evidence("examples in evaluation", late[-1].examples),
+                    Evidence("evaluations", len(events)),
+                ],
+            )
 
 
 def _training_loss(record: Record, loss: str) -> float | None:
@@ -64,22 +97,16 @@ def _guesses(event: Evaluated, chance: float) -> bool:
     return event.value >= GUESSED * chance and abs(event.accuracy - share) <= 3 * noise
 
 
-def _finding(place: Place | None, last: Evaluated, trained: float, chance: float, count: int) -> Finding:
+def _finding(place: Place | None, last: Evaluated, trained: str, evidence: list[Evidence]) -> Finding:
     return rule.finding(
-        f"The training loss fell to {trained:.3g}, but validation is at chance: {last.accuracy:.1%} right "
-        f"among {last.classes} classes.",
+        f"{trained}, but validation is at chance: {last.accuracy:.1%} right among {last.classes} classes.",
         cause="What the model learned does not apply to these examples: their labels do not match their inputs, "
         "they are preprocessed differently, or the model memorized the training set.",
-        fix="Evaluate on part of the training set. If that works, check that inputs and labels of the validation "
-        "set are shuffled and split together and preprocessed like the training set. If not, check the "
+        fix="Check that inputs and labels are shuffled and split together, in training and in validation, and "
+        "preprocessed alike. Then evaluate on part of the training set: if that is at chance, too, check the "
         "evaluation code.",
         subject=Subject("call", f"evaluation at {place}"),
         place=place,
-        evidence=[
-            Evidence("training loss", trained),
-            Evidence("validation loss", last.value if last.value is not None else math.nan, threshold=round(chance, 3)),
-            Evidence("validation accuracy", last.accuracy if last.accuracy is not None else math.nan),
-            Evidence("evaluations", count),
-        ],
+        evidence=[*evidence, Evidence("validation accuracy", last.accuracy or 0.0)],
         confidence=Confidence.LIKELY,
     )

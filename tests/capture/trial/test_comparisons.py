@@ -1,0 +1,74 @@
+"""A trial sees how a script judges its model on tensors of its own, without a loader and without a loss."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from unstuck.record.outcome import outcome_of
+from unstuck.trials.context import Context
+from unstuck.trials.runner import Program, Runner, Variant
+
+SCRIPT = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    x = torch.randn(1200, 12)
+    y = {target}
+    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, {outputs}))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for epoch in range(6):
+        model.train()
+        for rows in torch.randperm(800).split(40):
+            optimizer.zero_grad()
+            {loss}(model(x[rows]){column}, y[rows]).backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            {judged}
+"""
+CLASSES = {"target": "(x[:, 0] > 0).long() + (x[:, 1] > 0).long()", "outputs": 3, "column": ""}
+CLASSES |= {"loss": "nn.functional.cross_entropy"}
+NUMBERS = {"target": "x[:, :3].sum(1)", "outputs": 1, "column": "[:, 0]", "loss": "nn.functional.mse_loss"}
+
+
+def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, judged: str, **parts: object) -> float | None:
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(textwrap.dedent(SCRIPT.format(judged=judged, **parts)))
+    with Runner(Program("train.py"), folder / ".unstuck" / "runs" / "one") as runner:
+        (run,) = Context(runner, 60.0).run([Variant("watched", show_data=True)], 500)
+    outcome = outcome_of(run.record())
+    assert outcome is not None
+    return outcome.evaluated_right
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        "right = (model(x[800:]).argmax(1) == y[800:]).float().mean()",
+        "right = model(x[800:]).argmax(dim=1, keepdim=True).eq(y[800:].view(-1, 1)).sum().item()",
+        "right = torch.eq(y[800:], torch.max(model(x[800:]), 1)[1]).sum()",
+    ],
+)
+def test_classes_that_a_script_compares_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged: str
+) -> None:
+    found = evaluated(tmp_path, monkeypatch, judged, **CLASSES)
+    assert found is not None
+    assert 0.8 < found <= 1
+
+
+def test_numbers_that_a_script_subtracts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = "error = ((model(x[800:])[:, 0] - y[800:]) ** 2).mean()"
+    found = evaluated(tmp_path, monkeypatch, judged, **NUMBERS)
+    assert found is not None
+    assert 0.8 < found <= 1
+
+
+def test_answers_to_examples_that_were_trained_on_are_not_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = "right = (model(x[:400]).argmax(1) == y[:400]).float().mean()"
+    assert evaluated(tmp_path, monkeypatch, judged, **CLASSES) is None
