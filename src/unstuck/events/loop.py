@@ -91,6 +91,8 @@ class LossCall(Event, tag="loss-call", frozen=True):
     grad_enabled: bool | None = None
     variance: TensorFact | None = None
     """What `gaussian_nll_loss` was given as the variance, if that is a tensor."""
+    classes_were: tuple[tuple[int, ...], int] | None = None
+    """Where a reshape has taken the classes off their axis: the shape before it, and the axis of the classes there."""
 
 
 class Scored(Event, tag="scored", frozen=True):

@@ -36,6 +36,7 @@ class Form(StrEnum):
     LOG = "log"
     SAME_SHAPE = "same-shape"
     SWAPPED = "swapped"
+    CLASSES_IN_PLACE = "classes-in-place"
 
 
 WORDS = {
@@ -45,6 +46,7 @@ WORDS = {
     Form.LOG: "log-probabilities instead of probabilities",
     Form.SAME_SHAPE: "the target in the shape of the prediction",
     Form.SWAPPED: "the arguments of the loss swapped",
+    Form.CLASSES_IN_PLACE: "the scores with their classes on the second axis",
 }
 FUNCTIONS = {
     Form.UNDO_SOFTMAX: ("cross_entropy",),
@@ -53,6 +55,7 @@ FUNCTIONS = {
     Form.LOG: ("nll_loss",),
     Form.SAME_SHAPE: COMPARING,
     Form.SWAPPED: (*COMPARING, "kl_div"),
+    Form.CLASSES_IN_PLACE: ("cross_entropy", "nll_loss"),
 }
 """Which losses take such arguments."""
 
@@ -89,6 +92,7 @@ def _changed(form: Form, given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]
     import torch
     import torch.nn.functional as F
 
+    from unstuck.capture.detect.graph import lost_classes
     from unstuck.capture.observers.losses import class_axis
 
     match form:
@@ -102,6 +106,10 @@ def _changed(form: Form, given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]
             return given.clamp_min(SMALLEST).log(), target
         case Form.SAME_SHAPE if given.numel() == target.numel():
             return given, target.reshape(given.shape)
+        case Form.CLASSES_IN_PLACE if (found := lost_classes(given)) is not None:
+            shape, axis = found
+            rows = given.reshape(shape).movedim(axis, -1)
+            return rows.reshape(len(given), *given.shape[2:], given.shape[1]).movedim(-1, 1), target
         case Form.SWAPPED if target.requires_grad and not given.requires_grad:
             return target, given
     return given, target

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unstuck.capture.detect.graph import Token, is_see_through, operation, saved, saved_list, shape_of
+from unstuck.capture.detect.graph import Token, is_in_order, is_see_through, operation, saved, saved_list, shape_of
 from unstuck.capture.measure.tensors import is_plain
 
 LARGEST = 2**16
 """Numbers in an answer that is kept until its loss is known."""
 _DEEPEST = 12
 _KEY = "unstuck.answer"
-_IN_ORDER = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "Squeeze", "Unsqueeze", "ToCopy"})
-"""Operations that hand on all numbers in the same order."""
 _SUMS = ("Add", "Sub")
 _SIGNS = ("Neg", "Mul", "Div")
 _INNER = frozenset({"Neg", "Sum", "Mean", "View", "Squeeze", "Unsqueeze", "Reshape"})
@@ -52,7 +50,7 @@ class Answer:
             if node.metadata.get(_KEY) is self._token:
                 return True
             children = [child for child, _ in node.next_functions if child is not None]
-            if operation(node) not in _IN_ORDER or len(children) != 1:
+            if not is_in_order(node) or len(children) != 1:
                 return False
             node = children[0]
         return False

@@ -152,6 +152,49 @@ def shape_of(node: Node) -> tuple[int, ...]:
     return tuple(int(side) for side in metadata[0].shape) if metadata else ()
 
 
+_IN_ORDER = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "Squeeze", "Unsqueeze", "ToCopy"})
+"""Operations that hand on all numbers in the same order."""
+_MOVES_AXES = frozenset({"Permute", "Transpose", "T", "Clone", "Movedim"})
+
+
+def is_in_order(node: Node) -> bool:
+    """Does it hand on all numbers in the same order?"""
+    return operation(node) in _IN_ORDER
+
+
+def lost_classes(scores: Tensor) -> tuple[tuple[int, ...], int] | None:
+    """Where a reshape has taken the classes off the axis on which a loss expects them, the second: the shape before it
+    and the axis there. None where they are in their place, or that cannot be told."""
+    if scores.dim() < 2 or scores.grad_fn is None or scores.shape[1] < 2:
+        return None
+    node: Node = scores.grad_fn
+    for _ in range(_LONGEST_CHAIN):
+        keeps = is_in_order(node) or operation(node) == "LogSoftmax"
+        children = [child for child, _ in node.next_functions if child is not None]
+        if not keeps or len(children) != 1:
+            break
+        node = children[0]
+    before, classes, inner = shape_of(node), scores.shape[1], math.prod(scores.shape[2:])
+    if math.prod(before) != scores.numel() or before == tuple(scores.shape):
+        return None
+    insides = [math.prod(before[axis + 1 :]) for axis in range(len(before))]
+    found = [axis for axis, size in enumerate(before) if size == classes]
+    if not found or any(insides[axis] == inner for axis in found):
+        return None
+    # An axis of several times as many numbers may hold the classes of several anchors, in either order.
+    splits = any(
+        size % classes == 0 and inner % insides[axis] == 0 and size * insides[axis] % (inner * classes) == 0
+        for axis, size in enumerate(before)
+        if axis and size > classes
+    )
+    is_known = operation(node) not in _MOVES_AXES and (
+        (len(before) > 2 and before[1] == classes) or (len(before) == 2 and before[-1] == classes)
+    )
+    if splits and not is_known:
+        return None
+    return before, (1 if len(before) > 2 and before[1] == classes else found[-1])
+
+
 def is_see_through(node: Node) -> bool:
     """Does it hand its numbers on as they are: a reshape, a selection, a cast?"""
     return operation(node) in _SEE_THROUGH

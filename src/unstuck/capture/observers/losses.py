@@ -145,6 +145,7 @@ class Losses(Observer):
                 weighted=given.get("weight") is not None or given.get("pos_weight") is not None,
                 grad_enabled=torch.is_grad_enabled(),
                 variance=fact(given["var"], ranged=closely) if isinstance(given.get("var"), Tensor) else None,
+                classes_were=graph.lost_classes(source) if closely and name in CLASS_LOSSES else None,
             )
         )
         if result.requires_grad:
