@@ -40,6 +40,10 @@ class LoaderSeen(Event, tag="loader-seen", frozen=True):
     """Where `worker_init_fn` gives every worker the same seed."""
     seeded_again: Place | None = None
     """Where `__getitem__` of the data set seeds with one number for every example."""
+    overwritten: str = ""
+    """An attribute of the data set whose numbers changed while examples were read from it."""
+    overwritten_passes: int = 0
+    """Of the first passes, those in which that was seen."""
 
 
 class Seeded(Event, tag="seeded", frozen=True):

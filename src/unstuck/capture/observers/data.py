@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, WeightedRandomSampler
 
+from unstuck.capture.detect.stored_data import changed, samples_of
 from unstuck.capture.measure.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.preview.calls import Call
 from unstuck.capture.preview.first_batch import FirstBatch
@@ -380,6 +381,10 @@ class _Source:
         self.last: LoaderSeen | None = None
         """As it was at the beginning of its last pass."""
         self.recorded: LoaderSeen | None = None
+        self.stored: dict[str, Tensor] = {}
+        """Some numbers of the data set, as they were when its pass began."""
+        self.overwritten = ""
+        self.overwritten_passes = 0
 
 
 class Loaders(Observer):
@@ -439,6 +444,10 @@ class Loaders(Observer):
         source.at_start = True
         source.looks = _FIRST_BATCHES if source.passes == 1 else int(source.passes <= _MOST_PASSES)
         source.last = self._seen(source, loader)
+        source.stored = {}
+        if source.passes <= _MOST_PASSES and loader.num_workers == 0 and may_measure():
+            with reading():
+                source.stored = samples_of(loader.dataset)
         if not source.trained:
             self._evaluations.expected()
         if source.passes in (1, 3):
@@ -468,6 +477,8 @@ class Loaders(Observer):
     def _drew(self, drawing: tuple[_Source, float], batch: Any, error: BaseException | None) -> None:
         source, began = drawing
         source.waited += perf_counter() - began
+        if source.stored:
+            self._compare_stored(source)
         if error is None:
             self._evaluations.drew(named_tensors(batch), source.trained)
         if source.looks <= 0:
@@ -498,11 +509,29 @@ class Loaders(Observer):
             )
         )
 
+    def _compare_stored(self, source: _Source) -> None:
+        """The first batch of a pass was drawn, and nothing else happened since: has reading examples changed them?"""
+        before, source.stored = source.stored, {}
+        loader = next((known[2]() for known in self._iterators.values() if known[1] is source), None)
+        if loader is not None and may_measure():
+            with reading():
+                name = changed(before, samples_of(loader.dataset))
+            source.overwritten = name or source.overwritten
+            source.overwritten_passes += bool(name)
+            if name and source.passes > 1:
+                self._tell(source)
+
     def _tell(self, source: _Source) -> None:
         """Record a loader as it is known now, unless that has been recorded."""
         if source.last is None:
             return
-        now = msgspec.structs.replace(source.last, trained=source.trained, same_start=source.same_start)
+        now = msgspec.structs.replace(
+            source.last,
+            trained=source.trained,
+            same_start=source.same_start,
+            overwritten=source.overwritten,
+            overwritten_passes=source.overwritten_passes,
+        )
         if now != source.recorded:
             source.recorded = now
             self._watch.tell(now)

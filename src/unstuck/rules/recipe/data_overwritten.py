@@ -1,0 +1,58 @@
+"""R25: reading an example changes the stored one, so that the data set decays from pass to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from unstuck.events import LoaderSeen
+from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.rule import Rule
+from unstuck.rules.shared.data import trained_on
+
+if TYPE_CHECKING:
+    from unstuck.interventions import Intervention
+    from unstuck.record import Record
+
+rule = Rule(
+    code="R25",
+    name="data-overwritten",
+    title="the data set changes its stored examples when they are read",
+    severity=Severity.ERROR,
+    explains=("M13", "O07", "R03", "R08", "R09", "R13"),
+    needs=(LoaderSeen,),
+)
+
+FEWEST = 2
+"""Passes: a data set that fills a cache writes each example once."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Arrays of a data set that changed while the first batch of a pass was drawn, in a later pass, too."""
+    for loader in trained_on(record):
+        if loader.overwritten_passes < FEWEST or loader.passes < FEWEST:
+            continue
+        name, dataset = loader.overwritten.partition("[")[0], loader.dataset
+        yield rule.finding(
+            f"Reading examples changes {dataset}.{name} itself: its numbers were others after the first batch of "
+            f"{loader.overwritten_passes} passes.",
+            cause=f"An example taken out of {name} is a view of it. An operation in place (+=, mul_, x[...] = 0) "
+            "writes through to the stored data, so every pass works on what the passes before have left.",
+            fix=f"Copy the example before it is changed: self.{name}[index].clone() for a tensor, .copy() for an "
+            "array; or use operations that return a new one.",
+            subject=Subject("input", f"{dataset}.{name}"),
+            place=loader.place,
+            evidence=[
+                Evidence("passes in which it changed", loader.overwritten_passes),
+                Evidence("passes", loader.passes),
+            ],
+        )
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Put the stored examples back before every pass."""
+    from unstuck.interventions import KeepData
+
+    yield (KeepData(),)
