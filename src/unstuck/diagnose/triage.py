@@ -30,9 +30,9 @@ from unstuck.trials.pairs import MOST_SEEDS, SEEDS
 from unstuck.trials.runner import Interrupted, Outcome, Variant
 from unstuck.watch.outcome import result_of
 
-WATCHED, ENOUGH, WATCHED_SECONDS = 2000, 200, 12.0
-"""Steps that are watched first: so many, or this many once so many seconds have passed. A run that
-is watched to its end shows more."""
+WATCHED, ENOUGH, WATCHED_SHARE = 10_000, 200, 0.15
+"""Steps that are watched first: so many, or this many once this share of the budget has passed. A run that is watched
+to its end shows more: a second training, an evaluation, what changes late."""
 SLOWLY = ((20, 0.3), (2, 0.5))
 """Of a slow script so many steps are enough, once this share of the budget has passed."""
 PROVEN = 300
@@ -173,7 +173,7 @@ class Triage:
         """The first run, as it is, under watch."""
         context = self._context
         context.tell("watching it as it is")
-        until = StopAfter(WATCHED, ENOUGH, WATCHED_SECONDS)
+        until = StopAfter(WATCHED, ENOUGH, WATCHED_SHARE * context.budget)
         slowly = tuple(StopAfter(WATCHED, steps, share * context.budget) for steps, share in SLOWLY)
         return context.run([Variant("watched", (until, *slowly), show_data=True)], WATCHED)[0]
 

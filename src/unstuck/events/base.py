@@ -170,6 +170,8 @@ class GraphFact(msgspec.Struct, frozen=True, omit_defaults=True):
     live_weight: tuple[int, ...] | None = None
     """The shape of a factor that a log-probability is multiplied by, if that factor comes out of a network and gets
     gradients too."""
+    classes_were: tuple[tuple[int, ...], int] | None = None
+    """As in `LossCall`, where the loss is written out."""
 
 
 class InputFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,6 +73,7 @@ class GiveLoss(Intervention, frozen=True):
         return f"the loss given {WORDS[self.form]}"
 
     def apply(self, lab: Lab) -> None:
+        import torch
         import torch.nn.functional as F
         from torch import Tensor
 
@@ -86,6 +87,17 @@ class GiveLoss(Intervention, frozen=True):
 
         for name in (self.function,) if self.function else FUNCTIONS[self.form]:
             lab.wrap(F, name, giving)
+        if self.form is Form.CLASSES_IN_PLACE:
+            # A loss that is written out takes a softmax of its scores.
+            for owner, name in ((F, "softmax"), (F, "log_softmax"), (torch, "softmax"), (torch, "log_softmax")):
+                lab.wrap(owner, name, _softmax_in_place)
+
+
+def _softmax_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
+    def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return original(_changed(Form.CLASSES_IN_PLACE, input, input)[0], *args, **kwargs)
+
+    return softmax
 
 
 def _changed(form: Form, given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

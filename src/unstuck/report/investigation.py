@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -204,6 +205,9 @@ def _why_not(one: Skipped, budget: float) -> str:
     return NOT_TRIED[one.why]
 
 
+LARGE = 0.5
+
+
 def answer(done: Investigation) -> str:
     """The first line: the cause, and the number that proves it."""
     principal = done.principal
@@ -213,7 +217,7 @@ def answer(done: Investigation) -> str:
     name = f"{principal.lead.code} {principal.lead.name}"
     if proof is not None and proof.verdict == "confirmed":
         effect = f"{_effect(proof)} ({count(len(proof.pairs), 'seed')})"
-        if done.result.verdict.learns:
+        if done.result.verdict.learns and not _is_large(proof):
             return f"It learns, and fixing {name} {effect}."
         return f"Cause: {name}. Fixing it {effect}."
     label = text.likely(principal, done.result.verdict)
@@ -228,7 +232,18 @@ def _effect(proof: Proof) -> str:
         return f"lowered the loss by {least}–{most} %" if least < most else f"lowered the loss by {most} %"
     if proof.difference is not None and proof.difference < 0:
         return f"lowered the loss by {-100 * proof.difference:.0f} %"
+    ends = [(pair.without.end, pair.remedied.end) for pair in proof.pairs]
+    if ends and all(before is not None and after is not None and after < before for before, after in ends):
+        before, after = (math.fsum(end or 0.0 for end in side) / len(side) for side in zip(*ends, strict=True))
+        return f"lowered the loss from {before:.3g} to {after:.3g}"
     return "helped"
+
+
+def _is_large(proof: Proof) -> bool:
+    """Does the loss end at half of what it was, or less, on every seed? Then the run did not learn what it could."""
+    ends = [(pair.without.end, pair.remedied.end) for pair in proof.pairs]
+    known = [(before, after) for before, after in ends if before is not None and after is not None]
+    return len(known) == len(ends) > 0 and all(after < LARGE * before for before, after in known if before > 0)
 
 
 def document_text(done: Investigation) -> str:

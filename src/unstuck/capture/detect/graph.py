@@ -164,18 +164,20 @@ def is_in_order(node: Node) -> bool:
 
 def lost_classes(scores: Tensor) -> tuple[tuple[int, ...], int] | None:
     """Where a reshape has taken the classes off the axis on which a loss expects them, the second: the shape before it
-    and the axis there. None where they are in their place, or that cannot be told."""
-    if scores.dim() < 2 or scores.grad_fn is None or scores.shape[1] < 2:
-        return None
-    node: Node = scores.grad_fn
+    and the axis there. None where they are in their place, or that is not known."""
+    return _moved_off(scores.grad_fn, tuple(scores.shape)) if scores.dim() > 1 else None
+
+
+def _moved_off(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+    """The same for what a node returned, in this shape."""
+    classes, inner = shape[1], math.prod(shape[2:])
     for _ in range(_LONGEST_CHAIN):
-        keeps = is_in_order(node) or operation(node) == "LogSoftmax"
-        children = [child for child, _ in node.next_functions if child is not None]
-        if not keeps or len(children) != 1:
+        children = [] if node is None else [child for child, _ in node.next_functions if child is not None]
+        if node is None or len(children) != 1 or not (is_in_order(node) or operation(node) == "LogSoftmax"):
             break
         node = children[0]
-    before, classes, inner = shape_of(node), scores.shape[1], math.prod(scores.shape[2:])
-    if math.prod(before) != scores.numel() or before == tuple(scores.shape):
+    before = shape_of(node) if node is not None else ()
+    if node is None or classes < 2 or math.prod(before) != math.prod(shape) or before == shape:
         return None
     insides = [math.prod(before[axis + 1 :]) for axis in range(len(before))]
     found = [axis for axis, size in enumerate(before) if size == classes]
@@ -187,12 +189,20 @@ def lost_classes(scores: Tensor) -> tuple[tuple[int, ...], int] | None:
         for axis, size in enumerate(before)
         if axis and size > classes
     )
-    is_known = operation(node) not in _MOVES_AXES and (
-        (len(before) > 2 and before[1] == classes) or (len(before) == 2 and before[-1] == classes)
-    )
-    if splits and not is_known:
-        return None
-    return before, (1 if len(before) > 2 and before[1] == classes else found[-1])
+    is_channels = len(before) > 2 and before[1] == classes
+    is_known = operation(node) not in _MOVES_AXES and (is_channels or (len(before) == 2 and before[-1] == classes))
+    return None if splits and not is_known else (before, 1 if is_channels else found[-1])
+
+
+def _lost_before_softmax(nodes: Sequence[Node]) -> tuple[tuple[int, ...], int] | None:
+    """The same for a softmax over the second of two axes, as in a loss that is written out."""
+    for node in nodes:
+        if operation(node) in ("Softmax", "LogSoftmax") and softmax_axis(node) == 1 and len(shape_of(node)) == 2:
+            child = node.next_functions[0][0] if node.next_functions else None
+            found = _moved_off(child, shape_of(node))
+            if found is not None:
+                return found
+    return None
 
 
 def is_see_through(node: Node) -> bool:
@@ -377,6 +387,8 @@ def nearest_parameter(nodes: list[Node], furthest: int = _FURTHEST) -> Tensor | 
 # What a loss ends in.
 
 _MOST_NEAR = 400
+_NEAREST = 60
+"""Nodes: a softmax further from the loss is the model's own."""
 _MOST_NAMES = 12
 _MOST_FACTS = 12
 _LONGEST_FORMULA = 12
@@ -405,7 +417,7 @@ def loss_fact(root: Node) -> GraphFact:
         names = tuple(str(node.name()) for node in nodes[:_MOST_NAMES])
         facts = (fact for node in nodes for fact in _facts(node))
         found = tuple(fact for fact, _ in zip(facts, range(_MOST_FACTS), strict=False))
-        return GraphFact(names, found, tuple(_terms(root)), _live_weight(nodes))
+        return GraphFact(names, found, tuple(_terms(root)), _live_weight(nodes), _lost_before_softmax(nodes[:_NEAREST]))
 
 
 _COLLECTS = frozenset({"Stack", "Cat", "Sum", "Neg", "Exp", "Sub", *_SEE_THROUGH} - {"Gather"})
