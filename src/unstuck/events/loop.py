@@ -93,6 +93,10 @@ class LossCall(Event, tag="loss-call", frozen=True):
     """What `gaussian_nll_loss` was given as the variance, if that is a tensor."""
     classes_were: tuple[tuple[int, ...], int] | None = None
     """Where a reshape has taken the classes off their axis: the shape before it, and the axis of the classes there."""
+    blanks: float | None = None
+    """Of `ctc_loss`: the share of the targets that are the blank,"""
+    log_total: float | None = None
+    """and how far the sum of what it takes for probabilities is from 1, as the size of its logarithm."""
 
 
 class Scored(Event, tag="scored", frozen=True):

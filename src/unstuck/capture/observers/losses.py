@@ -38,6 +38,8 @@ NAMES = (
     "gaussian_nll_loss",
 )
 _PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
+_CTC = tuple(inspect.signature(F.ctc_loss).parameters)
+_CTC_EXAMPLES = 8
 _FULL_READS = 5
 _THEN_EVERY = 100
 """On a device, where reading means waiting for it."""
@@ -166,6 +168,51 @@ class Losses(Observer):
         free = self._spent < _SCORE_SECONDS
         pause = 0.0 if free else self._score_seconds / (_SCORE_BUDGET * max(window.typical_seconds, 1e-6))
         self._next_score = window.number + max(_SCORE_EVERY, min(10_000, math.ceil(pause)))
+
+
+class CtcLosses(Observer):
+    """Records calls of `ctc_loss`: are its scores log-probabilities, and is the blank among its targets?"""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def attach(self, patches: Patches) -> None:
+        """Observe the function; the module calls it too."""
+        patches.around(F, "ctc_loss", self._before, self._after, skip=self._watch.window.is_resting)
+
+    def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        watched = self._watch.window.sampled and self._watch.is_listening()
+        return dict(zip(_CTC, args, strict=False)) | kwargs if watched else None
+
+    def _after(self, given: dict[str, Any], result: Any, error: BaseException | None) -> None:
+        scores, targets = given.get("log_probs"), given.get("targets")
+        if error is not None or not (isinstance(scores, Tensor) and isinstance(targets, Tensor)):
+            return
+        if not (isinstance(result, Tensor) and is_plain(scores) and may_measure()) or not scores.is_cpu:
+            return
+        with reading():
+            labels = _ctc_labels(targets.detach(), given.get("target_lengths"))
+            blanks = float((labels == int(given.get("blank", 0))).double().mean()) if labels.numel() else None
+            total = float(scores.detach()[:, :_CTC_EXAMPLES].double().logsumexp(-1).abs().mean())
+        self._watch.emit(
+            LossCall(
+                step=self._watch.window.steps,
+                place=self._watch.places.here(),
+                loss="ctc_loss",
+                output_requires_grad=result.requires_grad,
+                reduction=_reduction(given),
+                blanks=blanks,
+                log_total=total,
+            )
+        )
+
+
+def _ctc_labels(targets: Tensor, lengths: Any) -> Tensor:
+    """The labels that count: targets are padded to a table, or written one after another."""
+    lengths = torch.as_tensor(lengths if lengths is not None else ()).reshape(-1)
+    if targets.dim() != 2 or len(lengths) != len(targets):
+        return targets.reshape(-1)
+    return targets[torch.arange(targets.shape[1]) < lengths[:, None]]
 
 
 class Softmaxes(Observer):

@@ -15,7 +15,7 @@ from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards, Modes
 from unstuck.capture.observers.gradients import Clips, Reductions, StaleGradients, Zeroing
 from unstuck.capture.observers.loss_inputs import watch_loss
-from unstuck.capture.observers.losses import Losses, Softmaxes
+from unstuck.capture.observers.losses import CtcLosses, Losses, Softmaxes
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
@@ -49,6 +49,7 @@ def observers(watch: Watch) -> list[Observer]:
         episodes,
         Modes(watch, evaluations),
         Losses(watch, inspector, evaluations, batches, pairs, scores),
+        CtcLosses(watch),
         Softmaxes(watch),
         inspector,
         evaluations,
