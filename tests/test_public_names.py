@@ -30,6 +30,7 @@ def test_all_is_what_can_be_seen() -> None:
         "independence",
         "lr_range",
         "overfit",
+        "relations",
         "seeds",
         "surface",
         "watch",

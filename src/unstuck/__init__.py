@@ -35,6 +35,7 @@ __all__ = [
     "independence",
     "lr_range",
     "overfit",
+    "relations",
     "seeds",
     "surface",
     "watch",
@@ -49,7 +50,8 @@ _HOMES = {
     "Severity": "unstuck.findings",
     "assert_trains": "unstuck.check.objects",
 } | dict.fromkeys(
-    ("baseline", "causality", "independence", "lr_range", "overfit", "seeds"), "unstuck.experiments.notebook"
+    ("baseline", "causality", "independence", "lr_range", "overfit", "relations", "seeds"),
+    "unstuck.experiments.notebook",
 )
 _PACKAGES = ("check", "diagnose", "gradients", "helpers", "surface", "watch")
 

@@ -41,6 +41,8 @@ FIRST_PROOFS = 4
 """Remedies that are tried before the experiments; the others after them."""
 GOING_WELL_SECONDS = 40.0
 """What is spent on ruling things out in a run that has nothing wrong with it."""
+SHOWN_SHARE = 0.3
+"""Of the time that is left, what the remedy of something that an experiment has shown may take."""
 LONGER = 4
 """Times the steps, when a proof or an experiment is repeated."""
 CLEARLY_LONGER = 1.5
@@ -323,8 +325,18 @@ class Triage:
             self._findings += found
             return
         self._shown += found
+        if kind.tries_remedies:
+            self._try_shown(merge(found))
         if kind.shows_symptoms:
             self._symptoms |= {finding.code for finding in found}
+
+    def _try_shown(self, diagnoses: Sequence[Diagnosis]) -> None:
+        """Try the remedies of what an experiment has shown."""
+        for diagnosis in filter(worth_trying, diagnoses):
+            try:
+                self._prove(diagnosis, SHOWN_SHARE, True)
+            except NoTime as error:
+                self._skipped.append(Skipped(diagnosis.lead.code, Reason.BUDGET, error.needed, error.left))
 
     def _final(self, verdict: Verdict) -> Verdict:
         """Everything that was found, by witnesses and experiments, in the order in which to fix it."""

@@ -45,6 +45,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """Do its findings follow from whatever else is found?"""
     remedy: Callable[[Experiment], Intervention | None] | None = None
     """The intervention that must be shown to help before its findings count."""
+    tries_remedies: bool = False
+    """Does `diagnose` try the remedies of what it shows?"""
     applies: Callable[[Experiment], bool] = lambda done: True
     """Does it say anything about this program?"""
 

@@ -121,3 +121,10 @@ def causality(
 ) -> Answer:
     """Does a prediction of the next element see that element? Everything is left as it was."""
     return _answered("causality", model, loss_fn, optimizer, loader, seconds)
+
+
+def relations(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> Answer:
+    """Does what must hold for any model hold for this one? Everything is left as it was."""
+    return _answered("relations", model, loss_fn, optimizer, loader, seconds)

@@ -9,6 +9,7 @@ import msgspec
 from unstuck.events import Place, Trial
 from unstuck.findings import Diagnosis, Subject
 from unstuck.findings.curve import Curve
+from unstuck.findings.relations import Answer
 
 Measure = bool | int | float | str | None
 
@@ -70,6 +71,10 @@ class ExperimentVerdict(StrEnum):
     """`ablate`, `optimizer`: with one part switched off or replaced the run learns, and with it it does not."""
     NO_BETTER = "no better"
     """`ablate`, `optimizer`: it does no better without."""
+    HOLDING = "holding"
+    """`relations`: all that apply hold."""
+    BROKEN = "broken"
+    """`relations`: at least one does not hold."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -87,6 +92,7 @@ _GOOD = frozenset(
         ExperimentVerdict.INDEPENDENT,
         ExperimentVerdict.CAUSAL,
         ExperimentVerdict.NO_BETTER,
+        ExperimentVerdict.HOLDING,
         ExperimentVerdict.REPRODUCIBLE,
     }
 )
@@ -122,7 +128,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `independence`, `causality` or `seeds`."""
+    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `independence`, `causality`, `relations` or
+    `seeds`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""
@@ -141,6 +148,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Where in the script it shows, if it shows at one place."""
     probe: Trial | None = None
     """Of `independence` and `causality`: what the model did when parts of its batch were exchanged."""
+    relations: tuple[Answer, ...] = ()
+    """Of `relations`: what became of each."""
     pairs: tuple[Pair, ...] = ()
     """Runs with and without the change that it is about, by which its own finding is proven."""
 

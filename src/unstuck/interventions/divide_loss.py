@@ -1,4 +1,4 @@
-"""A smaller loss to back-propagate."""
+"""Another loss to back-propagate: smaller, or with the other sign."""
 
 from __future__ import annotations
 
@@ -31,3 +31,21 @@ class DivideLoss(Intervention, frozen=True):
             return backward
 
         lab.wrap(torch.Tensor, "backward", dividing)
+
+
+class NegateLoss(Intervention, frozen=True):
+    """Back-propagate the loss with the other sign. What the script prints of it stays the same."""
+
+    WORDS = "the sign of the gradient flipped"
+
+    def apply(self, lab: Lab) -> None:
+        import torch
+
+        def negating(original: Callable[..., Any]) -> Callable[..., Any]:
+            def backward(loss: Tensor, gradient: Any = None, *args: Any, **kwargs: Any) -> Any:
+                negative = -torch.ones_like(loss) if gradient is None else -gradient
+                return original(loss, negative, *args, **kwargs)
+
+            return backward
+
+        lab.wrap(torch.Tensor, "backward", negating)

@@ -1,4 +1,4 @@
-"""Tests of the model next to its training."""
+"""Tests of the model, its batch and its loop next to its training."""
 
 from __future__ import annotations
 
@@ -20,3 +20,28 @@ class ProbeModel(Intervention, frozen=True):
         from unstuck.capture.trial.model_probe import Probe
 
         Probe(lab)
+
+
+class ProbeBatch(Intervention, frozen=True):
+    """At the first backwards, test what must hold between predictions, targets and inputs.
+
+    The note `relations` has the answers, of `findings.relations`.
+    """
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.relations.batch_probe import BatchProbe
+
+        BatchProbe(lab)
+
+
+class ProbeLoop(Intervention, frozen=True):
+    """Put weights back after every step, and ask the loop for its loss with weights or inputs changed a little.
+
+    Goes after `FreezeBatch`. The note `relations` has the answers, of `findings.relations`.
+    """
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.relations.loop_probe import LoopProbe
+        from unstuck.capture.trial.relations.loop_relations import examine
+
+        LoopProbe(lab, examine)

@@ -9,6 +9,7 @@ import msgspec
 
 from unstuck._version import __version__
 from unstuck.findings import FORMAT_VERSION, Diagnosis
+from unstuck.findings.relations import Relation, State
 from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment
 from unstuck.findings.verdict import Verdict
@@ -38,11 +39,23 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     for name, value in measures.items():
         lines += text.hanging([(f"  {name:<{wide}}  ", "label")], _shown(value), prose)
     lines += text.hanging([(f"  {'how':<{wide}}  ", "label")], done.method, prose, "quiet")
+    lines += _relations(done, prose)
     for caveat in done.caveats:
         lines += text.hanging([(f"  {'but':<{wide}}  ", "label")], caveat, prose)
     if diagnoses:
         result = Result(command=done.name, verdict=Verdict(diagnoses=tuple(diagnoses)))
         lines += [[], *text.diagnosis_lines(result, width)]
+    return lines
+
+
+def _relations(done: Experiment, prose: int) -> list[Line]:
+    """Each with what became of it, and the numbers."""
+    lines: list[Line] = [[]] if done.relations else []
+    for relation in Relation:
+        for one in (answer for answer in done.relations if answer.relation is relation):
+            style = {State.BROKEN: "mark", State.HOLDS: "strong"}.get(one.state, "quiet")
+            lines += wrapped(f"{one.state}: {relation}", prose, style)
+            lines += text.hanging([("  ", "label")], one.sentence, prose, "quiet")
     return lines
 
 

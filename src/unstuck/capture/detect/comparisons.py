@@ -38,9 +38,8 @@ class Answer:
 
     def __init__(self, tensor: Tensor) -> None:
         self.values = tensor.detach()
-        self._token = Token()
         node: Any = tensor.grad_fn
-        node.metadata[_KEY] = self._token
+        self._token = node.metadata.setdefault(_KEY, Token())  # whoever else follows this answer has given it one
 
     def made(self, node: Any) -> bool:
         """Does this node hand on what the model returned?"""

@@ -28,6 +28,8 @@ class Lab:
         """What the experiment should know: which way was taken, how well it worked."""
         self.stage = ""
         """Where the program runs in a copy of the directory tree, if it does."""
+        self.inputs_differ = False
+        """Are models given other inputs on purpose? Then data inside of them are left as they are."""
         self.when_step_ends: list[Callable[[], None]] = []
         self._undo = contextlib.ExitStack()
         self._calls: list[ChangeCall] = []
@@ -66,6 +68,11 @@ class Lab:
     def after_steps(self, action: Callable[[Optimizer], None]) -> None:
         """Do something after each step of an optimizer."""
         self._undo.callback(hooks.after_steps(action))
+
+    @property
+    def is_inside_module(self) -> bool:
+        """Is a module being called?"""
+        return self._depth > 0
 
     def change_calls(self, change: ChangeCall) -> None:
         """Change what the outermost modules with parameters are called with: the models, not their layers."""

@@ -6,6 +6,7 @@ given, such as a view or a slice, is found out from the graph and repeated.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 
 from unstuck.capture.places import Places
 from unstuck.capture.trial.lab import Lab, copied, is_model
+from unstuck.events import Place
 
 if TYPE_CHECKING:
     from unstuck.events import Trial
 
 LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 MOST_MODELS = 3
+IGNORED = -100
 LARGEST = 2**24
 """Elements of a prediction that single precision can number."""
 
@@ -58,33 +61,61 @@ class Called:
             taken.function(prediction, taken.target, **taken.named)
 
 
-class Probe:
-    """Waits for the first backward, then tests."""
+class Compared(NamedTuple):
+    """A call of a loss, with what it was given still in the graph."""
+
+    name: str
+    prediction: Tensor
+    target: Tensor
+    ignored: int
+    called: Called
+    taken: Taken | None
+    """How the prediction was taken from what the model returned, if it is a part of that."""
+    place: Place | None
+
+
+class Listener:
+    """Follows models and losses as the program calls them, while it is listening, and waits for backwards."""
+
+    losses: tuple[str, ...] = LOSSES
+    inside_models = False
+    """Also losses that a model computes by itself?"""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._called: dict[int, Called] = {}
-        self._is_over = False
+        self._compared: list[Compared] = []
+        self.is_listening = True
+        self._depth = 0
+        self._is_in_backward = False
         lab.wrap(nn.Module, "__call__", self._calling)
-        for name in LOSSES:
-            lab.wrap(F, name, self._comparing)
+        for name in self.losses:
+            lab.wrap(F, name, functools.partial(self._comparing, name))
         for owner in (Tensor, torch.autograd):
             lab.wrap(owner, "backward", self._before_backward)
-        self._depth = 0
+
+    def backward_begins(self, loss: Any, gradient: Any) -> None:
+        """A backward is about to begin; its graph is whole."""
+        raise NotImplementedError
+
+    def was_called(self, called: Called) -> None:
+        """A model has returned."""
 
     def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            wanted = self._depth == 0 and not self._is_over and torch.is_grad_enabled() and is_model(module)
+            wanted = self._depth == 0 and self.is_listening and torch.is_grad_enabled() and is_model(module)
             called = self._begin(module, args, kwargs) if wanted else None
-            self._depth += 1
+            inside = is_model(module)  # a loss is a module, too
+            self._depth += inside
             try:
                 output = original(module, *args, **kwargs)
             finally:
-                self._depth -= 1
+                self._depth -= inside
             if called is not None:
                 from unstuck.capture.live_objects.arguments import tensors_in
 
                 called.outputs = list(tensors_in(output))
+                self.was_called(called)
             return output
 
         return call
@@ -95,44 +126,69 @@ class Probe:
         called = self._called[id(module)] = Called(module, args, kwargs)
         return called
 
-    def _comparing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _comparing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def loss(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_over and self._depth == 0:
-                self._compared(original, args, kwargs)
+            if self.is_listening and (self._depth == 0 or self.inside_models):
+                self._compare(name, original, args, kwargs)
             return original(*args, **kwargs)
 
         return loss
 
-    def _compared(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _compare(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         named = dict(zip(("input", "target"), args, strict=False)) | kwargs
         prediction, target = named.get("input"), named.get("target")
         if not (isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad):
             return
+        ignored = {"ignore_index": kwargs["ignore_index"]} if "ignore_index" in kwargs else {}
+        place = Places(self._lab.stage).here()
         for called in self._called.values():
             for index, output in enumerate(called.outputs):
                 places = _places(prediction, output)
                 if places is not None:
-                    ignored = {"ignore_index": kwargs["ignore_index"]} if "ignore_index" in kwargs else {}
                     its_target = target.detach().clone()
-                    called.losses.append(Taken(function, index, places, prediction.shape, its_target, ignored))
+                    taken = Taken(function, index, places, prediction.shape, its_target, ignored)
+                    called.losses.append(taken)
+                    self._compared.append(
+                        Compared(name, prediction, target, ignored.get("ignore_index", IGNORED), called, taken, place)
+                    )
                     return
+        called_last = next(reversed(self._called.values()), None)
+        if called_last is not None:
+            ignores = ignored.get("ignore_index", IGNORED)
+            self._compared.append(Compared(name, prediction, target, ignores, called_last, None, place))
 
     def _before_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_over and self._called:
-                self._is_over = True
-                self._test()
+            if self.is_listening and self._called and not self._is_in_backward:
+                self._is_in_backward = True
+                try:
+                    gradient = args[1] if len(args) > 1 else kwargs.get("gradient", kwargs.get("grad_tensors"))
+                    self.backward_begins(args[0] if args else kwargs.get("tensors"), gradient)
+                    return original(*args, **kwargs)
+                finally:
+                    self._is_in_backward = False
             return original(*args, **kwargs)
 
         return backward
 
-    def _test(self) -> None:
+    def forget(self) -> None:
+        """Begin again with the next call."""
+        self._called.clear()
+        self._compared.clear()
+
+
+class Probe(Listener):
+    """Waits for the first backward, then tests."""
+
+    def backward_begins(self, loss: Any, gradient: Any) -> None:
+        """Test the models that led to it, and listen no more."""
         import msgspec
 
+        self.is_listening = False
         answers = [_answer(called, Places(self._lab.stage)) for called in self._called.values()]
         self._lab.notes["probe"] = msgspec.to_builtins(_together(answers))
         self._lab.notes["probed"] = [type(called.module).__name__ for called in self._called.values()]
-        self._called.clear()
+        self.forget()
 
 
 def _answer(called: Called, places: Places) -> Trial:
@@ -202,4 +258,4 @@ def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
     return places if whole and torch.equal(output.flatten()[places], prediction.flatten()) else None
 
 
-__all__ = ["Probe"]
+__all__ = ["Called", "Compared", "Listener", "Probe", "Taken"]
