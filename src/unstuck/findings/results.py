@@ -48,7 +48,7 @@ class ExperimentVerdict(StrEnum):
     FAILED = "failed"
     """`overfit`: it is stuck far above its floor."""
     LEARNS = "learns"
-    """`baseline`: real inputs lead to a clearly lower loss than other inputs."""
+    """`baseline`: real inputs lead to a clearly lower loss than other inputs. `isolate`: there is nothing to corner."""
     IGNORES = "ignores"
     """`baseline`: they do not, though the loop can overfit one batch."""
     INSIDE = "inside"
@@ -70,6 +70,8 @@ class ExperimentVerdict(StrEnum):
     """`ablate`, `optimizer`: with one part switched off or replaced the run learns, and with it it does not."""
     NO_BETTER = "no better"
     """`ablate`, `optimizer`: it does no better without."""
+    CORNERED = "cornered"
+    """`isolate`: with a part of ours in place of one of its own the run learns, and without it does not."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -122,7 +124,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `independence`, `causality` or `seeds`."""
+    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality` or `seeds`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""
