@@ -290,16 +290,37 @@ class Triage:
             return Reason.PROVEN
         return Reason.ANSWERED if any(finding.severity is Severity.ERROR for finding in shown) else None
 
+    def _explained(self, verdict: Verdict) -> Reason | None:
+        """Is a part of the program not to be cornered, since the run is not in trouble, or a cause is known?
+
+        A finding that nothing is learned, from one batch or from the inputs, does not count as a cause.
+        """
+        if self._confirmed:
+            return Reason.PROVEN
+        final = self._final(verdict)
+        symptoms = self._symptoms | {
+            finding.code
+            for done in self._experiments
+            if done.verdict in (ExperimentVerdict.FAILED, ExperimentVerdict.IGNORES)
+            for finding in findings_in(done)
+        }
+        causes = [d for d in final.diagnoses if d.severity is Severity.ERROR and d.lead.code not in symptoms]
+        if any(not d.is_hygiene and self._tried(d) is not ProofVerdict.NO_EFFECT for d in causes):
+            return Reason.ANSWERED
+        return None if final.in_trouble else Reason.GOING_WELL
+
     @property
     def _shown_causes(self) -> list[Finding]:
         return [finding for finding in self._shown if finding.code not in self._symptoms]
 
     def _experiment(self, kind: ExperimentKind, verdict: Verdict) -> Reason | None:
         """Run one experiment, unless an earlier one has failed. A run that goes well needs fewer of them."""
-        if reason := self._settled_by(self._shown):
+        if kind.if_explained and (reason := self._settled_by(self._shown)):
             return reason
         if self._well and not kind.if_going_well:
             return Reason.GOING_WELL
+        if not kind.if_explained and (reason := self._explained(verdict)):
+            return reason
         began = self._context.seconds
         try:
             with self._context.allotted(self._spare):

@@ -39,6 +39,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """Does `diagnose` run it?"""
     if_going_well: bool = True
     """Also where the loss falls and nothing was found?"""
+    if_explained: bool = True
+    """Also where something else already explains what the run achieved?"""
     runs_if_longer: int = 0
     """How many runs it takes to repeat it with more steps, if that may decide it."""
     shows_symptoms: bool = False

@@ -49,7 +49,7 @@ class ExperimentVerdict(StrEnum):
     FAILED = "failed"
     """`overfit`: it is stuck far above its floor."""
     LEARNS = "learns"
-    """`baseline`: real inputs lead to a clearly lower loss than other inputs."""
+    """`baseline`: real inputs lead to a clearly lower loss than other inputs. `isolate`: there is nothing to corner."""
     IGNORES = "ignores"
     """`baseline`: they do not, though the loop can overfit one batch."""
     INSIDE = "inside"
@@ -75,6 +75,8 @@ class ExperimentVerdict(StrEnum):
     """`relations`: all that apply hold."""
     BROKEN = "broken"
     """`relations`: at least one does not hold."""
+    CORNERED = "cornered"
+    """`isolate`: with a part of ours in place of one of its own the run learns, and without it does not."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -128,8 +130,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `independence`, `causality`, `relations` or
-    `seeds`."""
+    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality`, `layers`, `relations`
+    or `seeds`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from unstuck.interventions.base import Intervention
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from unstuck.capture.trial.lab import Lab
-
-BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 class UseAdam(Intervention, frozen=True):
@@ -26,11 +23,10 @@ class UseAdam(Intervention, frozen=True):
     WORDS = "Adam at a constant learning rate of {0.rate:.3g}, gradients clipped to {0.norm:.3g}"
 
     def apply(self, lab: Lab) -> None:
-        import torch
+        from unstuck.capture.trial.stand_ins.adam import Adam
 
+        adam = Adam(self.rate, self.norm)
         waiting: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
-        states: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-        counts: dict[int, int] = {}
 
         def remember(optimizer: Optimizer) -> None:
             held = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
@@ -38,23 +34,5 @@ class UseAdam(Intervention, frozen=True):
                 (p, p.detach().clone(), p.grad.detach().to_dense().clone()) for p in held.values() if p.grad is not None
             ]
 
-        @torch.no_grad()
-        def step_instead(optimizer: Optimizer) -> None:
-            steps = waiting.pop(id(optimizer), [])
-            size = math.sqrt(sum(float(gradient.float().norm()) ** 2 for _, _, gradient in steps))
-            if not math.isfinite(size):
-                return
-            scale = min(1.0, self.norm / (size + 1e-6))
-            for parameter, before, gradient in steps:
-                key = id(parameter)
-                if key not in states:
-                    states[key] = parameter, torch.zeros_like(before), torch.zeros_like(before)
-                _, mean, square = states[key]
-                counts[key] = counts.get(key, 0) + 1
-                mean.mul_(BETAS[0]).add_(gradient, alpha=scale * (1 - BETAS[0]))
-                square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=scale**2 * (1 - BETAS[1]))
-                root = (square / (1 - BETAS[1] ** counts[key])).sqrt_().add_(EPS)
-                parameter.copy_(before.addcdiv_(mean, root, value=-self.rate / (1 - BETAS[0] ** counts[key])))
-
         lab.before_steps(remember)
-        lab.after_steps(step_instead)
+        lab.after_steps(lambda optimizer: adam.step(waiting.pop(id(optimizer), [])))

@@ -16,6 +16,7 @@ from unstuck.capture.torch_hooks import hooks
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ChangeCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Arguments]
+ChangeOutput = Callable[[nn.Module, Any], Any]
 
 
 class Lab:
@@ -33,6 +34,7 @@ class Lab:
         self.when_step_ends: list[Callable[[], None]] = []
         self._undo = contextlib.ExitStack()
         self._calls: list[ChangeCall] = []
+        self._outputs: list[ChangeOutput] = []
         self._loss_calls: list[ChangeCall] = []
         self._depth = 0
 
@@ -79,13 +81,18 @@ class Lab:
         self._listen()
         self._calls.append(change)
 
+    def change_outputs(self, change: ChangeOutput) -> None:
+        """Change what the outermost modules with parameters return."""
+        self._listen()
+        self._outputs.append(change)
+
     def change_losses(self, change: ChangeCall) -> None:
         """Change what modules without parameters, such as losses, are called with outside of models."""
         self._listen()
         self._loss_calls.append(change)
 
     def _listen(self) -> None:
-        if not self._calls and not self._loss_calls:
+        if not self._calls and not self._outputs and not self._loss_calls:
             self.wrap(nn.Module, "__call__", self._called)
 
     @contextlib.contextmanager
@@ -99,14 +106,18 @@ class Lab:
 
     def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._depth == 0:
-                for change in self._calls if is_model(module) else self._loss_calls:
+            outermost, has_weights = self._depth == 0, is_model(module)
+            if outermost:
+                for change in self._calls if has_weights else self._loss_calls:
                     args, kwargs = change(module, args, kwargs)
             self._depth += 1
             try:
-                return original(module, *args, **kwargs)
+                output = original(module, *args, **kwargs)
             finally:
                 self._depth -= 1
+            for change_output in self._outputs if outermost and has_weights else ():
+                output = change_output(module, output)
+            return output
 
         return call
 
