@@ -121,3 +121,10 @@ def causality(
 ) -> Answer:
     """Does a prediction of the next element see that element? Everything is left as it was."""
     return _answered("causality", model, loss_fn, optimizer, loader, seconds)
+
+
+def layers(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> Answer:
+    """Where in the model does the target stop being readable? Everything is left as it was."""
+    return _answered("layers", model, loss_fn, optimizer, loader, seconds)

@@ -29,6 +29,10 @@ class Lab:
         self.stage = ""
         """Where the program runs in a copy of the directory tree, if it does."""
         self.when_step_ends: list[Callable[[], None]] = []
+        self.has_enough = False
+        """Has an intervention seen what it wanted? Then the trial ends with this step."""
+        self.when_trial_ends: list[Callable[[], None]] = []
+        """What to find out at the end, if there is time for that."""
         self._undo = contextlib.ExitStack()
         self._calls: list[ChangeCall] = []
         self._loss_calls: list[ChangeCall] = []
@@ -46,6 +50,11 @@ class Lab:
         """A window is over."""
         self.steps += 1
         for action in self.when_step_ends:
+            action()
+
+    def trial_ended(self) -> None:
+        """The program has ended, or has taken its steps."""
+        for action in self.when_trial_ends:
             action()
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:

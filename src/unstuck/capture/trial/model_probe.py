@@ -110,7 +110,7 @@ class Probe:
             return
         for called in self._called.values():
             for index, output in enumerate(called.outputs):
-                places = _places(prediction, output)
+                places = places_in_output(prediction, output)
                 if places is not None:
                     ignored = {"ignore_index": kwargs["ignore_index"]} if "ignore_index" in kwargs else {}
                     its_target = target.detach().clone()
@@ -175,7 +175,7 @@ def _as_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return kwargs
 
 
-def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
+def places_in_output(prediction: Tensor, output: Tensor) -> Tensor | None:
     """Where the elements of a prediction are in an output, if it consists of these alone.
 
     A gradient of 1, 2, 3, ... at the prediction arrives at the elements of the output that it was taken from.
@@ -200,6 +200,3 @@ def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
     places = taken[order]
     whole = len(places) == count and torch.equal(flat[places], numbers.flatten().to(flat.dtype))
     return places if whole and torch.equal(output.flatten()[places], prediction.flatten()) else None
-
-
-__all__ = ["Probe"]
