@@ -28,6 +28,7 @@ def test_all_is_what_can_be_seen() -> None:
         "gradients",
         "helpers",
         "independence",
+        "layers",
         "lr_range",
         "overfit",
         "relations",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unstuck.capture import RunStopped
     from unstuck.check.objects import assert_trains, check
     from unstuck.diagnose.objects import diagnose
-    from unstuck.experiments.notebook import baseline, causality, independence, lr_range, overfit, seeds
+    from unstuck.experiments.notebook import baseline, causality, independence, layers, lr_range, overfit, seeds
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
     from unstuck.surface.scan import surface
@@ -33,6 +33,7 @@ __all__ = [
     "gradients",
     "helpers",
     "independence",
+    "layers",
     "lr_range",
     "overfit",
     "relations",
@@ -50,7 +51,7 @@ _HOMES = {
     "Severity": "unstuck.findings",
     "assert_trains": "unstuck.check.objects",
 } | dict.fromkeys(
-    ("baseline", "causality", "independence", "lr_range", "overfit", "relations", "seeds"),
+    ("baseline", "causality", "independence", "layers", "lr_range", "overfit", "relations", "seeds"),
     "unstuck.experiments.notebook",
 )
 _PACKAGES = ("check", "diagnose", "gradients", "helpers", "surface", "watch")

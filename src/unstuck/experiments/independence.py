@@ -30,6 +30,7 @@ METHOD = (
 the other examples of its batch.""",
     order=7,
     takes_several_runs=False,
+    tries_remedies=True,
 )
 def independence(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     """Exchange half of the first batch and look at the outputs for the other half.

@@ -128,3 +128,10 @@ def relations(
 ) -> Answer:
     """Does what must hold for any model hold for this one? Everything is left as it was."""
     return _answered("relations", model, loss_fn, optimizer, loader, seconds)
+
+
+def layers(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> Answer:
+    """Where in the model does the target stop being readable? Everything is left as it was."""
+    return _answered("layers", model, loss_fn, optimizer, loader, seconds)

@@ -22,7 +22,7 @@ import msgspec
 from unstuck.experiments import experiment, findings_in
 from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status
 from unstuck.interventions import Intervention
-from unstuck.interventions.freeze_batch import FreezeBatch
+from unstuck.interventions.data import FreezeBatch
 from unstuck.interventions.learning_rate import SetRate
 from unstuck.interventions.no_dropout import NoDropout
 from unstuck.interventions.options import NoWeightDecay

@@ -18,7 +18,7 @@ from unstuck.experiments.independence import why_nothing
 from unstuck.findings.relations import Answer, Relation, State, worst
 from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.interventions import Intervention
-from unstuck.interventions.freeze_batch import FreezeBatch
+from unstuck.interventions.data import FreezeBatch
 from unstuck.interventions.probe_model import ProbeBatch, ProbeLoop
 from unstuck.interventions.stop_after import StopAfter
 from unstuck.trials.context import NoTime

@@ -77,6 +77,16 @@ class ExperimentVerdict(StrEnum):
     """`relations`: at least one does not hold."""
     CORNERED = "cornered"
     """`isolate`: with a part of ours in place of one of its own the run learns, and without it does not."""
+    READABLE = "readable"
+    """`layers`: the target can be read from the inputs, and from what the model makes of them."""
+    UNREADABLE = "unreadable"
+    """`layers`: nothing in the inputs shows anything about the target."""
+    LOST = "lost"
+    """`layers`: it can be read from the inputs, and from some module on no longer."""
+    BLOCKED = "blocked"
+    """`layers`: no gradient comes past a module, though those before it should learn."""
+    BEATEN = "beaten"
+    """`layers`: a reader in closed form does far better on new examples than the model on those it was trained on."""
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -95,6 +105,7 @@ _GOOD = frozenset(
         ExperimentVerdict.CAUSAL,
         ExperimentVerdict.NO_BETTER,
         ExperimentVerdict.HOLDING,
+        ExperimentVerdict.READABLE,
         ExperimentVerdict.REPRODUCIBLE,
     }
 )
@@ -126,6 +137,15 @@ class Pair(msgspec.Struct, frozen=True):
     remedied_status: Status
 
 
+class Table(msgspec.Struct, frozen=True):
+    """Numbers by row. The first column names the rows."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Measure, ...], ...]
+    bar: int | None = None
+    """The column, of shares of 1, that is drawn as a bar as well."""
+
+
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
@@ -139,6 +159,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, in half a sentence: which batch, which seeds, how many steps, what was switched off."""
     curves: tuple[NamedCurve, ...] = ()
     measures: dict[str, Measure] = {}
+    table: Table | None = None
     caveats: tuple[str, ...] = ()
     """What could not be done, or makes the answer weaker. A sentence each."""
     x_axis: str = "step"

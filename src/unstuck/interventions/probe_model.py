@@ -45,3 +45,17 @@ class ProbeLoop(Intervention, frozen=True):
         from unstuck.capture.trial.relations.loop_relations import examine
 
         LoopProbe(lab, examine)
+
+
+class ReadLayers(Intervention, frozen=True):
+    """From step `first` on, keep the weights as they are, and gather what each module gives for each example.
+
+    The note `layers` has the answer: the fields of `experiments.layers.Reading`.
+    """
+
+    first: int
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.layer_probe import LayerProbe
+
+        LayerProbe(lab, self.first)

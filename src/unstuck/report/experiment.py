@@ -11,11 +11,14 @@ from unstuck._version import __version__
 from unstuck.findings import FORMAT_VERSION, Diagnosis
 from unstuck.findings.relations import Relation, State
 from unstuck.findings.result import Result
-from unstuck.findings.results import Experiment
+from unstuck.findings.results import Experiment, Table
 from unstuck.findings.verdict import Verdict
 from unstuck.report import json, text
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, number, wrapped
+
+BAR = 20
+"""Characters of the longest bar in a table."""
 
 
 def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE) -> list[Line]:
@@ -32,6 +35,7 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     ]
     if done.curves:
         lines += [*plot(done.curves, prose, xs=done.xs, x_axis=done.x_axis), []]
+    lines += [*table_lines(done.table, prose), []] if done.table is not None else []
     measures = {
         name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)
     }
@@ -57,6 +61,34 @@ def _relations(done: Experiment, prose: int) -> list[Line]:
             lines += wrapped(f"{one.state}: {relation}", prose, style)
             lines += text.hanging([("  ", "label")], one.sentence, prose, "quiet")
     return lines
+
+
+def table_lines(table: Table, prose: int) -> list[Line]:
+    """A table, with a bar at the end of each row if it has one."""
+    cells = [[cell_text(value) for value in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.columns, *cells, strict=True)]
+    room = prose - sum(widths) - 2 * len(widths) - BAR - 2
+    widths[0] = max(8, widths[0] + min(0, room))
+    lines: list[Line] = [[("  " + _row(table.columns, widths), "label")]]
+    for row, shown in zip(table.rows, cells, strict=True):
+        line: Line = [("  " + _row(shown, widths), "")]
+        share = row[table.bar] if table.bar is not None else None
+        if isinstance(share, float):
+            line.append(("  " + "#" * round(BAR * min(1.0, max(0.0, share))), "strong"))
+        lines.append(line)
+    return lines
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0] if len(cells[0]) <= widths[0] else f"{cells[0][: widths[0] - 3]}..."
+    return "  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells[1:], widths[1:], strict=True))])
+
+
+def cell_text(value: object) -> str:
+    """One cell of a table."""
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else str(value)
 
 
 def _shown(value: object) -> str:

@@ -163,17 +163,21 @@ class Context:
         """From now on trials find something done that took so long: imports, say."""
         self.start_seconds = max(0.0, self.start_seconds - seconds)
 
-    def run(self, variants: Sequence[Variant], steps: int, seed: int | None = None) -> list[Outcome]:
+    def run(
+        self, variants: Sequence[Variant], steps: int, seed: int | None = None, extra: float = 0.0
+    ) -> list[Outcome]:
         """Run them for so many steps, each with its own seed among its changes or else this one.
 
-        The same run is not repeated.
+        The same run is not repeated. Each may take `extra` seconds for what is computed besides; such runs do not
+        show how fast the program is.
         """
         full = [self._complete(variant, steps, seed) for variant in variants]
         missing = {self._key(variant): variant for variant in full if self._key(variant) not in self._known}
         if missing:
-            made = self.runner.run(list(missing.values()), self._limit(steps), self.watch, self.deadline)
+            made = self.runner.run(list(missing.values()), self._limit(steps) + extra, self.watch, self.deadline)
             self._known |= {self._key(outcome.variant): outcome for outcome in made}
-            self._learn(made)
+            if not extra:
+                self._learn(made)
         return [self._known[self._key(variant)] for variant in full]
 
     def _complete(self, variant: Variant, steps: int, seed: int | None) -> Variant:

@@ -35,8 +35,8 @@ from unstuck.events import Event
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Status
 from unstuck.interventions import Intervention, intervene
+from unstuck.interventions.data import FreezeBatch
 from unstuck.interventions.edit_source import EditSource
-from unstuck.interventions.freeze_batch import FreezeBatch
 from unstuck.interventions.learning_rate import SweepRate
 from unstuck.interventions.seeds import Seed
 from unstuck.interventions.stop_after import StopAfter
@@ -229,6 +229,7 @@ class ObjectRunner:
                 with recording_to(events.append, variant.every, watched="objects"):
                     inside = time.monotonic()
                     status, reason = self._train(lab, variant.changes, min(began + seconds, until), losses)
+                lab.trial_ended()
         except Exception as error:
             status, reason = Status.CRASHED, f"{type(error).__name__}: {error}"
         now = time.monotonic()
@@ -263,7 +264,7 @@ class ObjectRunner:
                 divergence.follow(loss)
                 if sweeps and (divergence.seen or not math.isfinite(loss)):
                     return Status.STOPPED, StopReason.DIVERGED
-                if any(limit.is_reached(len(losses), time.monotonic() - began) for limit in limits):
+                if lab.has_enough or any(limit.is_reached(len(losses), time.monotonic() - began) for limit in limits):
                     return Status.STOPPED, StopReason.STEPS_TAKEN
                 if time.monotonic() > deadline:
                     return Status.KILLED, StopReason.TIME_OVER

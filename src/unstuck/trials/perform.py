@@ -101,17 +101,20 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
         # Nothing of the program is of use any more, neither its `finally` blocks nor the threads it left.
         try:
             run.stop(reason)
+            if reason != StopReason.TIME_OVER:
+                lab.trial_ended()
             note()
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
             os._exit(0)
 
-    ending.stop, ending.step_ended = stop, lab.step_ended
+    ending.stop, ending.step_ended, ending.has_enough = stop, lab.step_ended, lambda: lab.has_enough
     signal.signal(signal.SIGTERM, lambda *_: stop(StopReason.TIME_OVER))
     if outputs is not None:
         outputs.redirect()
     code = run.start()
+    lab.trial_ended()
     note()
     return code
 
@@ -190,6 +193,7 @@ class _Ending:
     def __init__(self, trial: Trial) -> None:
         self.stop: Callable[[str], None] = lambda reason: None
         self.step_ended: Callable[[], None] = lambda: None
+        self.has_enough: Callable[[], bool] = lambda: False
         self._limits = [change for change in trial.changes if isinstance(change, StopAfter)]
         self._began = time.monotonic()
         self._sweeps = any(isinstance(change, SweepRate) for change in trial.changes)
@@ -211,5 +215,5 @@ class _Ending:
         if self._sweeps and self._divergence.seen:
             self.stop(StopReason.DIVERGED)
         steps, seconds = self._windows // max(1, len(self._optimizers)), time.monotonic() - self._began
-        if any(limit.is_reached(steps, seconds) for limit in self._limits):
+        if self.has_enough() or any(limit.is_reached(steps, seconds) for limit in self._limits):
             self.stop(StopReason.STEPS_TAKEN)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer, optimizer as optimizers
 from torch.overrides import TorchFunctionMode
 
@@ -64,6 +64,11 @@ def after_nodes(root: Any, action: Callable[[Any, Any, Any], None]) -> None:
             known.add(node)
             node.register_hook(hook(node))
             stack += [child for child, _ in node.next_functions]
+
+
+def when_gradient_arrives(tensor: Tensor, action: Callable[[Tensor], None]) -> None:
+    """Call `action(gradient)` when a backward reaches this result of a forward. The hook goes with the graph."""
+    tensor.register_hook(action)  # type: ignore[no-untyped-call]
 
 
 def before_steps(action: Callable[[Optimizer], None]) -> Undo:

@@ -32,6 +32,10 @@ class Lab:
         self.inputs_differ = False
         """Are models given other inputs on purpose? Then data inside of them are left as they are."""
         self.when_step_ends: list[Callable[[], None]] = []
+        self.has_enough = False
+        """Has an intervention seen what it wanted? Then the trial ends with this step."""
+        self.when_trial_ends: list[Callable[[], None]] = []
+        """What to find out at the end, if there is time for that."""
         self._undo = contextlib.ExitStack()
         self._calls: list[ChangeCall] = []
         self._outputs: list[ChangeOutput] = []
@@ -50,6 +54,11 @@ class Lab:
         """A window is over."""
         self.steps += 1
         for action in self.when_step_ends:
+            action()
+
+    def trial_ended(self) -> None:
+        """The program has ended, or has taken its steps."""
+        for action in self.when_trial_ends:
             action()
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:

@@ -143,7 +143,7 @@ class Listener:
         place = Places(self._lab.stage).here()
         for called in self._called.values():
             for index, output in enumerate(called.outputs):
-                places = _places(prediction, output)
+                places = places_in_output(prediction, output)
                 if places is not None:
                     its_target = target.detach().clone()
                     taken = Taken(function, index, places, prediction.shape, its_target, ignored)
@@ -231,7 +231,7 @@ def _as_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return kwargs
 
 
-def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
+def places_in_output(prediction: Tensor, output: Tensor) -> Tensor | None:
     """Where the elements of a prediction are in an output, if it consists of these alone.
 
     A gradient of 1, 2, 3, ... at the prediction arrives at the elements of the output that it was taken from.
@@ -258,4 +258,4 @@ def _places(prediction: Tensor, output: Tensor) -> Tensor | None:
     return places if whole and torch.equal(output.flatten()[places], prediction.flatten()) else None
 
 
-__all__ = ["Called", "Compared", "Listener", "Probe", "Taken"]
+__all__ = ["Called", "Compared", "Listener", "Probe", "Taken", "places_in_output"]

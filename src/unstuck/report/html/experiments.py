@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from unstuck.findings.results import Experiment, Measure
+from unstuck.findings.results import Experiment, Measure, Table
+from unstuck.report.experiment import cell_text
 from unstuck.report.html.chart import Mark, chart, of_curve
 from unstuck.report.html.markup import Html, tag
 from unstuck.report.text import number
@@ -23,7 +24,14 @@ def experiment_parts(experiment: Experiment) -> list[Html]:
     parts.append(tag("p", f"How: {experiment.method}.", class_="quiet"))
     parts += [tag("p", caveat, class_="quiet") for caveat in experiment.caveats]
     parts += [_chart(experiment)] if experiment.curves else []
+    parts += [_table(experiment.table)] if experiment.table is not None else []
     return [*parts, _measures(experiment.measures)] if experiment.measures else parts
+
+
+def _table(table: Table) -> Html:
+    head = tag("tr", [tag("th", name) for name in table.columns])
+    rows = [tag("tr", [tag("td", cell_text(value)) for value in row]) for row in table.rows]
+    return tag("table", head, rows)
 
 
 def _chart(experiment: Experiment) -> Html:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Leak, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
+    from unstuck.interventions import Intervention
+
+
+class Mixed(Variant):
+    """How examples get mixed."""
+
+    SEQUENCE = "batch-as-sequence", "a recurrent or attention layer takes the batch for the sequence"
+    ROWS = "rows", "numbers of different examples end up in one row"
+
 
 rule = Rule(
     code="R04",
@@ -19,6 +28,7 @@ rule = Rule(
     severity=Severity.ERROR,
     tries="examples",
     explains=("O01", "O07", "M13", "R08", "R05"),
+    variants=Mixed.titles(),
 )
 
 CAUSE = (
@@ -56,6 +66,7 @@ def _finding(leak: Leak) -> Finding:
         cause=CAUSE,
         fix=BATCH_FIRST.format(module=leak.module, kind=leak.kind) if leak.batch_first is False else FIX,
         subject=Subject("module", leak.module or leak.kind),
+        variant=Mixed.SEQUENCE if leak.batch_first is False else Mixed.ROWS,
         place=leak.place,
         evidence=[
             Evidence("examples replaced", f"{leak.size - half} of {leak.size} along axis {leak.axis}"),
@@ -67,3 +78,12 @@ def _finding(leak: Leak) -> Finding:
 
 def _where(leak: Leak) -> str:
     return f", starting in {leak.module} ({leak.kind})" if leak.module else f", in the forward() of {leak.kind}"
+
+
+@rule.remedied_by
+def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+    """Let the layer take the first axis as the batch."""
+    from unstuck.interventions import BatchFirst
+
+    if finding.variant == Mixed.SEQUENCE:
+        yield (BatchFirst(),)

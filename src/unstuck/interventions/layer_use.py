@@ -1,4 +1,4 @@
-"""Training mode while training."""
+"""The way in which modules are used: training mode while training, the batch on the first axis."""
 
 from __future__ import annotations
 
@@ -27,3 +27,22 @@ class TrainingMode(Intervention, frozen=True):
             return args, kwargs
 
         lab.change_calls(train)
+
+
+class BatchFirst(Intervention, frozen=True):
+    """Let recurrent layers and attention take the first axis as the batch, as if built with `batch_first=True`."""
+
+    WORDS = "batch_first=True in recurrent and attention layers"
+
+    def apply(self, lab: Lab) -> None:
+        changed: set[int] = set()
+
+        def switch(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+            if id(module) not in changed:
+                changed.add(id(module))
+                for part in module.modules():
+                    if getattr(part, "batch_first", None) is False:
+                        setattr(part, "batch_first", True)  # noqa: B010 - modules type their attributes as modules
+            return args, kwargs
+
+        lab.change_calls(switch)

@@ -1,4 +1,4 @@
-"""The stored examples of a data set, the same in every pass."""
+"""The data that a loop gets: one batch over and over, or the stored examples as they were."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 LARGEST = 2**28
 """Numbers of a data set that are copied, at most."""
+
+
+class FreezeBatch(Intervention, frozen=True):
+    """Give the loop the data of its second step in every later one."""
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.frozen_batch import FrozenBatch
+
+        FrozenBatch(lab)
 
 
 class KeepData(Intervention, frozen=True):
