@@ -31,6 +31,9 @@ from unstuck.trials.pairs import (
     run_pairs,
 )
 
+LONG_ENOUGH = 200
+"""Steps from which on a remedy that shows nothing has no effect, if the script takes as many."""
+
 
 class Remedied(msgspec.Struct, frozen=True):
     """A diagnosis with one way to remove its cause in a trial."""
@@ -87,7 +90,12 @@ def try_remedy(context: Context, remedied: Remedied, steps: int, seeds: int = SE
     shows = first is not None and abs(first) > math.log1p(SMALLEST_EFFECT) / 2
     if shows and context.plan(2 * (seeds - 1), wanted=steps) >= 0.9 * steps:
         pairs += run_pairs(context, code, remedied.changes, range(1, seeds), steps)
-    return judged(remedied, pairs, steps)
+    proof = judged(remedied, pairs, steps)
+    available = context.available_steps
+    is_whole = steps >= LONG_ENOUGH or (available is not None and steps >= available)
+    if proof.verdict is ProofVerdict.NO_EFFECT and not is_whole:
+        return msgspec.structs.replace(proof, verdict=ProofVerdict.UNDECIDED)
+    return proof
 
 
 def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.diagnose.prove import Remedied, judged, prove, try_remedy, worth_trying
+from unstuck.diagnose.prove import LONG_ENOUGH, Remedied, judged, prove, try_remedy, worth_trying
 from unstuck.experiments import ExperimentKind, all_experiments, find_experiment, findings_in
 from unstuck.findings import Confidence, Diagnosis, Finding, Severity, merge, rank
 from unstuck.findings.investigation import Investigation, Reason, Skipped
@@ -47,8 +47,6 @@ LONGER = 4
 """Times the steps, when a proof or an experiment is repeated."""
 CLEARLY_LONGER = 1.5
 """Fewer than so many times the steps would show the same again."""
-LONG_ENOUGH = 200
-"""Steps from which a remedy without effect is one."""
 
 
 def experiments_in_order() -> list[ExperimentKind]:
@@ -331,6 +329,8 @@ class Triage:
             return Reason.GOING_WELL
         finally:
             self._spare -= self._context.seconds - began if self._well else 0.0
+        if kind.tries_remedies and self._experiments and self._experiments[-1].name == kind.name:
+            self._try_shown(merge(findings_in(self._experiments[-1])))
         return None
 
     def _take_in(self, kind: ExperimentKind, done: Experiment, verdict: Verdict) -> None:
@@ -346,8 +346,6 @@ class Triage:
             self._findings += found
             return
         self._shown += found
-        if kind.tries_remedies:
-            self._try_shown(merge(found))
         if kind.shows_symptoms:
             self._symptoms |= {finding.code for finding in found}
 
@@ -471,15 +469,13 @@ def work(tasks: Iterable[Task]) -> list[Skipped]:
 
 def longer_proof(context: Context, proof: Proof) -> tuple[int, int] | None:
     """With how many steps and seeds to repeat a proof; None if it is decided, or there is no time."""
-    too_short = proof.verdict is ProofVerdict.NO_EFFECT and proof.steps < LONG_ENOUGH
-    if proof.verdict is not ProofVerdict.UNDECIDED and not too_short:
+    if proof.verdict is not ProofVerdict.UNDECIDED:
         return None
     wanted = max(LONG_ENOUGH, LONGER * proof.steps)
     steps = context.plan(2 * SEEDS, wanted=wanted) or context.plan(2, wanted=wanted)
     if steps >= CLEARLY_LONGER * proof.steps:
         return steps, SEEDS
-    more_seeds = not too_short and len(proof.pairs) < MOST_SEEDS
-    if more_seeds and context.plan(2 * MOST_SEEDS, wanted=proof.steps) >= proof.steps:
+    if len(proof.pairs) < MOST_SEEDS and context.plan(2 * MOST_SEEDS, wanted=proof.steps) >= proof.steps:
         return proof.steps, MOST_SEEDS
     return None
 

@@ -185,7 +185,9 @@ def _stale(setup: Setup, missing: Sequence[ParameterFact]) -> list[ParameterFact
 
 def _not_given(missing: Sequence[ParameterFact], setup: Setup, evidence: Iterable[Evidence] = ()) -> Finding:
     stale = _stale(setup, missing)
-    trainable = sum(fact.trainable for model in setup.models for fact in model.parameters)
+    known = {fact.key for model in setup.models for fact in model.parameters if fact.trainable}
+    # Some may have been frozen when their model was described.
+    trainable = len(known | {fact.key for fact in missing})
     certain = len(missing) >= trainable or bool(stale)
     names = _listed([fact.name for fact in missing])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
