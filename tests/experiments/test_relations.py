@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
+from unstuck.diagnose.script import diagnose
 from unstuck.experiments.relations import reconciled
 from unstuck.findings.relations import Answer, Relation, State, worst
-from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.findings.results import Experiment, ExperimentVerdict, ProofVerdict
 from unstuck.testing.experiments import experiment_on
+from unstuck.trials.runner import Program
 
 GAN = """
 import torch
@@ -133,3 +138,32 @@ def test_an_objective_that_is_maximized_may_rise() -> None:
     assert [one.state for one in reconciled((uphill,))] == [State.DOES_NOT_APPLY]
     holding = Answer(relation=Relation.TARGETS, state=State.HOLDS, sentence="")
     assert reconciled((uphill, holding))[0].state is State.BROKEN
+
+
+UPHILL = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(500, 6)
+y = x @ torch.randn(6, 1)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, maximize=True)
+for _ in range(200):
+    rows = torch.randint(500, (32,))
+    loss = nn.functional.mse_loss(model(x[rows]), y[rows])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_diagnosis_goes_on_where_a_confirmed_remedy_only_slows_the_rise(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UPHILL)
+    with contextlib.chdir(tmp_path):
+        done = diagnose(Program("train.py"), tmp_path / "runs", 120.0, lambda text: None, lambda variant, folder: None)
+    proof = next(proof for proof in done.proofs if proof.code == "P13")
+    assert proof.verdict is ProofVerdict.CONFIRMED
+    assert done.principal is not None
+    assert done.principal.lead.code == "P13"

@@ -12,7 +12,15 @@ import pytest
 from unstuck import interventions
 from unstuck.interventions import Intervention, all_interventions, any_intervention, in_words
 
-VALUES = {"int": 3, "float": 0.5, "str": "eps", "Form": "log", "Inputs": "zeros", "tuple[Edit, ...]": ()}
+VALUES = {
+    "int": 3,
+    "float": 0.5,
+    "str": "eps",
+    "Form": "log",
+    "Inputs": "zeros",
+    "Layout": "[N, H, W, C]",
+    "tuple[Edit, ...]": (),
+}
 
 NEW = """
 from unstuck.interventions.base import Intervention

@@ -308,12 +308,23 @@ class Triage:
         return None if final.in_trouble else Reason.GOING_WELL
 
     @property
+    def _falls_when_fixed(self) -> bool:
+        """Does a confirmed remedy bring the loss below where it began? If not, it fixes a symptom."""
+        return any(
+            pair.remedied.end is not None and pair.remedied.finite and pair.remedied.end < pair.remedied.finite[0]
+            for proof, _ in self._confirmed
+            for pair in proof.pairs
+        )
+
+    @property
     def _shown_causes(self) -> list[Finding]:
         return [finding for finding in self._shown if finding.code not in self._symptoms]
 
     def _experiment(self, kind: ExperimentKind, verdict: Verdict) -> Reason | None:
         """Run one experiment, unless an earlier one has failed. A run that goes well needs fewer of them."""
-        if kind.if_explained and (reason := self._settled_by(self._shown)):
+        reason = self._settled_by(self._shown)
+        goes_on = kind.tries_remedies and reason is Reason.PROVEN and not self._falls_when_fixed
+        if kind.if_explained and reason and not goes_on:
             return reason
         if self._well and not kind.if_going_well:
             return Reason.GOING_WELL

@@ -27,7 +27,7 @@ rule = Rule(
     name="loss-points-away",
     title="moving predictions towards their targets does not lower the loss",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "O22", "R03", "R08", "G10", "M14"),
+    explains=("G04", "G07", "G08", "G10", "M14", "O01", "O07", "O22", "R03", "R08"),
     variants=Direction.titles(),
 )
 

@@ -28,7 +28,7 @@ rule = Rule(
     name="no-descent",
     title="one small step on one batch does not lower that batch's own loss",
     severity=Severity.ERROR,
-    explains=("O01", "O07", "O22", "M14", "R03", "R08"),
+    explains=("G04", "G07", "G08", "G10", "M14", "O01", "O07", "O22", "R03", "R08"),
     variants=Descent.titles(),
 )
 
