@@ -117,6 +117,10 @@ def test_pairs_and_elimination() -> None:
     assert by_elimination is not None
     assert by_elimination.parts == {Part.LOSS}
     assert corner_pair(table() | {rest: row(rest, 0.0)}) is None
+    rest = frozenset({Part.MODEL, Part.LOSS})
+    by_elimination = corner_pair(table(data="its loss is a formula") | {rest: row(rest, 0.0)})
+    assert by_elimination is not None
+    assert by_elimination.parts == {Part.DATA}
 
 
 def test_progress_counts_what_is_beyond_chance() -> None:

@@ -90,6 +90,8 @@ class Row(msgspec.Struct, frozen=True):
     """What it achieved, in words."""
     why_not: str = ""
     """Why the part could not be replaced, if it could not."""
+    is_partial: bool = False
+    """Was only one of the outputs of the model replaced, so that some of the loss was not tried on ours?"""
 
     @property
     def works(self) -> bool:
@@ -108,8 +110,12 @@ class Cornered(msgspec.Struct, frozen=True):
     sentence: str
     is_single: bool = True
     """Does the table leave one part, and nothing else that would explain it?"""
-    decisive: tuple[Parts, ...] = ()
-    """Which rows other seeds have to confirm."""
+    helping: tuple[Parts, ...] = ()
+    """Rows that have to learn on other seeds, too,"""
+    failing: tuple[Parts, ...] = ()
+    """and rows that must not."""
+    more: tuple[Intervention, ...] = ()
+    """What is changed besides, in the first of all rows."""
 
 
 @experiment(
@@ -148,21 +154,15 @@ def isolate(context: Context, changes: Sequence[Intervention] = (), wanted: int 
             cornered = corner_pair(rows)
     if cornered is None:
         return _experiment(bench, rows, ExperimentVerdict.UNDECIDED, _nothing(rows, steps), {}, began)
-    measures: dict[str, Measure] = {"part": "+".join(sorted(cornered.parts))}
-    sentence = cornered.sentence
-    if cornered.parts == {Part.MODEL} and _is_enough(bench, own, ChangeInputs(Inputs.STANDARDISED)):
-        measures |= {"part": str(Part.DATA), "scale": True}
-        sentence = (
-            "Your model learns your data once its inputs are brought to mean 0 and deviation 1; as they are, only our "
-            "model does, which does that itself: the fault is in the scale of the inputs."
-        )
-        cornered = Cornered(frozenset({Part.DATA}), sentence, decisive=())
+    scaled = scale_of_inputs(bench, own) if cornered.parts == {Part.MODEL} else None
+    cornered = scaled or cornered
     seeds = _confirmed(bench, cornered)
     if seeds is None:
-        sentence = f"{_nothing(rows, steps)} On another seed the table is a different one."
+        sentence = f"On one seed: {cornered.sentence} On another one the table does not say so."
         return _experiment(bench, rows, ExperimentVerdict.UNDECIDED, sentence, {}, began)
+    measures: dict[str, Measure] = {"part": "+".join(sorted(cornered.parts)), "scale": scaled is not None}
     measures |= {"certain": cornered.is_single and seeds > 1, "seeds": seeds}
-    return _experiment(bench, rows, ExperimentVerdict.CORNERED, sentence, measures, began)
+    return _experiment(bench, rows, ExperimentVerdict.CORNERED, cornered.sentence, measures, began)
 
 
 class Bench:
@@ -212,7 +212,8 @@ def row_of(parts: Parts, run: Outcome) -> Row:
     is_known = achieved is not None and (achieved.beats_guess_by is not None or achieved.right is not None)
     learns = word in (Achieved.LEARNS, Achieved.SLOWLY, Achieved.MEMORIZES) and (is_known or gained is None)
     is_stuck = word.is_trouble or (not learns and gained is not None and gained < NONE)
-    return Row(parts, gained, is_stuck, _said(run, achieved, gained))
+    is_partial = bool((run.notes.get(Part.MODEL) or {}).get("partial"))
+    return Row(parts, gained, is_stuck, _said(run, achieved, gained), is_partial=is_partial)
 
 
 def _achieved(run: Outcome) -> Achievement | None:
@@ -289,35 +290,48 @@ def corner(rows: Mapping[Parts, Row]) -> Cornered | None:
             "Our update helps, and so does our loss: the fault is where they meet, such as a loss whose scale does not "
             "suit the learning rate."
         )
-        return Cornered(frozenset({Part.UPDATE, Part.LOSS}), sentence, False, (frozenset({Part.UPDATE}),))
+        return Cornered(
+            frozenset({Part.UPDATE, Part.LOSS}), sentence, False, (frozenset({Part.UPDATE}), frozenset({Part.LOSS}))
+        )
     if Part.UPDATE in helps:
         sentence = (
             "Your model learns your data by your loss with our update, and not with yours: the fault is in the update, "
             "that is the optimizer, its settings, its schedule, or the gradients and parameters it is given."
         )
-        return Cornered(frozenset({Part.UPDATE}), sentence, decisive=(frozenset({Part.UPDATE}),))
-    if Part.MODEL in helps and Part.LOSS in helps:
+        return Cornered(frozenset({Part.UPDATE}), sentence, helping=(frozenset({Part.UPDATE}),))
+    if Part.MODEL in helps and Part.LOSS in helps and not model.is_partial:
         sentence = (
             "Our model helps, and so does our loss: model and loss each work, but do not fit each other, such as an "
             "activation before a loss that has its own."
         )
-        return Cornered(frozenset({Part.MODEL, Part.LOSS}), sentence, False, (frozenset({Part.MODEL}),))
+        return Cornered(
+            frozenset({Part.MODEL, Part.LOSS}), sentence, False, (frozenset({Part.MODEL}), frozenset({Part.LOSS}))
+        )
     if Part.LOSS in helps:
         sentence = (
             "Your model learns your data by the loss that fits its outputs and targets, and not by yours: the fault is "
             "in the loss."
         )
-        return Cornered(frozenset({Part.LOSS}), sentence, decisive=(frozenset({Part.LOSS}),))
+        return Cornered(frozenset({Part.LOSS}), sentence, helping=(frozenset({Part.LOSS}),))
+    if Part.MODEL in helps and model.is_partial and rows[frozenset({Part.LOSS})].why_not:
+        sentence = (
+            "Our model learns your data and yours does not; but yours returns more than one output, and only one of "
+            "them is replaced: the fault is in the model, or in what the loss makes of the others."
+        )
+        return Cornered(frozenset({Part.MODEL, Part.LOSS}), sentence, False, (frozenset({Part.MODEL}),))
     if Part.MODEL in helps:
         tried = "" if rows[frozenset({Part.UPDATE})].why_not else ", with your update or ours"
         sentence = f"Our model learns your data by your loss; yours does not{tried}: the fault is in the model."
-        return Cornered(frozenset({Part.MODEL}), sentence, decisive=(frozenset({Part.MODEL}),))
+        return Cornered(frozenset({Part.MODEL}), sentence, helping=(frozenset({Part.MODEL}),))
     if Part.DATA in helps and not model.why_not and not model.works:
         sentence = (
             "With our data the rest learns; with your data nothing does, not even our model: the fault is in the "
-            "inputs, the labels, or how they are matched."
+            "inputs, the labels, or how they are matched, unless the task needs far more steps or another kind of "
+            "model."
         )
-        return Cornered(frozenset({Part.DATA}), sentence, decisive=(frozenset({Part.DATA}), frozenset({Part.MODEL})))
+        return Cornered(
+            frozenset({Part.DATA}), sentence, helping=(frozenset({Part.DATA}),), failing=(frozenset({Part.MODEL}),)
+        )
     if Part.DATA in helps:
         sentence = (
             "With our data the rest learns, and with yours it does not: either the fault is in the inputs, the "
@@ -336,42 +350,59 @@ def corner_pair(rows: Mapping[Parts, Row]) -> Cornered | None:
             both = " and ".join(sorted(pair))
             sentence = f"No single part of ours helps; {named(pair)} together do: the faults are in the {both}."
             return Cornered(pair, sentence, False, (pair,))
-    everything_else = rows.get(frozenset({Part.DATA, Part.MODEL}))
-    if rows[frozenset({Part.LOSS})].why_not and everything_else is not None and everything_else.is_stuck:
-        sentence = (
-            "Not even our model learns our data by your loss, which could not be replaced: by elimination the fault "
-            "is in the loss."
-        )
-        return Cornered(frozenset({Part.LOSS}), sentence, False, (frozenset({Part.DATA, Part.MODEL}),))
+    for part, rest, sentence in ELIMINATED:
+        left = rows.get(rest)
+        if rows[frozenset({part})].why_not and left is not None and left.is_stuck:
+            return Cornered(frozenset({part}), sentence, False, failing=(rest,))
     return None
 
 
-def _is_enough(bench: Bench, own: Row, change: Intervention) -> bool:
-    """Does the script's own model learn with this change to its inputs?"""
+ELIMINATED = (
+    (
+        Part.LOSS,
+        frozenset({Part.DATA, Part.MODEL}),
+        "Not even our model learns our data by your loss, which could not be replaced: by elimination the fault is in "
+        "the loss.",
+    ),
+    (
+        Part.DATA,
+        frozenset({Part.MODEL, Part.LOSS}),
+        "Not even our model learns your data by the loss that fits them; the data could not be replaced: by "
+        "elimination the fault is in the inputs, the labels, or how they are matched.",
+    ),
+)
+"""What is left where everything else is ours, and why."""
+
+
+def scale_of_inputs(bench: Bench, own: Row) -> Cornered | None:
+    """Does the script's own model learn once its inputs have mean 0 and deviation 1?"""
+    change = ChangeInputs(Inputs.STANDARDISED)
     run = bench.run([OWN], more=[change])[0]
-    changed = (run.notes.get("inputs") or {}).get("changed")
-    return bool(changed) and row_of(OWN, run).beats(own)
+    if not (run.notes.get("inputs") or {}).get("changed") or not row_of(OWN, run).beats(own):
+        return None
+    sentence = (
+        "Your model learns your data once its inputs are brought to mean 0 and deviation 1; as they are, only our "
+        "model does, which does that itself: the fault is in the scale of the inputs."
+    )
+    return Cornered(frozenset({Part.DATA}), sentence, more=(change,))
 
 
 def _confirmed(bench: Bench, cornered: Cornered) -> int | None:
     """How many seeds show it; None if one of them shows something else."""
-    wanted = [OWN, *cornered.decisive]
-    seeds = [0]
+    wanted = [OWN, *cornered.helping, *cornered.failing]
+    count = 1
     for seed in OTHER_SEEDS:
-        if not cornered.decisive or not bench.context.has_time_for(len(wanted), bench.steps):
+        if not bench.context.has_time_for(len(wanted) + bool(cornered.more), bench.steps):
             break
         bench.context.tell(f"repeating what decides on seed {seed}")
         rows = {parts: row_of(parts, run) for parts, run in zip(wanted, bench.run(wanted, seed), strict=True)}
-        for parts in cornered.decisive:
-            should_help = parts != {Part.MODEL} or cornered.parts >= {Part.MODEL}
-            if cornered.sentence and rows[parts].beats(rows[OWN]) != (should_help and not _is_elimination(cornered)):
-                return None
-        seeds.append(seed)
-    return len(seeds)
-
-
-def _is_elimination(cornered: Cornered) -> bool:
-    return cornered.parts == {Part.LOSS} and cornered.decisive[0] != {Part.LOSS}
+        others = [row_of(OWN, run) for run in bench.run([OWN], seed, cornered.more)] if cornered.more else []
+        helping = [*(rows[parts] for parts in cornered.helping), *others]
+        own = rows[OWN]
+        if not all(row.beats(own) for row in helping) or any(rows[parts].beats(own) for parts in cornered.failing):
+            return None
+        count += 1
+    return count
 
 
 def _nothing(rows: Mapping[Parts, Row], steps: int) -> str:

@@ -51,6 +51,8 @@ class Call:
         self.data = data
         """What made them, if we did."""
         self.output: Tensor | None = None
+        self.is_partial = False
+        """Does the model return more than its output, which a loss may use too?"""
         self.answer: Answer | None = None
         self.token = Token()
 
@@ -68,7 +70,7 @@ class Compared:
     def fit(self, whole: bool = False) -> Fit | None:
         """How what the loss was given fits its target. `whole`: rather what the model returned, before a softmax say,
         where that has classes."""
-        given = fit(self.source, self.target, self.ignored)
+        given = fit(self.source, self.target, self.ignored, self.loss == "binary_cross_entropy")
         if not whole or self.call.output is None or (given is not None and given.kind is Kind.NUMBERS):
             return given
         return fit(self.call.output, self.target, self.ignored) or given
@@ -109,7 +111,8 @@ class Boundary:
         lab.change_outputs(self._ends)
         for name in LOSSES:
             lab.wrap(F, name, functools.partial(self._comparing, name))
-        lab.wrap(Tensor, "backward", self._backward)
+        for owner in (Tensor, torch.autograd):
+            lab.wrap(owner, "backward", self._backward)
         lab.when_step_ends.append(self._step_ended)
 
     @contextlib.contextmanager
@@ -148,6 +151,7 @@ class Boundary:
         tensor = prediction(output)
         if tensor is None:
             return output
+        call.is_partial = sum(other.requires_grad for other in tensors) > 1
         made = tensor
         for change in self.outputs:
             made = change(call, made)
@@ -213,8 +217,8 @@ class Boundary:
         return None
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(loss: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if self._is_ours or loss.grad_fn is None:
+        def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_ours or not isinstance(loss, Tensor) or loss.grad_fn is None:
                 return original(loss, *args, **kwargs)
             if self._latest is None:
                 self._read(loss)
@@ -223,8 +227,11 @@ class Boundary:
                 if self._latest is not None:
                     with self.ours():
                         ours = change(self._latest)
-            self._latest = None
-            return original(loss if ours is None else ours, *args, **kwargs)
+            self._latest, self._is_ours = None, True  # the method calls the function
+            try:
+                return original(loss if ours is None else ours, *args, **kwargs)
+            finally:
+                self._is_ours = False
 
         return backward
 

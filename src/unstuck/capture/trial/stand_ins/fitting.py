@@ -15,6 +15,8 @@ from unstuck.capture.measure.answers import Answers
 from unstuck.capture.measure.tensors import is_whole
 
 LARGEST = 2**22
+FEW = 8
+"""Scores that lie between 0 and 1 by chance."""
 SMALLEST = 1e-7
 RECENT = 0.25
 """The share of the calls, the latest ones, that a score is about."""
@@ -38,6 +40,8 @@ class Fit(NamedTuple):
     target: Tensor
     counted: Tensor | None = None
     """Of all targets, flat, those that count, if others were left out."""
+    are_shares: bool = False
+    """Are the scores probabilities?"""
 
 
 LOSS_OF = {
@@ -47,8 +51,18 @@ LOSS_OF = {
 }
 
 
-def fit(output: Tensor, target: Tensor, ignored: int = -100) -> Fit | None:
-    """How they fit; None if they do not."""
+def fit(output: Tensor, target: Tensor, ignored: int = -100, are_shares: bool = False) -> Fit | None:
+    """How they fit; None if they do not. `are_shares`: the outputs are known to be probabilities."""
+    found = _fit(output, target, ignored)
+    if found is None or found.kind is Kind.NUMBERS:
+        return found
+    sums = found.kind is Kind.BINARY or bool(((found.scores.sum(1) - 1).abs() < 1e-3).all())
+    inside = bool(((found.scores >= 0) & (found.scores <= 1)).all())
+    many = found.kind is Kind.CLASSES or found.scores.numel() > FEW
+    return found._replace(are_shares=inside and sums and (are_shares or many))
+
+
+def _fit(output: Tensor, target: Tensor, ignored: int) -> Fit | None:
     if not output.is_floating_point() or not 0 < output.numel() <= LARGEST or not target.numel():
         return None
     if is_whole(target) or target.dtype is torch.bool:
@@ -97,23 +111,15 @@ def _is_binary(target: Tensor) -> bool:
 def fitting_loss(found: Fit) -> Tensor:
     """The loss that suits them. Outputs that are probabilities already are taken for what they are."""
     match found.kind:
-        case Kind.CLASSES if _sums_to_one(found.scores):
+        case Kind.CLASSES if found.are_shares:
             return F.nll_loss(found.scores.clamp_min(SMALLEST).log(), found.target)
         case Kind.CLASSES:
             return F.cross_entropy(found.scores, found.target)
-        case Kind.BINARY if _are_shares(found.scores):
+        case Kind.BINARY if found.are_shares:
             return F.binary_cross_entropy(found.scores.clamp(SMALLEST, 1 - SMALLEST), found.target)
         case Kind.BINARY:
             return F.binary_cross_entropy_with_logits(found.scores, found.target)
     return F.mse_loss(found.scores, found.target)
-
-
-def _are_shares(scores: Tensor) -> bool:
-    return scores.numel() > 8 and bool(((scores >= 0) & (scores <= 1)).all())
-
-
-def _sums_to_one(rows: Tensor) -> bool:
-    return _are_shares(rows) and bool(((rows.sum(1) - 1).abs() < 1e-3).all())
 
 
 class Score:
@@ -132,7 +138,7 @@ class Score:
         with torch.no_grad(), contextlib.suppress(RuntimeError):  # targets whose shapes differ have no common guess
             known.add({}, found.scores, found.target)
             if rows is not None:
-                found = Fit(found.kind, found.scores[rows], found.target[rows])
+                found = found._replace(scores=found.scores[rows], target=found.target[rows])
             if len(found.target) and len(calls) < MOST_CALLS:
                 cost, right = _cost(found), _right(found)
                 if math.isfinite(cost):
@@ -164,9 +170,9 @@ def _cost(found: Fit) -> float:
     if found.kind is Kind.NUMBERS:
         return float((scores - target.float()).square().mean())
     if found.kind is Kind.CLASSES:
-        logs = scores.clamp_min(SMALLEST).log() if _sums_to_one(scores) else scores.log_softmax(1)
+        logs = scores.clamp_min(SMALLEST).log() if found.are_shares else scores.log_softmax(1)
         return float(-logs.gather(1, target[:, None]).mean())
-    shares = scores.clamp(SMALLEST, 1 - SMALLEST) if _are_shares(scores) else scores.sigmoid()
+    shares = scores.clamp(SMALLEST, 1 - SMALLEST) if found.are_shares else scores.sigmoid()
     shares = shares.clamp(SMALLEST, 1 - SMALLEST)
     return float(-(torch.xlogy(target, shares) + torch.xlogy(1 - target, 1 - shares)).mean())
 
@@ -175,6 +181,6 @@ def _right(found: Fit) -> float:
     if found.kind is Kind.CLASSES:
         return float((found.scores.argmax(1) == found.target).float().mean())
     if found.kind is Kind.BINARY:
-        edge = 0.5 if _are_shares(found.scores) else 0.0
+        edge = 0.5 if found.are_shares else 0.0
         return float(((found.scores > edge) == (found.target > 0.5)).float().mean())
     return math.nan

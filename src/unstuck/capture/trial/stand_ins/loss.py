@@ -17,7 +17,11 @@ class StandInLoss:
     """Cross entropy for classes, binary cross entropy for yes and no, the squared error for numbers."""
 
     def __init__(self, lab: Lab) -> None:
-        self._notes = lab.notes["loss"] = {"swapped": 0, "kind": "", "why": "no target that it compares was found"}
+        self._notes = lab.notes["loss"] = {
+            "swapped": 0,
+            "kind": "",
+            "why": "it does not compare outputs with targets, one by one",
+        }
         self._scale = 1.0
         boundary_of(lab).losses.append(self._instead)
         lab.wrap(torch.amp.GradScaler, "scale", self._scaling)

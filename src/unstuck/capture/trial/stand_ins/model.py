@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from unstuck.capture.detect.graph import operation, softmax_axis
 from unstuck.capture.trial.lab import Lab
 from unstuck.capture.trial.stand_ins.adam import Adam
 from unstuck.capture.trial.stand_ins.boundary import Call, Compared, boundary_of
@@ -46,8 +47,15 @@ class StandInModel:
         self._networks: dict[tuple[Any, ...], Network | None] = {}
         self._known: set[float] = set()
         self._held: dict[int, Tensor] = {}
-        self._notes = lab.notes["model"] = {"swapped": 0, "why": "no model was called with gradients", "held_out": 0}
+        self._losses: dict[int, str] = {}
+        self._notes = lab.notes["model"] = {
+            "swapped": 0,
+            "why": "none was called with gradients",
+            "held_out": 0,
+            "partial": False,
+        }
         self._boundary.outputs.append(self._instead)
+        self._boundary.compared.append(self._compared)
         self._boundary.rows = self._rows
         lab.after_steps(self._step)
         lab.when_step_ends.append(self._held.clear)
@@ -63,7 +71,7 @@ class StandInModel:
         if network is None:
             return own
         with self._boundary.ours(), torch.autocast(own.device.type, enabled=False):
-            made = network(inputs, own.shape).to(own.dtype)
+            made = self._as_it_ends(call, own, network(inputs, own.shape)).to(own.dtype)
         rows = self._rows_held(inputs[main_of(inputs)])
         if rows is not None and len(rows) == len(own):
             self._held[id(call)] = rows
@@ -71,10 +79,24 @@ class StandInModel:
         elif rows is not None and len(own) % len(rows) == 0:
             self._held[id(call)] = rows = rows.repeat_interleave(len(own) // len(rows))
             made = torch.where(rows.reshape(-1, *[1] * (made.dim() - 1)), made.detach(), made)
-        self._notes["swapped"] += 1
-        self._notes["why"] = ""
+        self._notes |= {"swapped": self._notes["swapped"] + 1, "why": ""}
+        self._notes["partial"] = self._notes["partial"] or call.is_partial
         result: Tensor = Instead.apply(own, made)  # type: ignore[no-untyped-call]
         return result
+
+    def _compared(self, compared: Compared) -> None:
+        self._losses[id(compared.call.module)] = compared.loss
+
+    def _as_it_ends(self, call: Call, own: Tensor, made: Tensor) -> Tensor:
+        """Probabilities, if the script's model gives these; unless the loss makes them of scores itself."""
+        node: Any = own.grad_fn
+        last, loss = operation(node) if node is not None else "", self._losses.get(id(call.module), "")
+        axis = softmax_axis(node)
+        if last == "Sigmoid" and loss != "binary_cross_entropy_with_logits":
+            return made.sigmoid()
+        if axis is not None and last == "LogSoftmax":
+            return made.log_softmax(axis)
+        return made.softmax(axis) if axis is not None and loss != "cross_entropy" else made
 
     def _network(self, call: Call, inputs: list[Tensor], own: Tensor) -> Network | None:
         key = (id(call.module), len(inputs), own.dim(), *(t.dim() for t in inputs))

@@ -26,7 +26,9 @@ class StandInUpdate:
         self._modules: set[int] = set()
         lab.notes["update"] = {"swapped": 0, "why": ""}
         lab.change_calls(self._called)
-        lab.wrap(torch.Tensor, "backward", self._computing)
+        self._is_computing = False
+        for owner in (torch.Tensor, torch.autograd):
+            lab.wrap(owner, "backward", self._computing)
         lab.before_steps(self._remember)
         lab.after_steps(self._step)
 
@@ -38,12 +40,16 @@ class StandInUpdate:
 
     def _computing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._is_computing:  # the method calls the function
+                return original(*args, **kwargs)
             own = {key: parameter.grad for key, parameter in self._parameters.items()}
             for parameter in self._parameters.values():
                 parameter.grad = None
+            self._is_computing = True
             try:
                 return original(*args, **kwargs)
             finally:
+                self._is_computing = False
                 for key, parameter in self._parameters.items():
                     self._add(key, parameter, own[key])
 
