@@ -93,12 +93,12 @@ class Spot(msgspec.Struct, frozen=True):
             return self.name or "the inputs"
         if self.is_input:
             return f"the input of `{self.module}`"
-        return f"`{self.name}`" if self.kind == self.name else f"`{self.name}` ({self.kind})"
+        return f"`{self.module}`" if self.kind == self.module else f"`{self.module}` ({self.kind})"
 
     @property
     def module(self) -> str:
-        """The module that it is an output or an input of."""
-        return self.name.removeprefix("input of ")
+        """The module that it is an output or an input of; which of several outputs does not matter."""
+        return self.name.removeprefix("input of ").partition("[")[0]
 
     @property
     def is_alike(self) -> bool:
@@ -231,7 +231,7 @@ def _judge(first: Outcome, second: Outcome) -> Experiment:
         )
     can = f"{share:.0%} of the target can be read from the inputs ({seen}; chance is below {chance:.0%})"
     skill = _skills(after)
-    weak = after.inputs is not None and after.answer < AWAY * after.inputs.score
+    weak = after.inputs is not None and after.answer < AWAY * after.inputs.score and not _improves(before, after)
     if skill is not None and weak and skill[0] > FAR and skill[1] < GONE * skill[0]:
         right = "right" if after.is_classes else "of the variance"
         return _answer(
@@ -347,6 +347,7 @@ def _lost(before: Reading, after: Reading, lost_first: Loss | None, lost_later: 
     measures: dict[str, Measure] = {
         "lost_at": found.at.name,
         "readable_at": source.name or INPUTS,
+        "module": found.at.module,
         "kind": "" if found.at.is_input else found.at.kind,
         "before": source.score,
         "after": max(0.0, found.at.score or 0.0),
@@ -364,6 +365,13 @@ def _skills(reading: Reading) -> tuple[float, float] | None:
     if room <= 0:
         return None
     return (reading.reader_right - reading.guess_right) / room, (reading.own_right - reading.guess_right) / room
+
+
+def _improves(before: Reading, after: Reading) -> bool:
+    """Has training brought the model nearer to what a reader achieves?"""
+    if before.own_right is None or after.own_right is None or after.reader_right is None:
+        return False
+    return after.own_right - before.own_right > GONE * abs(after.reader_right - before.own_right)
 
 
 def _examples(reading: Reading) -> str:

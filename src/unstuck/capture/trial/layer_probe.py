@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from unstuck.capture.measure.tensors import is_plain, is_whole, reading, tensors_in
 from unstuck.capture.observers.data import arguments_of, marks_of
@@ -53,17 +54,25 @@ NEARLY_ALL = 0.95
 """A dropout of less is passed over."""
 MANY_SITES, FEWER_ITEMS = 12, 512
 """With more modules than this, fewer targets are read from each."""
-FLOATS = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+WITH_LOGITS = "binary_cross_entropy_with_logits"
+COMPARABLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", WITH_LOGITS, "difference")
+"""Losses whose predictions are in the units of their targets, or can be brought there."""
 LARGEST_WEIGHTS = 2**27
 
-Key = tuple[str, int, str]
+PREDICTION = "the prediction"
+
+Spot = tuple[int, str, str, bool]
+"""A model by its number, a module by its name, which of its outputs, and whether it is an input instead."""
+Key = tuple[int, str, str, bool, int]
+"""The same, and which call of the module."""
 
 
 class Site:
     """One place in the forward pass: an output of a module, or what it was given if another operation made that."""
 
-    def __init__(self, label: str, module: nn.Module, is_input: bool, tensor: Tensor, place: Any) -> None:
-        self.label, self.kind, self.is_input, self.place = label, type(module).__name__, is_input, place
+    def __init__(self, key: Key, module: nn.Module, tensor: Tensor, place: Any) -> None:
+        self.root, self.name, self.part, is_input, self.call = key
+        self.kind, self.is_input, self.place, self.label = type(module).__name__, is_input, place, ""
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         self.weights = [] if is_input else [id(p) for p in module.parameters() if p.requires_grad]
         self.is_zero = not is_input and any(p.dim() > 1 and not bool(p.detach().any()) for p in own)
@@ -83,7 +92,7 @@ class Unit:
         self.known: dict[int, Tensor] = {}
         """Inputs and outputs, kept so that their ids stay theirs."""
         self.outputs: list[Tensor] = []
-        self.calls: Counter[str] = Counter()
+        self.calls: Counter[Spot] = Counter()
         self.roots: list[nn.Module] = []
         self.sites: dict[Key, Site] = {}
         self.features: dict[Key, Tensor | None] = {}
@@ -97,6 +106,8 @@ class LayerProbe:
     def __init__(self, lab: Lab, first: int) -> None:
         self._lab, self._first = lab, first
         self._places = Places(lab.stage)
+        self._prediction = nn.Identity()
+        """Stands for whatever makes what the loss is given."""
         self._unit = Unit()
         self._depth = self._backwards = 0
         self._is_over = False
@@ -112,7 +123,6 @@ class LayerProbe:
         self._weights: dict[int, tuple[Tensor, Tensor]] = {}
         self._moved: set[int] = set()
         """Weights that have had a gradient."""
-        self._iterators: list[Any] = []
         self._fresh = False
         self._clear()
         lab.wrap(nn.Module, "__call__", self._calling)
@@ -122,7 +132,7 @@ class LayerProbe:
             lab.wrap(Tensor, name, self._subtracting)
         for owner in (Tensor, torch.autograd):
             lab.wrap(owner, "backward", self._around_backward)
-        lab.wrap(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._giving)
+        lab.wrap(DataLoader, "__iter__", self._beginning)
         lab.before_steps(self._keep_weights)
         lab.after_steps(self._put_back)
         lab.when_trial_ends.append(self._finish)
@@ -192,14 +202,15 @@ class LayerProbe:
 
         return call
 
-    def _name(self, module: nn.Module) -> str:
-        for root in reversed(self._unit.roots):
+    def _name(self, module: nn.Module) -> tuple[int, str]:
+        """The model that it is part of, by its number, and its name there."""
+        for number, root in reversed(list(enumerate(self._unit.roots))):
             names = self._names.get(id(root))
             if names is None:
                 names = self._names[id(root)] = {id(part): name for name, part in root.named_modules()}
             if id(module) in names:
-                return names[id(module)] or type(root).__name__
-        return type(module).__name__
+                return number, names[id(module)]
+        return -1, type(module).__name__
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         unit = self._unit
@@ -212,34 +223,34 @@ class LayerProbe:
                 if is_new and not TARGETS.search(name) and (is_plain(tensor) or is_whole(tensor)):
                     unit.inputs.append((name, tensor))
                     unit.known[id(tensor)] = tensor
-        if self._depth == 0 and not is_model(module):
+        if not is_model(module) and (self._depth == 0 or type(module).__name__.endswith("Loss")):
             return  # a loss, which is given the target
         for _, tensor in given[:2]:
             if id(tensor) not in unit.known and is_plain(tensor):
-                self._record(module, tensor, f"input of {self._name(module)}", is_input=True)
+                self._record(module, tensor, is_input=True)
 
     def _after(self, module: nn.Module, output: Any) -> None:
         made = tensors_in(output)[:3]
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p < NEARLY_ALL:
+        if "Dropout" in type(module).__name__ and float(getattr(module, "p", 1.0)) < NEARLY_ALL:
             self._unit.known |= {id(tensor): tensor for tensor in made}
             return
         for index, tensor in enumerate(made):
             if id(tensor) not in self._unit.known:
-                part = f"[{index}]" if len(made) > 1 else ""
-                self._record(module, tensor, f"{self._name(module)}{part}", is_input=False)
+                self._record(module, tensor, f"[{index}]" if len(made) > 1 else "")
 
-    def _record(self, module: nn.Module, tensor: Tensor, label: str, *, is_input: bool) -> None:
+    def _record(self, module: nn.Module, tensor: Tensor, part: str = "", *, is_input: bool = False) -> None:
         unit = self._unit
         unit.known[id(tensor)] = tensor
         if tensor.dim() == 0 or tensor.numel() < 2:
             return
         if not is_input:
             unit.outputs.append(tensor)
-        unit.calls[label] += 1
-        key: Key = (label, unit.calls[label], type(module).__name__)
+        root, name = (-1, PREDICTION) if module is self._prediction else self._name(module)
+        spot = (root, name, part, is_input)
+        unit.calls[spot] += 1
+        key: Key = (*spot, unit.calls[spot])
         if self._matching is None:
-            number = f" (call {key[1]})" if key[1] > 1 else ""
-            unit.sites[key] = Site(label + number, module, is_input, tensor, self._places.here())
+            unit.sites[key] = Site(key, module, tensor, self._places.here())
             return
         site = self._sites.get(key)
         if site is None:
@@ -332,7 +343,7 @@ class LayerProbe:
         if found is not None:
             unit.compared, unit.is_by_hand = found, by_hand
             if id(prediction) not in unit.known:
-                self._safely(partial(self._record, is_input=True), nn.Identity(), prediction, "the prediction")
+                self._safely(partial(self._record, is_input=True), self._prediction, prediction)
 
     def _shapes_of(self, target: Tensor) -> tuple[Any, ...]:
         return tuple(target.shape), *(tuple(tensor.shape) for _, tensor in self._unit.inputs)
@@ -350,14 +361,15 @@ class LayerProbe:
 
         return backward
 
-    def _giving(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def give(iterator: Any) -> Any:
-            if self._lab.steps >= self._first and all(known is not iterator for known in self._iterators):
-                self._fresh = bool(self._iterators) and torch.is_grad_enabled()
-                self._iterators.append(iterator)
-            return original(iterator)
+    def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A pass over the data begins; not one for an evaluation."""
 
-        return give
+        def begin(loader: Any) -> Any:
+            if self._lab.steps >= self._first and torch.is_grad_enabled():
+                self._fresh = True
+            return original(loader)
+
+        return begin
 
     # Units.
 
@@ -391,6 +403,9 @@ class LayerProbe:
         self._shapes = tuple(found.target.shape), *(tuple(tensor.shape) for _, tensor in unit.inputs)
         layout = answer.layout
         self._sites = dict(_spread(list(unit.sites.items()), MOST_SITES))
+        models = _named([type(root).__name__ for root in unit.roots])
+        for site in self._sites.values():
+            site.label = _label(site, models)
         table_ids = {
             name: int(tensor.max()) + 1
             for name, tensor in unit.inputs
@@ -450,7 +465,7 @@ class LayerProbe:
         answers = found.answers()[rows.to(found.prediction.device)].float().cpu()
         if found.is_classes:
             return answers.argmax(1)
-        return answers.sigmoid() if found.loss == FLOATS[1] else answers
+        return answers.sigmoid() if found.loss == WITH_LOGITS else answers
 
     def _read_inputs(self, unit: Unit, layout: Layout) -> tuple[Tensor | None, Tensor, Tensor]:
         """Of each item, a number for each example that no other has, and of each whole example."""
@@ -459,11 +474,14 @@ class LayerProbe:
         marks = torch.zeros(layout.size, dtype=torch.float64)
         share = INPUT_WIDTH // max(1, len(unit.inputs))
         last = int(self._chosen[-1, 0]) if layout.is_causal and len(self._chosen) else -1
-        for name, tensor in unit.inputs:
+        for number, (name, tensor) in enumerate(unit.inputs, 1):
             examples = by_example(tensor.detach(), layout)
             if examples is None:
                 continue
-            marks += marks_of(examples.double() if examples.dim() > 1 else examples.double()[:, None]).cpu()
+            # Another factor for each input: two ids must not be known by their sum.
+            marks += (
+                number**0.5 * marks_of(examples.double() if examples.dim() > 1 else examples.double()[:, None]).cpu()
+            )
             kinds = self._kinds.get(name, 0)
             if not layout.positions:
                 near.append((whole_ids(examples, kinds, share) if kinds else whole(examples, share)).cpu())
@@ -554,6 +572,8 @@ class LayerProbe:
                 "own_right": float((answers == targets).float().mean()),
                 "guess_right": float(counts.max() / len(targets)),
             }
+        if self._found.loss not in COMPARABLE:
+            return {"reader_right": best.score}
         wanted = targets.float()
         whole_spread = (wanted - wanted.mean(0)).square().sum().clamp(min=1e-12)
         left = (answers.reshape(wanted.shape) - wanted).square().sum()
@@ -622,6 +642,23 @@ class LayerProbe:
             mix = torch.randn(source.shape[1], columns, generator=generator)
             scores.append(read(even @ mix, wanted, parts).score)
         return sorted(scores)[1]
+
+
+def _named(kinds: list[str]) -> list[str]:
+    """Models by their classes, numbered where several are of one."""
+    return [
+        f"{kind} {kinds[: number + 1].count(kind)}" if kinds.count(kind) > 1 else kind
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def _label(site: Site, models: list[str]) -> str:
+    name = site.name
+    if site.root >= 0:
+        model = models[site.root]
+        name = model if not name else f"{model}.{name}" if len(models) > 1 else name
+    prefix = "input of " if site.is_input and name != PREDICTION else ""
+    return f"{prefix}{name}{site.part}{f' (call {site.call})' if site.call > 1 else ''}"
 
 
 def _turn(index: int) -> int:

@@ -43,7 +43,14 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     if experiment.name != "layers" or experiment.verdict != "lost" or not isinstance(name, str):
         return
     from_start = measures.get("since") == "start"
-    where = f"`{name}`" if measures.get("kind") else f"what leads to {name}"
+    module = measures.get("module") or name
+    where = (
+        f"`{module}`"
+        if measures.get("kind")
+        else "the code right before it"
+        if module == name
+        else f"what `{module}` is given"
+    )
     names = {
         "inputs": "share of the target that can be read from the inputs",
         "before": f"from {measures.get('readable_at')}",
@@ -56,7 +63,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         experiment.sentence,
         cause=cause,
         fix=(FOLLOW if from_start else UPDATE).format(where=where),
-        subject=Subject("module", name.removeprefix("input of ")),
+        subject=Subject("module", str(module)),
         place=experiment.place,
         evidence=[Evidence(text, float(f"{value:.3g}")) for text, value in rows if isinstance(value, int | float)],
         severity=Severity.ERROR if from_start else Severity.WARNING,

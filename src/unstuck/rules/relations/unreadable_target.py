@@ -38,9 +38,9 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     names = {
         "examples": "examples",
         "chance": "share of the target that would have shown",
-        "reader_right": "right by a simple reader",
-        "own_right": "right by the model",
-        "guess_right": "right by a guess",
+        "reader_right": "a simple reader",
+        "own_right": "the model",
+        "guess_right": "a guess",
     }
     rows = [(text, experiment.measures.get(key)) for key, text in names.items()]
     yield rule.finding(
