@@ -607,7 +607,11 @@ def _stretched(node: Node) -> Iterator[OperationFact]:
     known = [child for child, _ in node.next_functions if child is not None]
     if len(known) != 1 or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         return
-    if not is_see_through(known[0]) or operation(known[0]) == "Squeeze":
+    # A column cut out with a slice is a prediction as it is; an axis that was added is meant to broadcast.
+    inner = known[0]
+    while operation(inner) == "Slice" and inner.next_functions and inner.next_functions[0][0] is not None:
+        inner = inner.next_functions[0][0]
+    if not is_see_through(inner) or operation(inner) == "Squeeze":
         given = shape_of(known[0])
         if given in ((shape[0], 1), (shape[0],)):
             yield _fact(node)
