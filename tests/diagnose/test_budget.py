@@ -166,8 +166,8 @@ def test_whatever_the_pace_the_budget_is_kept_and_no_lack_of_time_is_claimed_tha
             assert one.needed > one.left
             assert one.left == pytest.approx(max(0.0, budget - done.seconds), abs=1e-6)
     tried = {one.name for one in done.experiments} | {one.what for one in done.skipped}
-    # These do not apply to every run: parts to switch off, a future to see, another optimizer than the one to try.
-    assert tried | {"ablate", "causality", "optimizer"} >= {kind.name for kind in experiments_in_order()}
+    # These do not apply to every run: parts to switch off, a future to see, a target to read, another optimizer.
+    assert tried | {"ablate", "causality", "layers", "optimizer"} >= {kind.name for kind in experiments_in_order()}
 
 
 def test_what_did_not_fit_is_looked_at_again_once_the_others_were_quicker() -> None:
