@@ -25,6 +25,7 @@ from unstuck.interventions import Intervention
 from unstuck.interventions.probe_model import ReadLayers
 from unstuck.interventions.stop_after import StopAfter
 from unstuck.record.goals import may_rise
+from unstuck.trials.context import NoTime
 from unstuck.trials.loops import loop_of
 from unstuck.trials.runner import Outcome, Variant
 
@@ -35,8 +36,10 @@ TRAINED, GATHERED = 250, 120
 """Steps of training, and those in which examples are gathered."""
 FEWEST = 30
 SHARE = 0.5
+READING = 8.0
+"""Seconds that reading usually takes."""
 EXTRA = 20.0
-"""Seconds that reading may take."""
+"""Seconds that it may take."""
 WORTH_NAMING = 0.1
 """The share of the target that must be readable somewhere before a module can lose it."""
 GONE = 0.1
@@ -182,6 +185,9 @@ def layers(context: Context, changes: Sequence[Intervention] = ()) -> Experiment
     """Gather examples with the weights held, before and after training, and read the target. Raises `NoTime`."""
     began = time.monotonic()
     total = context.steps_for(2, SHARE, TRAINED + GATHERED, least=FEWEST)
+    needed = context.needed(2, total) + READING
+    if needed > context.left:
+        raise NoTime(needed, context.budget - context.seconds)
     context.tell("reading the target from the inputs and from every module")
     gathered = min(GATHERED, total // 2)
     untrained = Variant("layers-untrained", (*changes, ReadLayers(0), StopAfter(gathered)))

@@ -8,6 +8,7 @@ positions lie in each tensor; those after it are read, until there are enough ex
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import time
 from collections import Counter
@@ -434,6 +435,7 @@ class LayerProbe:
         if inputs is None:
             self._is_over, self._why = True, Obstacle.SHAPES.value
             return
+        counts &= torch.isfinite(inputs).all(1)
         groups = marks.repeat_interleave(len(flat))
         values = targets.double() if found.is_classes else marks_of(targets.float())
         for row in range(len(rows)):
@@ -543,6 +545,8 @@ class LayerProbe:
         if layout.positions and len(self._wholes[0]):
             looks += list(self._from_wholes(wanted, groups, slots, width, layout))
         best = max(looks, key=lambda look: look.score - look.chance)
+        if not math.isfinite(best.score):
+            return answer
         answer["inputs"] = _reading(best)
         answer |= self._compared_with_own(targets, from_inputs)
         answer["sites"] = self._read_sites(features, wanted, groups, slots, width, began + SECONDS)
@@ -578,7 +582,7 @@ class LayerProbe:
         whole_spread = (wanted - wanted.mean(0)).square().sum().clamp(min=1e-12)
         left = (answers.reshape(wanted.shape) - wanted).square().sum()
         own = float(1 - left / whole_spread)
-        return {"reader_right": best.score, "own_right": own if own == own else None, "guess_right": 0.0}
+        return {"reader_right": best.score, "own_right": own if math.isfinite(own) else None, "guess_right": 0.0}
 
     def _read_sites(
         self, inputs: Tensor, wanted: Tensor, groups: Tensor, slots: Tensor, width: int, until: float
@@ -602,10 +606,10 @@ class LayerProbe:
         for index in order:
             if index in tables and time.monotonic() < until:
                 found[index] |= _reading(read(tables[index], targets, parts))
-        best = max([first.score, *(row["score"] for row in found if "score" in row)])
+        best = max([first.score, *(row["score"] for row in found if row.get("score") is not None)])
         source, level = inputs[:count], first.score
         for index, row in enumerate(found):
-            if "score" not in row:
+            if row.get("score") is None:
                 continue
             if row["score"] >= LEAST * best:
                 source, level = tables[index], row["score"]
@@ -671,7 +675,8 @@ def _is_read(site: Site) -> bool:
 
 
 def _reading(look: Reading) -> dict[str, Any]:
-    return {"score": look.score, "chance": look.chance, "error": look.error}
+    is_finite = all(map(math.isfinite, look[:3]))
+    return {"score": look.score, "chance": look.chance, "error": look.error} if is_finite else {"score": None}
 
 
 def _spread(sites: list[Any], most: int) -> list[Any]:
