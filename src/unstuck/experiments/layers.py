@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TRAINED, GATHERED = 250, 120
 """Steps of training, and those in which examples are gathered."""
 FEWEST = 30
-SHARE = 0.5
+SHARE = 0.3
 READING = 8.0
 """Seconds that reading usually takes."""
 EXTRA = 20.0
