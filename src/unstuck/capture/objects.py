@@ -172,6 +172,8 @@ class Objects:
         self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Modules whose own parameters a checkpoint gave their values. Torch refuses to swap tensors that somebody
         refers to weakly, so it is the modules that are remembered."""
+        self.loaded_from: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """Where in memory the first of the values lay that a module was given."""
         self._trained: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         """The label of the optimizer that last began to train the own parameters of each module."""
         self._continues: dict[str, str] = {}

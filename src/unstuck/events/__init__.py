@@ -64,6 +64,12 @@ from unstuck.events.measurements import (
     TensorGauges as TensorGauges,
     TensorsNamed as TensorsNamed,
 )
+from unstuck.events.players import (
+    Bootstrapped as Bootstrapped,
+    OutputPulled as OutputPulled,
+    PolicyPulled as PolicyPulled,
+    Weighting as Weighting,
+)
 from unstuck.events.preview import (
     BatchShown as BatchShown,
     Drawn as Drawn,

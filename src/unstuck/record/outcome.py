@@ -379,6 +379,8 @@ class _Judged:
             same = term is not None and shown.loss == term.loss and self._scale is not None
             numbers["evaluated"] = shown.value if same or term is None else None
             numbers["evaluated_right"] = shown.accuracy if shown.accuracy is not None else shown.explained
+            if term is None and shown.accuracy is None:
+                numbers["is_regression"] = shown.explained is not None
         return msgspec.structs.replace(found, **numbers)
 
 

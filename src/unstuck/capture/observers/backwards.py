@@ -20,6 +20,7 @@ from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
 from unstuck.capture.observers.scores import Scores
+from unstuck.capture.players.players import Players
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
@@ -62,9 +63,11 @@ class Backwards(Observer):
         loaders: Loaders,
         stale: StaleGradients,
         scores: Scores,
+        players: Players,
     ) -> None:
         self._watch = watch
         self._scores = scores
+        self._players = players
         self._inspector = inspector
         self._forwards = forwards
         self._evaluations = evaluations
@@ -138,6 +141,7 @@ class Backwards(Observer):
         call.carried = self._stale.measure(alone=len(labels) == 1)
         call.graph = self._formulas.read(loss, call.place)
         self._scores.backward(loss, call.place)
+        self._players.backward(loss, call.place)
         call.requires_grad = loss.requires_grad
         call.leaf = loss.requires_grad and loss.grad_fn is None
         call.scaled = true is not loss

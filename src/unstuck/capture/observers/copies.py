@@ -26,7 +26,8 @@ _ROWS = 8
 class _Copy:
     """A network that was asked without gradients, and the one of the same shape that learns."""
 
-    def __init__(self, source: Model, place: Place | None, loaded: bool) -> None:
+    def __init__(self, root: nn.Module, source: Model, place: Place | None, loaded: bool) -> None:
+        self.root = weakref.ref(root)
         self.source = source.label
         self.module = weakref.ref(source.module) if source.module is not None else None
         self.place = place
@@ -68,6 +69,9 @@ class Copies(Observer):
         """The run ended."""
         for label, copy in self._copies.items():
             if copy is not None:
+                # Few of the later steps are watched: what happened between them shows now.
+                root = copy.root()
+                copy.changes += bool(copy.own) and (root is None or _weights(root) != copy.own)
                 self._tell(label, copy)
 
     def _note_call(
@@ -114,7 +118,11 @@ class Copies(Observer):
             theirs = source.parameters()
             alike = type(source.module) is type(root) and [(name, p.shape) for name, p in theirs] == shapes
             if alike and any(id(parameter) in held for _, parameter in theirs):
-                return _Copy(source, place, self._watch.objects.is_loaded(root))
+                objects = self._watch.objects
+                # One that begins as a copy of the other was not given a checkpoint.
+                first = next(iter(theirs))[1].data_ptr()
+                loaded = objects.is_loaded(root) and objects.loaded_from.get(root) != first
+                return _Copy(root, source, place, loaded)
         return None
 
     def _tell(self, label: str, copy: _Copy) -> None:

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from unstuck.capture.measure.tensors import may_measure
 from unstuck.capture.places import is_users_class
+from unstuck.capture.players.players import Players
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import EpisodesEnded, Place
@@ -74,11 +75,12 @@ class _Kind:
 class _Call:
     """A call of `step` that has begun, and what environments inside of it returned meanwhile."""
 
-    __slots__ = ("environment", "inside", "kind")
+    __slots__ = ("action", "environment", "inside", "kind")
 
-    def __init__(self, environment: Any, kind: _Kind) -> None:
+    def __init__(self, environment: Any, kind: _Kind, action: Any) -> None:
         self.environment = environment
         self.kind = kind
+        self.action = action
         self.inside: list[tuple[_Call, _Reward]] = []
 
 
@@ -96,8 +98,9 @@ class _Reward:
 class Episodes(Observer):
     """Records the sum of rewards of every episode, by the line of the program that plays it."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, players: Players) -> None:
         self._watch = watch
+        self._players = players
         self._patches: Patches | None = None
         self._classes: set[type] = set()
         self._modules: set[str] = set()
@@ -166,7 +169,10 @@ class Episodes(Observer):
 
     def _observe_methods(self, owner: type, kind: _Kind, patches: Patches) -> None:
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-            return self._step_begins(args[0], kind) if args and self._watch.is_listening() else None
+            if not args or not self._watch.is_listening():
+                return None
+            action = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
+            return self._step_begins(args[0], kind, action)
 
         def end(call: _Call, result: Any, error: BaseException | None) -> None:
             self._step_ends(call, result, error)
@@ -174,17 +180,23 @@ class Episodes(Observer):
                 patches.suspend(f"{owner.__name__}.step")
                 patches.suspend(f"{owner.__name__}.reset")
 
-        def reset(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def reset(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             if args and not self._running and self._watch.is_listening():
                 self._reset(args[0], kind)
+                return args
+            return None
+
+        def was_reset(args: tuple[Any, ...], result: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._players.reset(id(args[0]), result)
 
         patches.around(owner, "step", begin, end, only_woven=True)
-        patches.around(owner, "reset", reset, lambda *_: None, only_woven=True)
+        patches.around(owner, "reset", reset, was_reset, only_woven=True)
 
     # What they return.
 
-    def _step_begins(self, environment: Any, kind: _Kind) -> _Call:
-        call = _Call(environment, kind)
+    def _step_begins(self, environment: Any, kind: _Kind, action: Any) -> _Call:
+        call = _Call(environment, kind, action)
         self._running.append(call)
         return call
 
@@ -203,6 +215,8 @@ class Episodes(Observer):
         if self._running:
             self._running[-1].inside += known
             return
+        if reward is not None and reward.single and known[0][0] is call:
+            self._players.moved(id(call.environment), call.action, result, reward.rewards[0], reward.over[0])
         for own, earned in known:
             self._add(own, earned)
 

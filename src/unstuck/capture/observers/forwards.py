@@ -19,6 +19,7 @@ from unstuck.capture.observers.episodes import Episodes
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.unused import UnusedLayers
+from unstuck.capture.players.players import Players
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Forward, LayersRan, ModeChange, Place
@@ -47,6 +48,7 @@ class Forwards(Observer):
         pairs: Pairs,
         copies: Copies,
         episodes: Episodes,
+        players: Players,
     ) -> None:
         self._watch = watch
         self._inspector = inspector
@@ -56,6 +58,7 @@ class Forwards(Observer):
         self._pairs = pairs
         self._copies = copies
         self._episodes = episodes
+        self._players = players
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -185,6 +188,7 @@ class Forwards(Observer):
         self._pairs.model_ran(module, arguments)
         if has_weights(module):
             self._copies.model_ran(module, model, place, arguments)
+            self._players.model_ran(model, arguments, output)
         self._evaluated(module, place, arguments, output)
         if not has_weights(module) and not _requires_grad(output):
             return  # It prepares data, one example after another: a window has no room for that many.

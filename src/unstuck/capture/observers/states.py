@@ -22,6 +22,8 @@ class _Load(NamedTuple):
     strict: bool
     place: Place | None
     own: bool
+    first: int
+    """Where the first of the values lies in memory."""
 
 
 class Loads(Observer):
@@ -43,7 +45,7 @@ class Loads(Observer):
         if not watch.is_listening() or self._recorded >= _MOST_EVENTS or not isinstance(given, Mapping):
             return None
         strict = args[2] if len(args) > 2 else kwargs.get("strict", True)
-        return _Load(args[0], len(given), bool(strict), watch.places.here(), _is_its_own(args[0], given))
+        return _Load(args[0], len(given), bool(strict), watch.places.here(), _is_its_own(args[0], given), _first(given))
 
     def after(self, load: _Load, result: Any, error: BaseException | None) -> None:
         """It returned, with the keys that found no partner, or raised."""
@@ -53,6 +55,7 @@ class Loads(Observer):
         matched = 0 if error is not None else max(load.offered - len(unexpected), 0)
         if matched and self._watch.window.steps == 0:
             self._watch.objects.note_loaded(_given_values(load.module, frozenset(missing)))
+            self._watch.objects.loaded_from[load.module] = load.first
         self._watch.tell(
             StateLoaded(
                 step=self._watch.window.steps,
@@ -74,6 +77,12 @@ class Loads(Observer):
         """Each module its own; those of a run's models are given out when they are called, which is later."""
         kind = type(module).__name__
         return self._labels.setdefault(module, f"{kind} loaded {len(self._labels) + 1}")
+
+
+def _first(given: Mapping[str, Any]) -> int:
+    tensors = (value for value in given.values() if isinstance(value, Tensor))
+    first = next(tensors, None)
+    return first.data_ptr() if first is not None and type(first) is Tensor and not first.is_meta else 0
 
 
 def _is_its_own(module: nn.Module, given: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from unstuck.capture.observers.seeds import Seeds
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.observers.unused import UnusedLayers
+from unstuck.capture.players.players import Players
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Summary, Watch
 
@@ -34,9 +35,10 @@ def observers(watch: Watch) -> list[Observer]:
     scores = Scores(watch)
     evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
-    unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch)
-    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores)
+    players = Players(watch)
+    unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch, players)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes, players)
+    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale, episodes)
     return [
@@ -47,6 +49,7 @@ def observers(watch: Watch) -> list[Observer]:
         pairs,
         copies,
         episodes,
+        players,
         Modes(watch, evaluations),
         Losses(watch, inspector, evaluations, batches, pairs, scores),
         CtcLosses(watch),

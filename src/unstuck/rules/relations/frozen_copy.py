@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import CopySeen, ModelSeen, StateLoaded
+from unstuck.events import CopySeen, ModelSeen, RunStatus, StateLoaded
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
@@ -32,13 +32,15 @@ rule = Rule(
 
 FEWEST = 20
 """Watched steps in which the copy was asked: the first fifty are all watched."""
+LONG = 2000
+"""Steps within which a target network is updated, also where the run was stopped."""
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Networks of the same shape, of which one learns and the other stays; and states that were loaded into
     themselves."""
-    last = {event.model: event for event in record.of(CopySeen)}
+    last = {event.model: event for event in record.of(CopySeen)} if _is_over(record) else {}
     for event in last.values():
         # A reference or a teacher is given what the network itself is given, and is meant to stay.
         is_reference = 2 * event.same_inputs > event.windows or event.loaded
@@ -47,6 +49,12 @@ def in_run(record: Record) -> Iterator[Finding]:
     lines = {load.place: load for load in record.of(StateLoaded) if load.own and load.step > 0 and not load.failed}
     for load in lines.values():
         yield _own_weights(load, sum(1 for other in record.of(StateLoaded) if other.place == load.place and other.own))
+
+
+def _is_over(record: Record) -> bool:
+    """A run that goes on, or was cut short, may not have come to its first update of the copy."""
+    ended = record.ended
+    return ended is not None and (ended.status in (RunStatus.FINISHED, RunStatus.EXITED) or ended.steps >= LONG)
 
 
 def _never_changes(record: Record, event: CopySeen) -> Finding:

@@ -1,0 +1,112 @@
+"""The moves of an environment: which state followed which, and what each move earned."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+_MOST_KNOWN = 20_000
+_MOST_LISTED = 5_000
+_LARGEST = 2**15
+"""Numbers in an observation that is still looked at."""
+
+
+class Move(NamedTuple):
+    """One call of `step`."""
+
+    action: float | None
+    reward: float
+    over: bool
+    """Did the episode end here, by itself or by a limit of time?"""
+    final: bool
+    """Did it end by itself, so that nothing can be earned afterwards?"""
+
+
+class Moves:
+    """What was seen of all environments of a program."""
+
+    def __init__(self) -> None:
+        self.between: dict[tuple[int, int], list[Move]] = {}
+        """By the marks of a state and of the one that followed."""
+        self.states: set[int] = set()
+        self.recent: list[Move] = []
+        """Since the last `forget_recent`."""
+        self.environments: set[int] = set()
+        """Whose moves they are."""
+        self._now: dict[int, int | None] = {}
+
+    def reset(self, environment: int, result: Any) -> None:
+        """An environment began another episode."""
+        self._now[environment] = self._seen(_observation(result))
+        if self.recent and not self.recent[-1].over:
+            self.recent[-1] = self.recent[-1]._replace(over=True)
+
+    def moved(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:
+        """It was given an action."""
+        before, after = self._now.get(environment), self._seen(result[0])
+        self._now[environment] = after
+        # With two flags the second is a limit of time; with one, only its cause says what it was.
+        final = over and (bool(result[2]) if len(result) > 4 else not _was_cut(result[-1]))
+        move = Move(_plain(action), reward, over, final)
+        if len(self.recent) < _MOST_LISTED:
+            self.recent.append(move)
+            self.environments.add(environment)
+        if before is not None and after is not None and len(self.between) < _MOST_KNOWN:
+            known = self.between.setdefault((before, after), [])
+            if move not in known and len(known) < 4:
+                known.append(move)
+
+    def forget_recent(self) -> None:
+        """What follows belongs to another update."""
+        self.recent = []
+        self.environments.clear()
+
+    def _seen(self, observation: Any) -> int | None:
+        mark = mark_of(observation) if len(self.states) < _MOST_KNOWN else None
+        if mark is not None:
+            self.states.add(mark)
+        return mark
+
+
+def mark_of(observation: Any) -> int | None:
+    """A number that stands for the values, however they are stored; None if it is not a row of numbers."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(observation, Tensor):
+        if type(observation) is not Tensor or not observation.is_cpu or not 1 < observation.numel() <= _LARGEST:
+            return None
+        observation = observation.detach().numpy()
+    elif type(observation) in (list, tuple):
+        if not 1 < len(observation) <= _LARGEST or not all(type(one) in (int, float) for one in observation):
+            return None
+    elif type(observation).__module__ != "numpy" or not 1 < getattr(observation, "size", 0) <= _LARGEST:
+        return None
+    values = numpy.asarray(observation)
+    return hash(values.astype(numpy.float32).tobytes()) if values.dtype.kind in "fiub" else None
+
+
+def marks_of_rows(batch: Tensor) -> list[int]:
+    """The same for each example of a batch."""
+    rows = batch.detach().numpy().astype("float32", copy=False)
+    return [hash(row.tobytes()) for row in rows]
+
+
+def _observation(result: Any) -> Any:
+    """What `reset` returned, without the information that newer environments add."""
+    return result[0] if type(result) is tuple and len(result) == 2 and isinstance(result[1], dict) else result
+
+
+def _was_cut(info: Any) -> bool:
+    return isinstance(info, dict) and any("trunc" in str(key).lower() and value for key, value in info.items())
+
+
+def _plain(action: Any) -> float | None:
+    if type(action) in (int, float, bool):
+        return float(action)
+    if isinstance(action, Tensor):
+        return float(action) if action.numel() == 1 and action.is_cpu and type(action) is Tensor else None
+    single = type(action).__module__ == "numpy" and getattr(action, "size", 0) == 1
+    return float(action.item()) if single and action.dtype.kind in "fiub" else None

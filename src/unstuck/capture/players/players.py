@@ -1,0 +1,116 @@
+"""Observes agents and opponents: shares out what happens among those who compare it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unstuck.capture.measure.tensors import is_plain, may_measure, reading
+from unstuck.capture.objects import Model
+from unstuck.capture.players.bootstraps import Bootstraps
+from unstuck.capture.players.head import Head
+from unstuck.capture.players.moves import Moves
+from unstuck.capture.players.opponents import Opponents
+from unstuck.capture.players.policies import Policies
+from unstuck.capture.window import Ended, Observer, Watch
+from unstuck.events import Place
+
+_SECONDS = 1.5
+"""Of our own time, in all; most runs need a tenth of it."""
+_MOST_MOVES = 200_000
+
+
+class Players(Observer):
+    """Environments, policies, values and opponents of one program."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._moves = Moves()
+        self._policies = Policies(watch, self._moves)
+        self._bootstraps = Bootstraps(watch, self._moves)
+        self._opponents = Opponents(watch)
+        self._moved = 0
+        self._spent = 0.0
+        protect = watch.guard.protect
+        self._note_model = protect("agents and opponents", self._model_ran)
+        self._note_backward = protect("agents and opponents", self._backward)
+        self._note_move = protect("agents and opponents", self._move)
+        self._note_reset = protect("agents and opponents", self._moves.reset)
+
+    def model_ran(self, model: Model, arguments: Any, output: Any) -> None:
+        """A model was called in a sampled window."""
+        args, _ = arguments
+        given = args[0] if args else None
+        answer = output if isinstance(output, Tensor) else None
+        if isinstance(output, tuple) and output and all(isinstance(one, Tensor) for one in output):
+            answer = output[-1]
+        if isinstance(given, Tensor) and answer is not None and is_plain(given) and self._may_look():
+            self._note_model(model, given, answer)
+
+    def moved(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:
+        """An environment was given an action."""
+        if self._moved < _MOST_MOVES:
+            self._moved += 1
+            self._note_move(environment, action, result, reward, over)
+
+    def reset(self, environment: int, result: Any) -> None:
+        """It began another episode."""
+        if self._moved < _MOST_MOVES:
+            self._note_reset(environment, result)
+
+    def backward(self, loss: Tensor, place: Place | None) -> None:
+        """A loss is back-propagated in a sampled window."""
+        if loss.grad_fn is not None and loss.is_cpu and loss.numel() == 1 and self._may_look():
+            self._note_backward(loss, place)
+
+    def window_ended(self, ended: Ended) -> None:
+        """A player has stepped."""
+        if ended.recorded:
+            self._opponents.window_ended(ended.optimizer)
+
+    def window_began(self, ended: Ended) -> None:
+        """What follows belongs to another update."""
+        if ended.recorded:
+            self._bootstraps.window_began()
+            self._policies.window_began()
+        if not self._watch.window.sampled:
+            self._moves.forget_recent()
+
+    def finish(self) -> None:
+        """The run ended."""
+        with reading():
+            self._policies.finish()
+            self._bootstraps.finish()
+
+    def _may_look(self) -> bool:
+        return self._spent < _SECONDS and may_measure()
+
+    def _model_ran(self, model: Model, given: Tensor, answer: Tensor) -> None:
+        began = perf_counter()
+        learning = torch.is_grad_enabled()
+        with reading():
+            self._bootstraps.model_ran(given, answer, learning)
+        if is_plain(answer):
+            self._opponents.model_ran(model.label, given, answer, learning)
+        self._spent += perf_counter() - began
+
+    def _backward(self, loss: Tensor, place: Place | None) -> None:
+        began = perf_counter()
+        with reading():
+            head = Head(loss.grad_fn, self._opponents.ends)
+            if head.is_whole:
+                self._opponents.backward(head, place)
+                if self._opponents.ends:
+                    head = Head(loss.grad_fn)
+                self._bootstraps.backward(head, place)
+                self._policies.backward(head, place)
+        self._spent += perf_counter() - began
+
+    def _move(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:
+        began = perf_counter()
+        with reading():
+            self._moves.moved(environment, action, result, reward, over)
+        self._spent += (perf_counter() - began) / 10

@@ -1,0 +1,91 @@
+"""Trainings with actions or opponents: what a loss asked of a policy, of a value, and of the other player.
+
+Nothing here holds a tensor or imports torch.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+from unstuck.events.base import Event
+
+
+class Weighting(StrEnum):
+    """What the weights of actions are, up to a factor and a constant, judged by the rewards of the environment."""
+
+    TO_GO = "to-go"
+    """What was earned from the action on, or in the whole episode."""
+    PAST = "past"
+    """What was earned until the action."""
+    REVERSED = "reversed"
+    """What was earned from the action on, in the reverse order of the actions."""
+    BEYOND = "beyond"
+    """What was earned from the action on, also in later episodes."""
+
+
+class PolicyPulled(Event, tag="policy-pulled", frozen=True):
+    """A backward of a loss with log-probabilities of actions: which of them it makes more likely, and by how much."""
+
+    ABSENT: ClassVar[str] = "no loss held log-probabilities of actions"
+
+    actions: int = 0
+    """How many there were."""
+    mixed: bool = False
+    """Are some made more likely and others less?"""
+    agreement: float | None = None
+    """Correlation between how much an action is made more likely and by how much its value is raised."""
+    pulls: tuple[float, ...] = ()
+    surprises: tuple[float, ...] = ()
+    """Of few actions: both one by one."""
+    played: int = 0
+    """How many actions the environment was given since the last such backward, if as many as here; else 0."""
+    other: int = 0
+    """How many of them are not the ones whose log-probability was taken."""
+    weighting: Weighting | None = None
+    """What fits the weights exactly."""
+    reverse: bool = False
+    """It fits with a negative factor: the more was earned, the less likely the action becomes."""
+    discount: float | None = None
+    entropy: float | None = None
+    """How much the loss rises with the entropy of the policy; None if it does not depend on it."""
+
+
+class Bootstrapped(Event, tag="bootstrapped", frozen=True):
+    """Regression targets of states that an environment was seen to give, next to its rewards and the network's own
+    answers for the states that followed. Counted from the start of the run; `place` is the backward."""
+
+    ABSENT: ClassVar[str] = "no target was computed from a reward and the value of the next state"
+
+    rows: int = 0
+    """Targets whose state and next state were recognized."""
+    ended: int = 0
+    """How many of these are about the last move of an episode."""
+    discount: float | None = None
+    """What the value of the next state is multiplied by, where the episode goes on."""
+    discount_at_end: float | None = None
+    """The same where it has ended; 0 if targets end with it."""
+    actions: int = 0
+    """Targets that were compared with the value of one action, which is known."""
+    other_actions: int = 0
+    """How many of these belong to another action than the one that was taken."""
+    best: int = 0
+    """Targets that were compared with the highest value of all actions."""
+    unmoved: int = 0
+    """Targets that were computed from the very state that they are for, though the environment had moved on."""
+
+
+class OutputPulled(Event, tag="output-pulled", frozen=True):
+    """What one optimizer's loss asked of the output of a network, by where the input of that came from."""
+
+    ABSENT: ClassVar[str] = "no two networks were trained in turn"
+
+    optimizer: str = ""
+    model: str = ""
+    source: str = ""
+    """The network whose output was the input; empty for data."""
+    live: bool = False
+    """Does the gradient go on to the source?"""
+    direction: float | None = None
+    """From -1, if all outputs are asked to rise, to 1, if all are asked to fall; None if the loss does not depend on
+    them."""
