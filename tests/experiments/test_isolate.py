@@ -162,7 +162,7 @@ def test_a_run_that_learns_is_left_alone(runner: Runner) -> None:
     ("part", "changed"),
     [
         ("model", {"shift": " - 50"}),
-        ("data", {"data": "y = y[torch.randperm(3000)]"}),
+        ("data", {"data": "y = y[torch.randperm(3000)]", "optimizer": "Adam(model.parameters(), lr=5e-4)"}),
         ("loss", {"loss": "-F.cross_entropy(scores, labels)"}),
         ("loss", {"loss": "(scores.softmax(1)[torch.arange(len(labels)), labels] ** 2).mean()"}),
         ("update", {"optimizer": "SGD(model.parameters(), lr=1e-6)"}),

@@ -39,7 +39,9 @@ OTHER_SEEDS = (1, 2)
 CLEAR = 0.15
 """Of the way from a guess to answers that are all right, what a run that learns has gone at least."""
 NONE = 0.02
-"""Of that way, what a run that does not beat a guess may have gone."""
+"""Of that way, what a run that does not beat a guess may have gone,"""
+LITTLE = 0.1
+"""and one whose loss does not fall at all."""
 HELD_BACK = 1 / 3
 """Of the progress with a part of ours, what the run as it is may make."""
 CERTAIN = 4.0
@@ -141,7 +143,8 @@ def isolate(context: Context, changes: Sequence[Intervention] = (), wanted: int 
         return swaps.undecided("isolate", f"{problem} {_swappable(first)}".strip())
     own = row_of(OWN, first)
     if not own.is_stuck:
-        sentence = f"As it is the run has {own.said} after {steps} steps: nothing to corner."
+        unknown = "; what its answers are worth is not known" if own.gained is None else ""
+        sentence = f"As it is the run comes to {own.said} after {steps} steps{unknown}: nothing to corner."
         return _experiment(bench, {OWN: own}, ExperimentVerdict.LEARNS, sentence, {}, began)
     context.tell("replacing update, model, data and loss, one at a time")
     rows = {OWN: own} | {parts: row_of(parts, run) for parts, run in bench.runs([*SINGLE]).items()}
@@ -212,6 +215,9 @@ def row_of(parts: Parts, run: Outcome) -> Row:
     is_known = achieved is not None and (achieved.beats_guess_by is not None or achieved.right is not None)
     learns = word in (Achieved.LEARNS, Achieved.SLOWLY, Achieved.MEMORIZES) and (is_known or gained is None)
     is_stuck = word.is_trouble or (not learns and gained is not None and gained < NONE)
+    # Weights that were drawn at random may beat a guess a little, and stay where they are.
+    moves = achieved is None or achieved.trend is None or achieved.trend.falls
+    is_stuck = is_stuck or (not moves and gained is not None and gained < LITTLE)
     is_partial = bool((run.notes.get(Part.MODEL) or {}).get("partial"))
     return Row(parts, gained, is_stuck, _said(run, achieved, gained), is_partial=is_partial)
 
@@ -433,8 +439,7 @@ def _experiment(
     began: float,
 ) -> Experiment:
     table: dict[str, Measure] = {
-        named(parts).replace(" ", "_"): f"{'' if row.why_not else _word(row, rows[OWN])}{row.said}"
-        for parts, row in rows.items()
+        named(parts).replace(" ", "_"): f"{_word(row)}{row.said}" for parts, row in rows.items()
     }
     unable = [f"The {part} {rows[frozenset({part})].said}." for part in Part if _is_unable(rows, part)]
     numbers = "" if not measures else f" After {bench.steps} steps: {_numbers(rows, measures)}."
@@ -455,8 +460,10 @@ def _is_unable(rows: Mapping[Parts, Row], part: Part) -> bool:
     return frozenset({part}) in rows and bool(rows[frozenset({part})].why_not)
 
 
-def _word(row: Row, own: Row) -> str:
-    return "learns: " if row.works else "does not learn: " if row.is_stuck or row.beats(own) is False else ""
+def _word(row: Row) -> str:
+    if row.why_not:
+        return ""
+    return "learns: " if row.works else "does not learn: " if row.is_stuck else "hardly learns: "
 
 
 def _numbers(rows: Mapping[Parts, Row], measures: Mapping[str, Measure]) -> str:
