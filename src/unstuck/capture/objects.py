@@ -270,6 +270,10 @@ class Objects:
             if any(id(own) in held for own in layer._parameters.values()):
                 self._trained[layer] = label
 
+    def was_trained(self, module: nn.Module) -> bool:
+        """Has an optimizer with parameters of it stepped, at any time?"""
+        return any(layer in self._trained for layer in module.modules())
+
     def _trained_by(self, optimizer: Optimizer) -> list[Model]:
         """The models that hold parameters of an optimizer, as they were last recorded."""
         held = {id(parameter) for parameter in parameters_of(optimizer)}

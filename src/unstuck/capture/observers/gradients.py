@@ -357,13 +357,18 @@ class Untrained:
         found: dict[int, tuple[str, Tensor, Place | None]] = {}
         for model in self._watch.objects.models():
             named = [(name, parameter, None) for name, parameter in model.parameters()]
-            if _is_fixed(model, held):
+            if _is_fixed(model, held) or self._is_over(model, held):
                 continue
             for name, parameter, place in [*named, *model.strays()]:
                 wanted = parameter.requires_grad and id(parameter) not in held
                 if wanted and is_plain(parameter.grad) and is_plain(parameter):
                     found.setdefault(id(parameter), (name, parameter, place))
         return list(found.values())
+
+    def _is_over(self, model: Model, held: set[int]) -> bool:
+        """Was it trained before, by an optimizer that is gone?"""
+        trained = model.module is not None and self._watch.objects.was_trained(model.module)
+        return trained and not any(id(parameter) in held for _, parameter in model.parameters())
 
     def _has_stayed(self, parameter: Tensor) -> bool:
         now = (parameter._version, float(norm(parameter)))
