@@ -220,6 +220,8 @@ class Steps(Observer):
         facts = running.facts or self._read_gradients(optimizer, place)
         kept = running.started is not None and self._measure_after(optimizer, running.started, facts.used)
         in_closure = self._backwards.count > running.backwards
+        if in_closure and watch.window.sampled:
+            watch.objects.begins_to_train(optimizer)  # its models are first called inside of the step
         self._taken(optimizer, facts, kept, place, in_closure)
 
     def _taken(

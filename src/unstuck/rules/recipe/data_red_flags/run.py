@@ -142,6 +142,9 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
             return
 
 
+PICTURE = 16
+
+
 def _constant_columns(batches: Sequence[BatchSeen], consequence: str) -> Iterator[Finding]:
     """Columns of a table that hold one value in all batches. A column of ones is a bias, and zeros are rare categories
     or the border of an image, so there must be more."""
@@ -157,6 +160,8 @@ def _constant_columns(batches: Sequence[BatchSeen], consequence: str) -> Iterato
         shown = ", ".join(f"{column} ({value:.3g})" for column, value in list(same.items())[:6])
         more = ", ..." if len(same) > 6 else ""
         width = fact.shape[1] if fact.shape is not None and len(fact.shape) > 1 else 0
+        if width >= PICTURE and len(same) > 1 and len(set(same.values())) == 1:
+            continue  # the border of a flattened picture, whatever 0 was shifted to
         yield rule.finding(
             f"{len(same)} of the {width} columns of {fact.name} have the same value in every example that was looked "
             f"at: {shown}{more}" + (f", and {consequence}." if consequence else "."),
