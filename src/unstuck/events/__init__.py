@@ -66,8 +66,12 @@ from unstuck.events.measurements import (
 )
 from unstuck.events.players import (
     Bootstrapped as Bootstrapped,
+    CodeSeen as CodeSeen,
     OutputPulled as OutputPulled,
+    PairsMatched as PairsMatched,
     PolicyPulled as PolicyPulled,
+    Spread as Spread,
+    TripletsCompared as TripletsCompared,
     Weighting as Weighting,
 )
 from unstuck.events.preview import (

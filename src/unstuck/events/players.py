@@ -11,6 +11,17 @@ from typing import ClassVar
 from unstuck.events.base import Event
 
 
+class Spread(StrEnum):
+    """What the noise of a code is multiplied by, given what its divergence takes for the logarithm of the variance."""
+
+    STD = "std"
+    """`exp(logvar / 2)`"""
+    VARIANCE = "variance"
+    """`exp(logvar)`"""
+    LOGARITHM = "logarithm"
+    """`logvar` itself"""
+
+
 class Weighting(StrEnum):
     """What the weights of actions are, up to a factor and a constant, judged by the rewards of the environment."""
 
@@ -89,3 +100,56 @@ class OutputPulled(Event, tag="output-pulled", frozen=True):
     direction: float | None = None
     """From -1, if all outputs are asked to rise, to 1, if all are asked to fall; None if the loss does not depend on
     them."""
+
+
+class CodeSeen(Event, tag="code-seen", frozen=True):
+    """A loss with the divergence of a code from the standard Gaussian, as in a variational autoencoder."""
+
+    ABSENT: ClassVar[str] = "no loss held the divergence of a code from the standard Gaussian"
+
+    size: int = 0
+    """How many numbers a code has."""
+    nats: float | None = None
+    """The divergence of one example, on average."""
+    rewarded: bool = False
+    """The loss falls when the divergence rises."""
+    spread: Spread | None = None
+    used: bool = True
+    """Is the mean of the code used anywhere but in the divergence?"""
+
+
+class PairsMatched(Event, tag="pairs-matched", frozen=True):
+    """Scores of pairs that a cross-entropy compared, one right partner for each example: a contrastive loss."""
+
+    ABSENT: ClassVar[str] = "no loss looked for the partner of each example"
+
+    examples: int = 0
+    partners: int = 0
+    """How many there were to choose from."""
+    right: float = 0.0
+    """The mean score of the partners that count as right."""
+    right_spread: float = 0.0
+    others: float = 0.0
+    """The mean of all other scores that are finite."""
+    others_spread: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    """The ends of all finite scores."""
+    elsewhere: float = 0.0
+    """The share of examples whose highest score is at one and the same distance from the right partner."""
+    offset: int = 0
+    """That distance."""
+
+
+class TripletsCompared(Event, tag="triplets-compared", frozen=True):
+    """A triplet loss of torch."""
+
+    ABSENT: ClassVar[str] = "no triplet loss of torch was called"
+
+    margin: float = 1.0
+    value: float | None = None
+    same: float = 0.0
+    """The share of triplets whose positive is embedded exactly where the anchor is."""
+    positive: float = 0.0
+    negative: float = 0.0
+    """The mean distances from the anchor."""

@@ -20,6 +20,7 @@ from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scores import Scores
+from unstuck.capture.players.players import Players
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
@@ -63,8 +64,10 @@ class Losses(Observer):
         batches: Batches,
         pairs: Pairs,
         scores: Scores,
+        players: Players,
     ) -> None:
         self._watch = watch
+        self._players = players
         self._scores = scores
         self._inspector = inspector
         self._evaluations = evaluations
@@ -115,6 +118,8 @@ class Losses(Observer):
             return
         place = watch.places.here()
         self._pairs.loss(name, source, target, place)
+        if name == "cross_entropy":
+            self._players.matched(source, target, place)
         count = self._calls[place] = self._calls.get(place, 0) + 1
         often = _OFTEN if watch.scalars.is_immediate(result) else _THEN_EVERY
         closely = count <= _FULL_READS or count % often == 0

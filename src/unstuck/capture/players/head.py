@@ -67,6 +67,11 @@ class Head:
         self._ends = set(ends)
         self._explore()
 
+    @property
+    def nodes(self) -> Collection[Node]:
+        """All that were looked at."""
+        return self._nodes
+
     def _explore(self) -> None:
         """In the order in which a formula is written, so that lists keep theirs."""
         waiting = [self.root]

@@ -11,10 +11,13 @@ from torch import Tensor
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading
 from unstuck.capture.objects import Model
 from unstuck.capture.players.bootstraps import Bootstraps
+from unstuck.capture.players.codes import Codes
 from unstuck.capture.players.head import Head
 from unstuck.capture.players.moves import Moves
 from unstuck.capture.players.opponents import Opponents
+from unstuck.capture.players.partners import Partners
 from unstuck.capture.players.policies import Policies
+from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Place
 
@@ -32,13 +35,25 @@ class Players(Observer):
         self._policies = Policies(watch, self._moves)
         self._bootstraps = Bootstraps(watch, self._moves)
         self._opponents = Opponents(watch)
+        self._codes = Codes(watch)
+        self._partners = Partners(watch)
         self._moved = 0
         self._spent = 0.0
         protect = watch.guard.protect
         self._note_model = protect("agents and opponents", self._model_ran)
         self._note_backward = protect("agents and opponents", self._backward)
         self._note_move = protect("agents and opponents", self._move)
+        self._note_pairs = protect("agents and opponents", self._partners.matched)
         self._note_reset = protect("agents and opponents", self._moves.reset)
+
+    def attach(self, patches: Patches) -> None:
+        """Observe the losses that only partners have."""
+        self._partners.attach(patches)
+
+    def matched(self, scores: Tensor, partners: Tensor, place: Place | None) -> None:
+        """A cross-entropy was computed in a sampled window."""
+        if scores.requires_grad and self._may_look():
+            self._note_pairs(scores, partners, place)
 
     def model_ran(self, model: Model, arguments: Any, output: Any) -> None:
         """A model was called in a sampled window."""
@@ -107,6 +122,7 @@ class Players(Observer):
                     head = Head(loss.grad_fn)
                 self._bootstraps.backward(head, place)
                 self._policies.backward(head, place)
+                self._codes.backward(loss.grad_fn, head, place)
         self._spent += perf_counter() - began
 
     def _move(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:

@@ -51,7 +51,7 @@ def observers(watch: Watch) -> list[Observer]:
         episodes,
         players,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches, pairs, scores),
+        Losses(watch, inspector, evaluations, batches, pairs, scores, players),
         CtcLosses(watch),
         Softmaxes(watch),
         inspector,
