@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from unstuck.capture import RunStopped
     from unstuck.check.objects import assert_trains, check
     from unstuck.diagnose.objects import diagnose
-    from unstuck.experiments.notebook import baseline, causality, independence, layers, lr_range, overfit, seeds
+    from unstuck.experiments.notebook import (
+        baseline,
+        causality,
+        independence,
+        layers,
+        lr_range,
+        overfit,
+        relations,
+        seeds,
+    )
     from unstuck.findings import Diagnosis, Finding, Severity
     from unstuck.gradients import GradientManager
     from unstuck.surface.scan import surface

@@ -245,8 +245,9 @@ class Triage:
 
     def _try_longer(self, verdict: Verdict) -> Reason | None:
         """What runs did not decide, longer ones may, or more of them."""
+        known = (*verdict.diagnoses, *verdict.unconfirmed, *merge([*self._findings, *self._shown]))
         for proof in list(self._proofs):
-            diagnosis = next((d for d in (*verdict.diagnoses, *verdict.unconfirmed) if proof.is_about(d)), None)
+            diagnosis = next((d for d in known if proof.is_about(d)), None)
             how = longer_proof(self._context, proof)
             if diagnosis is not None and how is not None and not self._settled_by(self._shown_causes):
                 self._keep(prove(self._context, diagnosis, *how))
@@ -263,7 +264,7 @@ class Triage:
         """All confirmed remedies at once, to show what they do together."""
         proofs = [proof for proof, _ in self._confirmed]
         changes = tuple(dict.fromkeys(change for _, changed in self._confirmed for change in changed))
-        known = (*verdict.diagnoses, *verdict.unconfirmed)
+        known = (*verdict.diagnoses, *verdict.unconfirmed, *merge([*self._findings, *self._shown]))
         diagnosis = next((d for d in known if proofs[0].is_about(d)), None)
         if diagnosis is None:
             return
@@ -303,7 +304,7 @@ class Triage:
             for finding in findings_in(done)
         }
         causes = [d for d in final.diagnoses if d.severity is Severity.ERROR and d.lead.code not in symptoms]
-        if any(not d.is_hygiene and self._tried(d) is not ProofVerdict.NO_EFFECT for d in causes):
+        if any(not d.is_hygiene and self._tried(d) not in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE) for d in causes):
             return Reason.ANSWERED
         return None if final.in_trouble else Reason.GOING_WELL
 

@@ -89,13 +89,17 @@ class GiveLoss(Intervention, frozen=True):
             lab.wrap(F, name, giving)
         if self.form is Form.CLASSES_IN_PLACE:
             # A loss that is written out takes a softmax of its scores.
-            for owner, name in ((F, "softmax"), (F, "log_softmax"), (torch, "softmax"), (torch, "log_softmax")):
-                lab.wrap(owner, name, _softmax_in_place)
+            for owner in (F, torch, Tensor):
+                for name in ("softmax", "log_softmax"):
+                    lab.wrap(owner, name, _softmax_in_place)
 
 
 def _softmax_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
     def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return original(_changed(Form.CLASSES_IN_PLACE, input, input)[0], *args, **kwargs)
+        axis = args[0] if args else kwargs.get("dim")
+        is_flat = input.dim() == 2 and axis in (1, -1)  # not the softmax of an attention
+        given = _changed(Form.CLASSES_IN_PLACE, input, input)[0] if is_flat else input
+        return original(given, *args, **kwargs)
 
     return softmax
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from unstuck.capture.measure.tensors import is_plain, is_whole
+from unstuck.capture.measure.tensors import is_plain
 
 _DEEPEST = 4
 _MOST_ARRAYS = 32
@@ -49,13 +49,14 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 def _readable(value: Any) -> Tensor | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(value) is numpy.ndarray:
-        if value.dtype.kind not in "fiu" or value.dtype.itemsize > 8 or not value.flags.writeable:
+        if value.dtype.kind != "f" or value.dtype.itemsize > 8 or not value.flags.writeable:
             return None
         try:
             value = torch.from_numpy(value)
         except (TypeError, ValueError):
             return None
-    is_array = (is_plain(value) or is_whole(value)) and value.is_cpu and not value.requires_grad
+    # Whole numbers may be an order or counts, which a data set changes by design.
+    is_array = is_plain(value) and value.is_cpu and not value.requires_grad
     return value if is_array and value.numel() >= _FEWEST else None
 
 

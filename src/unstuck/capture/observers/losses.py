@@ -198,7 +198,7 @@ class CtcLosses(Observer):
         with reading():
             labels = _ctc_labels(targets.detach(), given.get("target_lengths"))
             blanks = float((labels == int(given.get("blank", 0))).double().mean()) if labels.numel() else None
-            total = float(scores.detach()[:, :_CTC_EXAMPLES].double().logsumexp(-1).abs().mean())
+            total = _ctc_total(scores.detach(), given.get("input_lengths"))
         self._watch.emit(
             LossCall(
                 step=self._watch.window.steps,
@@ -210,6 +210,16 @@ class CtcLosses(Observer):
                 log_total=total,
             )
         )
+
+
+def _ctc_total(scores: Tensor, lengths: Any) -> float | None:
+    """How far the frames that count are from log-probabilities. Frames beyond their length may hold anything."""
+    lengths = torch.as_tensor(lengths if lengths is not None else ()).reshape(-1)
+    if scores.dim() != 3 or len(lengths) != scores.shape[1]:
+        return None
+    few = scores[:, :_CTC_EXAMPLES].double().logsumexp(-1).abs()
+    counted = few[torch.arange(len(few))[:, None] < lengths[None, :_CTC_EXAMPLES]]
+    return float(counted.mean()) if counted.numel() else None
 
 
 def _ctc_labels(targets: Tensor, lengths: Any) -> Tensor:

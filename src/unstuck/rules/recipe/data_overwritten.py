@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared.data import trained_on
 
@@ -18,7 +18,7 @@ rule = Rule(
     code="R25",
     name="data-overwritten",
     title="the data set changes its stored examples when they are read",
-    severity=Severity.ERROR,
+    severity=Severity.WARNING,
     explains=("M13", "O07", "R03", "R08", "R09", "R13"),
     needs=(LoaderSeen,),
 )
@@ -37,7 +37,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield rule.finding(
             f"Reading examples changes {dataset}.{name} itself: its numbers were others after the first batch of "
             f"{loader.overwritten_passes} passes.",
-            cause=f"An example taken out of {name} is a view of it. An operation in place (+=, mul_, x[...] = 0) "
+            cause=f"If an example taken out of {name} is a view of it, an operation in place (+=, mul_, x[...] = 0) "
             "writes through to the stored data, so every pass works on what the passes before have left.",
             fix=f"Copy the example before it is changed: self.{name}[index].clone() for a tensor, .copy() for an "
             "array; or use operations that return a new one.",
@@ -47,6 +47,7 @@ def in_run(record: Record) -> Iterator[Finding]:
                 Evidence("passes in which it changed", loader.overwritten_passes),
                 Evidence("passes", loader.passes),
             ],
+            confidence=Confidence.LIKELY,
         )
 
 

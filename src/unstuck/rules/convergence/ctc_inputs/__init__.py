@@ -50,7 +50,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         total = sorted(call.log_total or 0.0 for call in found)[len(found) // 2]
         if blanks > 0:
             yield rule.finding(
-                f"{blanks:.0%} of the labels given to ctc_loss are its blank.",
+                f"{100 * blanks:.2g} % of the labels given to ctc_loss are its blank.",
                 cause="The blank stands for no label at all. A label with the same number can never be output, and a "
                 "target that contains it asks for an alignment that does not exist.",
                 fix="Keep one number for the blank: count the labels from 1 (with blank=0), or put the blank last with "
