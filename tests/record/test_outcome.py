@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import make_record
-from unstuck.events import Evaluated, Forward, OptimizerStep, Scored
+from unstuck.events import Evaluated, Forward, OptimizerStep, Place, Scored
 from unstuck.record import Record
 from unstuck.record.outcome import Achieved, Outcome, outcome_of
 
@@ -102,6 +102,15 @@ def test_shares_right_decide_where_no_cost_can_be_compared() -> None:
     right = training(lambda t: -0.2 - 0.7 * t, guess_right=0.25, right=lambda t: min(1, 0.25 + t), labels=64)
     assert achieved(flat).word is Achieved.GUESSES
     assert achieved(right).word is Achieved.LEARNS
+
+
+def test_a_loss_that_is_computed_only_early_does_not_count() -> None:
+    first_try = [
+        Scored(step=step, loss="mse_loss", labels=32, cost=1 / step, guess=1.0, place=Place("train.py", 9))
+        for step in range(1, 40)
+    ]
+    record = training(lambda t: 1.386, 600, 0.01, *first_try, guess=1.385)
+    assert achieved(record).word is Achieved.GUESSES
 
 
 def test_memorizing() -> None:

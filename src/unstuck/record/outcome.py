@@ -50,6 +50,8 @@ LONG = 100
 SAME = 0.01
 FEWEST_EVALUATED = 50
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
+LATE = 0.8
+"""The share of a run after which a loss must still be computed to count for what the run achieved."""
 FEWEST_ANSWERS = 30
 """A share of fewer answers than this says nothing."""
 
@@ -248,7 +250,10 @@ class _Judged:
         groups: dict[tuple[Place | None, str], list[Scored]] = {}
         for score in record.of(Scored):
             groups.setdefault((score.place, score.loss), []).append(score)
-        self._terms = sorted(map(_Term, groups.values()), key=lambda term: -len(term.costs))
+        # A loss that was computed only early belongs to something that is over, such as a first try of one batch.
+        latest = max((scores[-1].step for scores in groups.values()), default=0)
+        late = [scores for scores in groups.values() if scores[-1].step >= LATE * latest]
+        self._terms = sorted(map(_Term, late), key=lambda term: -len(term.costs))
         self._scale = self._scale_of(self._terms[0]) if self._terms else None
         self._evaluations = [
             e for e in record.of(Evaluated) if e.value is not None or e.accuracy is not None or e.explained is not None
