@@ -17,6 +17,8 @@ from unstuck.capture.measure.tensors import reading
 from unstuck.capture.torch_hooks.internals import SavedTensor
 
 MOST_NODES = 4000
+LARGEST_SURPRISE = 2**16
+"""Numbers in a regression that is still looked at."""
 _FORMULA = frozenset(
     {
         "Add", "Sub", "Rsub", "Mul", "Div", "Neg", "Mean", "Sum", "Stack", "Cat", "Exp", "Log", "Pow", "Clamp",
@@ -104,7 +106,7 @@ class Head:
             return True
         elif name in _REGRESSIONS:
             value, target = saved(node, "self"), saved(node, "target")
-            if value is not None and target is not None and value.shape == target.shape:
+            if value is not None and target is not None and value.shape == target.shape and _is_small(value):
                 above = (target - value).detach().reshape(-1)
                 self.surprises.append(Surprise(node, above, target.detach().reshape(-1), _chosen(node)))
         elif name == "Pow" and getattr(node, "_saved_exponent", None) == 2:
@@ -117,7 +119,7 @@ class Head:
         difference = saved(node, "self")
         while inner is not None and is_see_through(inner):
             inner = inner.next_functions[0][0]
-        if inner is None or difference is None or operation(inner) != "Sub":
+        if inner is None or difference is None or operation(inner) != "Sub" or not _is_small(difference):
             return
         one, other = (child for child, _ in inner.next_functions[:2])
         if (one is None) == (other is None):
@@ -205,6 +207,10 @@ def _may_be_called(node: Node) -> bool:
         except RuntimeError:  # freed by an earlier backward
             return False
     return True
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return tensor.numel() <= LARGEST_SURPRISE
 
 
 _names: dict[type, tuple[str, ...]] = {}

@@ -86,6 +86,11 @@ class Players(Observer):
         if ended.recorded:
             self._opponents.window_ended(ended.optimizer)
 
+    def sampling_changed(self, sampled: bool) -> None:
+        """Losses are not looked at for a while."""
+        if not sampled:
+            self._policies.rest()
+
     def window_began(self, ended: Ended) -> None:
         """What follows belongs to another update."""
         if ended.recorded:
