@@ -11,7 +11,7 @@ from unstuck.findings import Witness
 from unstuck.page import Example, PageError, read_page
 from unstuck.rule import Rule, all_rules
 
-SEEN_BY_SHAPES = ("M01", "M11", "O15")
+SEEN_BY_SHAPES = ("M01", "M11", "O15", "P14", "P15", "P16")
 """Rules that see a loss written as a formula by the shapes in it."""
 
 

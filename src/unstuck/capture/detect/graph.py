@@ -22,7 +22,7 @@ from unstuck.capture.torch_hooks.internals import SavedTensor
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.events import GraphFact, OperationFact, TermFact
 
-_knows_hooks = hasattr(SavedTensor, "unpack_hook") and hasattr(SavedTensor, "data")
+knows_hooks = hasattr(SavedTensor, "unpack_hook") and hasattr(SavedTensor, "data")
 """Can a saved tensor be asked for its hook, and for its value without that? Not in torch 2.4."""
 _hooks_were_used = False
 """Where that cannot be asked: has any part of this process hooked saved tensors?"""
@@ -36,7 +36,7 @@ def saved(node: Any, name: str) -> Tensor | None:
     value: Any = None
     try:
         # `_saved_x` would run unpack hooks of the user's (a checkpoint recomputes there); `.data` does not.
-        if _knows_hooks:
+        if knows_hooks:
             value = raw.data if raw.unpack_hook is None else None
         elif not _hooks_were_used:
             value = getattr(node, f"_saved_{name}")
@@ -49,7 +49,7 @@ def saved(node: Any, name: str) -> Tensor | None:
 def saved_list(node: Any, name: str) -> list[Tensor | None]:
     """What a node kept under this name, where that is several tensors; empty if it cannot be had."""
     raws: Any = getattr(node, f"_raw_saved_{name}", None)
-    if not _knows_hooks or not isinstance(raws, tuple):
+    if not knows_hooks or not isinstance(raws, tuple):
         return []
     try:
         found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
@@ -60,7 +60,7 @@ def saved_list(node: Any, name: str) -> list[Tensor | None]:
 
 def watch_hooks(patches: Patches) -> None:
     """Notice hooks on saved tensors, where torch cannot be asked for them."""
-    if not _knows_hooks:
+    if not knows_hooks:
         patches.around(saved_tensors_hooks, "__enter__", _entered, lambda token, result, error: None)
 
 

@@ -12,11 +12,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unstuck.capture.detect.graph import Node, is_see_through, operation, saved, shape_of
+from unstuck.capture.detect.graph import (
+    Node,
+    Token,
+    is_see_through,
+    knows_hooks,
+    operation,
+    saved,
+    saved_list,
+    shape_of,
+)
 from unstuck.capture.measure.tensors import reading
 from unstuck.capture.torch_hooks.internals import SavedTensor
 
 MOST_NODES = 4000
+LARGEST_SURPRISE = 2**16
+"""Numbers in a regression that is still looked at."""
 _FORMULA = frozenset(
     {
         "Add", "Sub", "Rsub", "Mul", "Div", "Neg", "Mean", "Sum", "Stack", "Cat", "Exp", "Log", "Pow", "Clamp",
@@ -30,6 +41,13 @@ _REGRESSIONS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
 _SHARES = frozenset({"Softmax", "LogSoftmax", "Logsumexp"})
 _ON_THE_WAY = frozenset({"Log", "Clamp", "Sub", "Div", "Sum", "Add"})
 _FEW = 8
+_KEY = "unstuck.end"
+
+
+def mark_end(node: Node) -> Token:
+    """What a node is known by where a graph is followed as far as that."""
+    token: Token = node.metadata.setdefault(_KEY, Token())
+    return token
 
 
 class LogProbability(NamedTuple):
@@ -55,7 +73,7 @@ class Surprise(NamedTuple):
 class Head:
     """The end of one graph."""
 
-    def __init__(self, root: Node, ends: Collection[Node] = ()) -> None:
+    def __init__(self, root: Node, ends: Collection[Token] = ()) -> None:
         self.root = root
         self.log_probabilities: list[LogProbability] = []
         self.entropies: list[Node] = []
@@ -63,8 +81,10 @@ class Head:
         self.surprises: list[Surprise] = []
         self.is_whole = True
         """Was all of it looked at?"""
+        self.ends: dict[Token, Node] = {}
+        """Those of the wanted ones that were met."""
         self._nodes: set[Node] = set()
-        self._ends = set(ends)
+        self._wanted = set(ends)
         self._explore()
 
     @property
@@ -83,10 +103,17 @@ class Head:
                 self.is_whole = False
                 return
             self._nodes.add(node)
-            if node in self._ends or self._recognize(node):
+            if self._is_end(node) or self._recognize(node):
                 continue
             if node is self.root or operation(node) in _FORMULA or is_see_through(node):
                 waiting.extend(child for child, _ in reversed(node.next_functions) if child is not None)
+
+    def _is_end(self, node: Node) -> bool:
+        token = node.metadata.get(_KEY) if self._wanted else None
+        if token not in self._wanted:
+            return False
+        self.ends[token] = node
+        return True
 
     def _recognize(self, node: Node) -> bool:
         """Note what is known; True if nothing below it is of interest."""
@@ -104,7 +131,7 @@ class Head:
             return True
         elif name in _REGRESSIONS:
             value, target = saved(node, "self"), saved(node, "target")
-            if value is not None and target is not None and value.shape == target.shape:
+            if value is not None and target is not None and value.shape == target.shape and _is_small(value):
                 above = (target - value).detach().reshape(-1)
                 self.surprises.append(Surprise(node, above, target.detach().reshape(-1), _chosen(node)))
         elif name == "Pow" and getattr(node, "_saved_exponent", None) == 2:
@@ -117,7 +144,7 @@ class Head:
         difference = saved(node, "self")
         while inner is not None and is_see_through(inner):
             inner = inner.next_functions[0][0]
-        if inner is None or difference is None or operation(inner) != "Sub":
+        if inner is None or difference is None or operation(inner) != "Sub" or not _is_small(difference):
             return
         one, other = (child for child, _ in inner.next_functions[:2])
         if (one is None) == (other is None):
@@ -196,6 +223,8 @@ def _may_be_called(node: Node) -> bool:
     """Is it torch's own, and does nothing of the program's run when it asks for what it saved?"""
     if getattr(type(node), "__module__", "") not in ("", "builtins", "torch._C._functions", "torch.autograd"):
         return False
+    if not knows_hooks:  # then there is no way to see whether hooks of the program's would run
+        return False
     for name in _raw_names(type(node)):
         try:
             raw = getattr(node, name)
@@ -205,6 +234,10 @@ def _may_be_called(node: Node) -> bool:
         except RuntimeError:  # freed by an earlier backward
             return False
     return True
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return tensor.numel() <= LARGEST_SURPRISE
 
 
 _names: dict[type, tuple[str, ...]] = {}
@@ -272,10 +305,8 @@ def _picked(node: Node) -> Tensor | None:
         place = getattr(node, "_saved_index", None)
         return torch.tensor([place]) if isinstance(place, int) and place < 2**62 else None
     if name == "Index":
-        raws = getattr(node, "_raw_saved_indices", ())
-        last = raws[-1] if isinstance(raws, tuple) and raws else None
-        value = last.data if isinstance(last, SavedTensor) and getattr(last, "unpack_hook", None) is None else None
-        return value.detach().reshape(-1) if isinstance(value, Tensor) else None
+        last = next(reversed(saved_list(node, "indices")), None)
+        return None if last is None else last.detach().reshape(-1)
     return None
 
 

@@ -100,7 +100,14 @@ def _observation(result: Any) -> Any:
 
 
 def _was_cut(info: Any) -> bool:
-    return isinstance(info, dict) and any("trunc" in str(key).lower() and value for key, value in info.items())
+    """Only real flags are asked: an array has no truth."""
+    pairs = info.items() if isinstance(info, dict) else ()
+    return any(isinstance(key, str) and "trunc" in key.lower() and _is_true(value) for key, value in pairs)
+
+
+def _is_true(value: Any) -> bool:
+    is_numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    return value is True or (is_numpys and bool(value))
 
 
 def _plain(action: Any) -> float | None:

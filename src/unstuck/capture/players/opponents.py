@@ -8,8 +8,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.optim import Optimizer
 
-from unstuck.capture.detect.graph import Node
-from unstuck.capture.players.head import Head
+from unstuck.capture.detect.graph import Token
+from unstuck.capture.players.head import Head, mark_end
 from unstuck.capture.window import Watch
 from unstuck.events import OutputPulled, Place
 
@@ -22,7 +22,8 @@ _LARGEST = 2**20
 class _Call(NamedTuple):
     """A network was called where gradients are recorded."""
 
-    node: Node
+    end: Token
+    """Of the node that it ends in: the graph of the program is not held."""
     model: str
     source: str
     live: bool
@@ -43,28 +44,28 @@ class Opponents:
         """A network answered, in a sampled window."""
         if self._events >= _MOST_EVENTS or len(list(self._watch.objects.optimizers())) < 2:
             return
-        if given.numel() > _LARGEST or output.numel() > _LARGEST or not given.is_cpu:
+        if given.numel() > _LARGEST or output.numel() > _LARGEST or not (given.is_cpu and output.is_cpu):
             return
         marks = _marks(given)
         source = next((other for other, known in reversed(self._outputs) if known == marks and other != model), "")
         self._outputs.append((model, _marks(output)))
         if output.grad_fn is not None and learning:
-            call = _Call(output.grad_fn, model, source, given.requires_grad)
+            call = _Call(mark_end(output.grad_fn), model, source, given.requires_grad)
             self._calls = [*self._calls[1 - _MOST_CALLS :], call]
 
     @property
-    def ends(self) -> list[Node]:
+    def ends(self) -> list[Token]:
         """Where networks end in the graphs of this window."""
-        return [call.node for call in self._calls]
+        return [call.end for call in self._calls]
 
     def backward(self, head: Head, place: Place | None) -> None:
         """A loss is back-propagated in a sampled window."""
         if not self._calls:
             return
-        found = head.pulls([call.node for call in self._calls])
+        found = head.pulls(list(head.ends.values()))
         for call in self._calls:
-            if call.node in found:
-                pull = found[call.node]
+            pull = found.get(head.ends.get(call.end))
+            if pull is not None:
                 size = float(pull.abs().sum())
                 self._pulls.append((call, float(pull.sum()) / size if size > 0 else None, place))
 

@@ -38,6 +38,7 @@ class Players(Observer):
         self._codes = Codes(watch)
         self._partners = Partners(watch)
         self._moved = 0
+        self._was_sampled = True
         self._spent = 0.0
         protect = watch.guard.protect
         self._note_model = protect("agents and opponents", self._model_ran)
@@ -86,6 +87,14 @@ class Players(Observer):
         if ended.recorded:
             self._opponents.window_ended(ended.optimizer)
 
+    def sampling_changed(self, sampled: bool) -> None:
+        """Losses are not looked at for a while, or again: then moves belong to updates that were not seen."""
+        now = self._watch.window.sampled  # an evaluation may change what is recorded in a window that is not
+        if now is not self._was_sampled:
+            self._was_sampled = now
+            self._moves.forget_recent()
+            self._policies.rest()
+
     def window_began(self, ended: Ended) -> None:
         """What follows belongs to another update."""
         if ended.recorded:
@@ -108,8 +117,8 @@ class Players(Observer):
         learning = torch.is_grad_enabled()
         with reading():
             self._bootstraps.model_ran(given, answer, learning)
-        if is_plain(answer):
-            self._opponents.model_ran(model.label, given, answer, learning)
+            if is_plain(answer):
+                self._opponents.model_ran(model.label, given, answer, learning)
         self._spent += perf_counter() - began
 
     def _backward(self, loss: Tensor, place: Place | None) -> None:

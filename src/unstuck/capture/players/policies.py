@@ -37,13 +37,16 @@ class Policies:
         self._pull: _Pull | None = None
         """The last one, which may yet meet its values."""
         self._surprise: tuple[int, Tensor] | None = None
+        self._is_seen = False
+        """Has a loss held log-probabilities?"""
         self._looks = 0
 
     def backward(self, head: Head, place: Place | None) -> None:
         """A loss is back-propagated in a sampled window."""
         above = next((one.above for one in head.surprises if is_plain(one.above)), None)
         chosen = [one for one in head.log_probabilities if one.actions is None or one.actions.is_cpu]
-        if above is not None:
+        self._is_seen = self._is_seen or bool(head.log_probabilities)
+        if above is not None and (self._is_seen or self._moves.states):
             self._surprise = self._watch.window.number, above.double()
         if chosen and self._looks < _MOST_LOOKS and len(chosen) == len(head.log_probabilities):
             self._looks += 1
@@ -58,9 +61,16 @@ class Policies:
             self._pull = None
 
     def window_began(self) -> None:
-        """A pull without values has waited long enough."""
-        if self._pull is not None and self._watch.window.number - self._pull.window > _CLOSE:
+        """A pull without values has waited long enough, or values without a pull."""
+        now = self._watch.window.number
+        if self._pull is not None and now - self._pull.window > _CLOSE:
             self.finish()
+        if self._surprise is not None and now - self._surprise[0] > _CLOSE:
+            self._surprise = None
+
+    def rest(self) -> None:
+        """Losses are not looked at for a while: what comes then is too far away."""
+        self._surprise = None
 
     def _read(self, head: Head, chosen: list[LogProbability], place: Place | None) -> _Pull | None:
         found = head.pulls([*(one.node for one in chosen), *head.entropies])

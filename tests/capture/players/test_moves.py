@@ -1,0 +1,27 @@
+"""What the information of an environment says about an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unstuck.capture.players.moves import Moves
+
+
+def was_final(*rest: Any) -> bool:
+    moves = Moves()
+    moves.reset(1, np.zeros(2))
+    moves.moved(1, 0, (np.ones(2), 1.0, *rest), 1.0, True)
+    return moves.recent[0].final
+
+
+@pytest.mark.parametrize("flag", [True, np.bool_(True)])
+def test_a_limit_of_time_is_no_end(flag: Any) -> None:
+    assert not was_final(True, {"TimeLimit.truncated": flag})
+
+
+@pytest.mark.parametrize("value", [False, np.bool_(False), np.zeros(3), np.ones(3), None, "no"])
+def test_what_is_no_flag_says_nothing(value: Any) -> None:
+    assert was_final(True, {"truncated": value})
