@@ -406,8 +406,7 @@ class Inspector(Observer):
     def _report_input(self, trail: Trail) -> bool:
         for module, place, reference in trail.inputs:
             tensor = reference()
-            # A mask of -inf is given on purpose.
-            if tensor is None or not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
+            if tensor is None or not _is_broken_input(tensor):
                 continue
             low, high = finite_range(tensor) or (None, None)
             owner = module()
@@ -502,6 +501,16 @@ def _explain(root: graph.Node, *, proven_only: bool = False) -> tuple[tuple[str,
     if culprit is not None:
         return (culprit.name,), culprit.low, culprit.high
     return (() if proven_only else graph.risky_operations(root)), None, None
+
+
+def _is_broken_input(tensor: Tensor) -> bool:
+    """Is it NaN or infinite somewhere? A mask of -inf is given on purpose: it has at most two other values."""
+    if bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
+        return True
+    if not bool(torch.isneginf(tensor).any()):
+        return False
+    finite = tensor[torch.isfinite(tensor)]
+    return bool(finite.numel()) and bool(((finite != finite.min()) & (finite != finite.max())).any())
 
 
 def _flaw_of(value: float) -> str:

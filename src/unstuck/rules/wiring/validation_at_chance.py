@@ -25,6 +25,7 @@ rule = Rule(
 )
 
 FEWEST_LABELS = 50
+MANY_LABELS = 200
 LEARNED = 0.6
 """A training loss below this share of the loss of guessing has learned something."""
 GUESSED = 0.95
@@ -44,7 +45,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         late = events[len(events) // 2 :]
         trained = _training_loss(record, events[-1].loss)
         chance = math.log(events[-1].classes) if events[-1].classes > 1 else 0.0
-        if len(events) < 2 or trained is None or trained > LEARNED * chance or chance == 0.0:
+        if not _is_enough(events) or trained is None or trained > LEARNED * chance or chance == 0.0:
             continue
         if all(_guesses(event, chance) for event in late):
             yield _finding(
@@ -59,6 +60,11 @@ def in_run(record: Record) -> Iterator[Finding]:
             )
 
 
+def _is_enough(events: list[Evaluated]) -> bool:
+    """Several evaluations, or one of many examples."""
+    return len(events) > 1 or events[-1].examples >= MANY_LABELS
+
+
 def _by_shares(record: Record, shares: dict[Place | None, list[Evaluated]]) -> Iterator[Finding]:
     """Where the script computes no loss in evaluation, by the share that is right, against that of training."""
     found = outcome(record) if shares else None
@@ -67,7 +73,8 @@ def _by_shares(record: Record, shares: dict[Place | None, list[Evaluated]]) -> I
     for place, events in shares.items():
         late = events[len(events) // 2 :]
         noise = math.sqrt(found.right_guess * (1 - found.right_guess) / late[-1].examples)
-        if len(events) > 1 and all((event.accuracy or 0.0) <= found.right_guess + 3 * noise for event in late):
+        at_chance = all((event.accuracy or 0.0) <= found.right_guess + 3 * noise for event in late)
+        if _is_enough(events) and at_chance:
             yield _finding(
                 place,
                 late[-1],
