@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.experiments.isolate import OWN, Part, Parts, Row, corner, corner_pair, isolate, progress
+from unstuck.experiments.isolate import OWN, Part, Parts, Row, corner, corner_pair, isolate, progress, row_of
 from unstuck.findings import Severity
-from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment, ExperimentVerdict, Status
 from unstuck.rules.relations import part_at_fault
 from unstuck.trials.context import Context
-from unstuck.trials.runner import Program, Runner
+from unstuck.trials.runner import Outcome, Program, Runner, Variant
 
 SCRIPT = """
 import torch
@@ -107,6 +108,33 @@ def test_what_could_be_either_is_said_to_be_so() -> None:
     assert not untried.is_single
 
 
+def test_what_was_tried_is_told_as_it_came_out() -> None:
+    def sentence(**gained: float | str) -> str:
+        found = corner({**table(**gained), OWN: row(OWN, 0.08)})
+        assert found is not None
+        return found.sentence
+
+    assert "could not be tried" not in sentence(model=0.2, data=0.9)
+    assert "could not be tried" in sentence(model="it is a graph network", data=0.9)
+    assert "only a little with our update" in sentence(update=0.2, model=0.9)
+    assert "with your update or ours" in sentence(model=0.9)
+    assert "our update" not in sentence(update="no step was seen", model=0.9)
+
+
+def test_a_run_that_was_ended_has_not_failed_to_learn(tmp_path: Path) -> None:
+    swapped = {"swapped": 50, "missed": 0}
+    for status in (Status.KILLED, Status.FAILED):
+        ended = Outcome(
+            variant=Variant("update-replaced"),
+            folder=tmp_path,
+            status=status,
+            curve=Curve(),
+            seconds=9.0,
+            notes={"update": swapped},
+        )
+        assert row_of(frozenset({Part.UPDATE}), ended).why_not
+
+
 def test_pairs_and_elimination() -> None:
     pair = frozenset({Part.DATA, Part.UPDATE})
     found = corner_pair(table() | {pair: row(pair, 0.8)})
@@ -142,8 +170,10 @@ def test_a_finding_is_as_loud_as_its_evidence() -> None:
             measures={"as_it_is": "20% right", "our_model": "99% right", "part": part, "certain": certain, **more},
         )
         [finding] = part_at_fault.in_experiment(done)
+        assert (finding.cause == part_at_fault.MODEL_AND_NOT_UPDATE) is bool(more.get("update_fails"))
         return finding.variant, finding.severity
 
+    assert found("model", update_fails=True) == ("model", Severity.ERROR)
     assert found("model") == ("model", Severity.ERROR)
     assert found("model", certain=False) == ("model", Severity.WARNING)
     assert found("data") == ("data", Severity.WARNING), "a task that takes longer looks the same"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 
 import unstuck
 from unstuck.experiments import findings_in
-from unstuck.experiments.layers import Reading, Spot, blocked_at, layers, lost
-from unstuck.findings.results import Experiment
+from unstuck.experiments.layers import Reading, Spot, blocked_at, layers, lost, reading_of, told
+from unstuck.findings.curve import Curve
+from unstuck.findings.results import Experiment, Status
+from unstuck.rules.relations import information_lost
 from unstuck.trials.context import Context
-from unstuck.trials.runner import Program, Runner
+from unstuck.trials.runner import Outcome, Program, Runner, Variant
 
 
 def reading(*scores: float, control: float = 0.8, **more: bool) -> Reading:
@@ -45,6 +48,50 @@ def test_weights_that_begin_at_zero_lose_nothing() -> None:
 
 def test_what_was_never_there_is_not_lost() -> None:
     assert lost(reading(0.04, 0.03, 0.0)) is None
+
+
+def said_of(before: Reading, after: Reading) -> Experiment:
+    later = lost(after)
+    assert later is not None
+    return told(before, after, lost(before), later, [])
+
+
+def test_it_was_there_before_training_only_if_it_could_be_read_there() -> None:
+    after = reading(0.8, 0.7, 0.0)
+    at_zero = said_of(reading(0.8, 0.7, 0.0, is_zero=True), after)
+    assert "still there" not in at_zero.sentence
+    assert at_zero.measures["since"] == "unknown"
+    [finding] = findings_in(at_zero)
+    assert finding.cause == information_lost.UNKNOWN
+    trained = said_of(reading(0.8, 0.7, 0.6), after)
+    assert "still there" in trained.sentence
+    assert trained.measures["since"] == "training"
+    assert said_of(reading(0.8, 0.7, 0.0), after).measures["since"] == "start"
+
+
+def test_a_place_that_is_readable_after_training_is_not_where_it_is_lost() -> None:
+    lost_sooner = reading(0.8, 0.0, 0.0)
+    lost_sooner = msgspec.structs.replace(
+        lost_sooner, sites=tuple(msgspec.structs.replace(spot, control=0.8) for spot in lost_sooner.sites)
+    )
+    found = lost(lost_sooner)
+    assert found is not None
+    assert found.at.name == "layer1"
+    done = said_of(lost_sooner, reading(0.8, 0.7, 0.0))
+    assert done.measures["lost_at"] == "head"
+    assert "before training" not in done.sentence
+
+
+def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    run = Outcome(
+        variant=Variant("layers"),
+        folder=tmp_path,
+        status=Status.STOPPED,
+        curve=Curve(),
+        seconds=1.0,
+        notes={"layers": {"items": "many"}},
+    )
+    assert reading_of(run) == Reading()
 
 
 def spots(*gradients: float | None, learns: bool = False) -> Reading:

@@ -11,6 +11,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
+from unstuck.capture.trial.model_probe import Called, Compared
+from unstuck.capture.trial.relations.inputs import Exchange
+from unstuck.capture.trial.relations.loop_probe import Reply, Training
+from unstuck.capture.trial.relations.loop_relations import NO_TIME, Loop, of_inputs, of_order
+from unstuck.capture.trial.relations.towards import Pull, answer as towards_answer, pull_of
 from unstuck.diagnose.script import diagnose
 from unstuck.experiments.relations import reconciled
 from unstuck.findings.relations import Answer, Relation, State, worst
@@ -114,6 +119,28 @@ def test_actions_of_an_agent_are_not_targets() -> None:
     assert done.verdict is ExperimentVerdict.HOLDING
 
 
+def pull(loss: str, weights: torch.Tensor) -> Pull:
+    prediction = torch.randn(32, 3).sigmoid().requires_grad_()
+    target = torch.randint(3, (32,)) if loss in ("cross_entropy", "nll_loss") else torch.rand(32, 3).round()
+    each = getattr(nn.functional, loss)(prediction, target, reduction="none").reshape(32, -1)
+    compared = Compared(loss, prediction, target, -100, Called(nn.Identity(), (), {}), None, None)
+    found = pull_of(compared, (each * weights[:, None]).mean(), 1.0)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "loss",
+    ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"],
+)
+def test_a_wrong_sign_is_the_same_for_all_examples(loss: str) -> None:
+    """Returns of actions are not, and may all be negative."""
+    torch.manual_seed(0)
+    wrong, returns = pull(loss, -torch.ones(32)), pull(loss, -torch.rand(32) - 0.1)
+    assert towards_answer([wrong], samples=False).form == "away"
+    assert towards_answer([returns], samples=False).state is State.DOES_NOT_APPLY
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_live_objects_are_asked_and_left_as_they_were(sign: int) -> None:
     torch.manual_seed(0)
@@ -127,6 +154,24 @@ def test_live_objects_are_asked_and_left_as_they_were(sign: int) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not optimizer.state
     assert [finding.code for finding in answer.findings] == ([] if sign > 0 else ["P11"])
+
+
+def test_targets_of_who_plays_may_be_its_actions() -> None:
+    away = Answer(relation=Relation.TARGETS, state=State.BROKEN, sentence="", form="away")
+    assert reconciled((away,))[0].state is State.BROKEN
+    assert reconciled((away,), plays=True)[0].state is State.DOES_NOT_APPLY
+
+
+def test_what_was_not_asked_does_not_hold() -> None:
+    training = Training(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1), None)
+    loop = Loop(training, Reply((1.0,), [], (), []), Reply((1.0,), [], (), []))
+    whole, order = Exchange((0, 0), 0, "x", "Net"), Exchange((0, 0), 0, "x", "Net", order=(1, 0), size=2)
+    assert of_inputs(loop, [whole], [], []).sentence.endswith(NO_TIME)
+    assert of_order(loop, [order], [], []).sentence.endswith(NO_TIME)
+    assert of_inputs(loop, [whole], [whole], []).sentence == (
+        "Exchanged between examples, `x` changes the loss or its gradient."
+    )
+    assert of_order(loop, [order], [order], []).state is State.HOLDS
 
 
 def test_an_objective_that_is_maximized_may_rise() -> None:

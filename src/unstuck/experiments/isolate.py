@@ -5,7 +5,7 @@ the same shape, type and range with targets that can be learned from them, and n
 what the answers of the model are worth against a guess, not by their losses, which differ.
 Measures: `as_it_is`, `our_update`, `our_model`, `our_data`, `our_loss` and pairs of these: a row of the table each;
 `part` (what is cornered, several joined by `+`), `certain` (other seeds agree, and nothing else would explain it),
-`scale` (standardised inputs are enough), `seeds`, `steps`.
+`scale` (standardised inputs are enough), `update_fails` (our update was tried, and does not help), `seeds`, `steps`.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def isolate(context: Context, changes: Sequence[Intervention] = (), wanted: int 
     bench = Bench(context, tuple(changes), steps)
     first = bench.run([OWN])[0]
     problem = swaps.problem_of(first)
+    if first.status is Status.KILLED:
+        problem = "The run as it is did not finish in time."
     if problem:
         return swaps.undecided("isolate", f"{problem} {_swappable(first)}".strip())
     own = row_of(OWN, first)
@@ -165,6 +167,8 @@ def isolate(context: Context, changes: Sequence[Intervention] = (), wanted: int 
         return _experiment(bench, rows, ExperimentVerdict.UNDECIDED, sentence, {}, began)
     measures: dict[str, Measure] = {"part": "+".join(sorted(cornered.parts)), "scale": scaled is not None}
     measures |= {"certain": cornered.is_single and seeds > 1, "seeds": seeds}
+    update = rows[frozenset({Part.UPDATE})]
+    measures |= {"update_fails": not update.why_not and not update.works}
     return _experiment(bench, rows, ExperimentVerdict.CORNERED, cornered.sentence, measures, began)
 
 
@@ -275,6 +279,8 @@ def _why_not(part: Part, run: Outcome) -> str:
     swapped, missed = int(notes.get("swapped") or 0), int(notes.get("missed") or 0)
     if run.status is Status.CRASHED:
         return f"the script failed with it ({run.last_line[:80]})"
+    if run.status in (Status.KILLED, Status.FAILED):
+        return "it did not finish in time" if run.status is Status.KILLED else "the run could not be started"
     if not swapped or missed > MOST_MISSED * (swapped + missed):
         return "it was not met in every step"
     if part is Part.MODEL and not (run.notes.get("answers") or {}).get("answers"):
@@ -326,8 +332,11 @@ def corner(rows: Mapping[Parts, Row]) -> Cornered | None:
         )
         return Cornered(frozenset({Part.MODEL, Part.LOSS}), sentence, False, (frozenset({Part.MODEL}),))
     if Part.MODEL in helps:
-        tried = "" if rows[frozenset({Part.UPDATE})].why_not else ", with your update or ours"
-        sentence = f"Our model learns your data by your loss; yours does not{tried}: the fault is in the model."
+        update = rows[frozenset({Part.UPDATE})]
+        with_ours = ", with your update or ours"
+        if update.why_not or update.works:
+            with_ours = "" if update.why_not else f", and only a little with our update ({update.said})"
+        sentence = f"Our model learns your data by your loss; yours does not{with_ours}: the fault is in the model."
         return Cornered(frozenset({Part.MODEL}), sentence, helping=(frozenset({Part.MODEL}),))
     if Part.DATA in helps and not model.why_not and not model.works:
         sentence = (
@@ -339,10 +348,10 @@ def corner(rows: Mapping[Parts, Row]) -> Cornered | None:
             frozenset({Part.DATA}), sentence, helping=(frozenset({Part.DATA}),), failing=(frozenset({Part.MODEL}),)
         )
     if Part.DATA in helps:
+        untried = "could not be tried on them" if model.why_not else f"learns little from them ({model.said})"
         sentence = (
             "With our data the rest learns, and with yours it does not: either the fault is in the inputs, the "
-            "labels, or how they are matched, or the model cannot learn what your data need; our model could not "
-            "be tried on them."
+            f"labels, or how they are matched, or the model cannot learn what your data need; our model {untried}."
         )
         return Cornered(frozenset({Part.DATA, Part.MODEL}), sentence, False, (frozenset({Part.DATA}),))
     return None
@@ -405,6 +414,8 @@ def _confirmed(bench: Bench, cornered: Cornered) -> int | None:
         others = [row_of(OWN, run) for run in bench.run([OWN], seed, cornered.more)] if cornered.more else []
         helping = [*(rows[parts] for parts in cornered.helping), *others]
         own = rows[OWN]
+        if any(row.why_not for row in rows.values()):
+            break
         if not all(row.beats(own) for row in helping) or any(rows[parts].beats(own) for parts in cornered.failing):
             return None
         count += 1

@@ -11,6 +11,7 @@ explained), `steps` (of training).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -185,7 +186,7 @@ def layers(context: Context, changes: Sequence[Intervention] = ()) -> Experiment
     """Gather examples with the weights held, before and after training, and read the target. Raises `NoTime`."""
     began = time.monotonic()
     total = context.steps_for(2, SHARE, TRAINED + GATHERED, least=FEWEST)
-    needed = context.needed(2, total) + READING
+    needed = _needed(context, 2, total)
     if needed > context.left:
         raise NoTime(needed, context.budget - context.seconds)
     context.tell("reading the target from the inputs and from every module")
@@ -194,23 +195,33 @@ def layers(context: Context, changes: Sequence[Intervention] = ()) -> Experiment
     first, second = context.run([untrained, _trained(changes, total - gathered)], total, extra=EXTRA)
     taken = len(second.curve.losses)
     ended = second.status in (Status.FINISHED, Status.EXITED)
-    if ended and taken >= FEWEST and not _reading(second).items and _reading(first).items:
+    is_missing = ended and taken >= FEWEST and not reading_of(second).items and reading_of(first).items
+    if is_missing and _needed(context, 1, taken) <= context.left:
         (second,) = context.run([_trained(changes, taken // 2)], taken, extra=EXTRA)
     answer = _judge(first, second)
     return msgspec.structs.replace(answer, seconds=time.monotonic() - began)
+
+
+def _needed(context: Context, runs: int, steps: int) -> float:
+    """Seconds: each round of runs at once is read by itself."""
+    return context.needed(runs, steps) + READING * math.ceil(runs / context.runner.jobs)
 
 
 def _trained(changes: Sequence[Intervention], first: int) -> Variant:
     return Variant("layers-trained", (*changes, ReadLayers(first)))
 
 
-def _reading(outcome: Outcome) -> Reading:
+def reading_of(outcome: Outcome) -> Reading:
+    """Its note; an empty one if there is none that can be read."""
     note = outcome.notes.get("layers")
-    return msgspec.convert(msgspec.to_builtins(note), Reading) if note is not None else Reading()
+    try:
+        return msgspec.convert(msgspec.to_builtins(note), Reading) if note is not None else Reading()
+    except msgspec.ValidationError:  # such as a number that is not finite, which JSON does not have
+        return Reading()
 
 
 def _judge(first: Outcome, second: Outcome) -> Experiment:
-    before, after = _reading(first), _reading(second)
+    before, after = reading_of(first), reading_of(second)
     why = _problem(first, before)
     if why:
         return _answer(ExperimentVerdict.UNDECIDED, why, before, after)
@@ -223,7 +234,7 @@ def _judge(first: Outcome, second: Outcome) -> Experiment:
     lost_first, lost_later = lost(before), lost(after) if after.inputs is not None else None
     share = max(before.inputs.score, after.inputs.score if after.inputs else 0.0)
     if lost_later is not None:
-        return _lost(before, after, lost_first, lost_later, caveats)
+        return told(before, after, lost_first, lost_later, caveats)
     blocked = blocked_at(before, after) if after.inputs is not None else None
     if blocked is not None:
         from_there, last = blocked
@@ -334,9 +345,12 @@ def _nothing_read(before: Reading, after: Reading, chance: float, caveats: list[
     return _answer(ExperimentVerdict.UNREADABLE, sentence, before, after, caveats)
 
 
-def _lost(before: Reading, after: Reading, lost_first: Loss | None, lost_later: Loss, caveats: list[str]) -> Experiment:
-    since_start = lost_first is not None
-    found = lost_first if lost_first is not None else lost_later
+def told(before: Reading, after: Reading, lost_first: Loss | None, lost_later: Loss, caveats: list[str]) -> Experiment:
+    """Where it is lost, and since when."""
+    since_start = lost_first is not None and lost_first.at.name == lost_later.at.name
+    found = lost_first if lost_first is not None and since_start else lost_later
+    same = next((spot for spot in before.judged if spot.name == found.at.name), None)
+    was_there = not since_start and same is not None and (same.score or 0.0) > same.chance
     when = f"before training as after {_training(after)}" if since_start else f"after {_training(after)}"
     source = found.before
     where = found.at.text
@@ -344,7 +358,7 @@ def _lost(before: Reading, after: Reading, lost_first: Loss | None, lost_later: 
         end = "the loss" if found.at.name == PREDICTION else f"`{found.at.module}`"
         where = f"the operations between {source.text} and {end}"
     alike = ", where all examples are alike" if found.at.is_alike else ""
-    kept = "" if since_start else " Before training it was still there."
+    kept = " Before training it was still there." if was_there else ""
     sentence = (
         f"{source.score or 0.0:.0%} of the target can be read from {source.text}, but only "
         f"{max(0.0, found.at.score or 0.0):.0%} from {found.at.text}{alike}, and no more from anything after it, "
@@ -357,7 +371,7 @@ def _lost(before: Reading, after: Reading, lost_first: Loss | None, lost_later: 
         "kind": "" if found.at.is_input else found.at.kind,
         "before": source.score,
         "after": max(0.0, found.at.score or 0.0),
-        "since": "start" if since_start else "training",
+        "since": "start" if since_start else "training" if was_there else "unknown",
         "is_alike": found.at.is_alike,
     }
     return _answer(ExperimentVerdict.LOST, sentence, before, after, caveats, measures, found.at.place)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from unstuck.events import EpisodesEnded
 from unstuck.experiments import experiment
 from unstuck.experiments.independence import why_nothing
 from unstuck.findings.relations import Answer, Relation, State, worst
@@ -63,7 +64,9 @@ def relations(context: Context, changes: Sequence[Intervention] = ()) -> Experim
     context.tell("testing predictions, targets and inputs of the first batches")
     enough = tuple(StopAfter(watched, steps, seconds) for steps, seconds in SLOW)
     batch = context.run([Variant("batch", (*changes, ProbeBatch(), *enough))], watched)[0]
-    answers = reconciled((*_asked(context, changes), *_noted(batch)))
+    record = batch.record_or_none()
+    plays = record is not None and any(True for _ in record.of(EpisodesEnded))
+    answers = reconciled((*_asked(context, changes), *_noted(batch)), plays)
     verdict, sentence = _answer(answers, batch)
     counts = {state: sum(one.state is state for one in _each(answers)) for state in State}
     outcome = _achieved(batch)
@@ -96,7 +99,10 @@ def _asked(context: Context, changes: Sequence[Intervention]) -> tuple[Answer, .
 
 
 def _noted(outcome: Outcome) -> tuple[Answer, ...]:
-    return tuple(msgspec.convert(outcome.notes.get("relations") or [], list[Answer]))
+    try:
+        return tuple(msgspec.convert(outcome.notes.get("relations") or [], list[Answer]))
+    except msgspec.ValidationError:  # such as a number that is not finite, which JSON does not have
+        return ()
 
 
 def _each(answers: tuple[Answer, ...]) -> list[Answer]:
@@ -104,16 +110,20 @@ def _each(answers: tuple[Answer, ...]) -> list[Answer]:
     return [one for relation in Relation if (one := worst(answers, relation)) is not None]
 
 
-def reconciled(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
-    """A loss that points away from the targets and is made to rise is an objective, and both are right."""
+def reconciled(answers: tuple[Answer, ...], plays: bool = False) -> tuple[Answer, ...]:
+    """A loss that points away from the targets and is made to rise is an objective, and both are right; one of a
+    program that plays in an environment may have its own actions as targets."""
     uphill = [one for one in answers if one.relation is Relation.DESCENT and one.form == "uphill"]
     away = [one for one in answers if one.relation is Relation.TARGETS and one.form == "away"]
     towards = worst(answers, Relation.TARGETS)
     if uphill and away:
         return tuple(_holding(one) if one in uphill or one in away else one for one in answers)
+    if plays and away:
+        answers = tuple(_untested(one, PLAYED) if one in away else one for one in answers)
+        towards = worst(answers, Relation.TARGETS)
     asked_for = [one for one in uphill if one.measures.get("maximizes")]
     if towards is None or towards.state is not State.HOLDS:
-        return tuple(_untested(one) if one in asked_for else one for one in answers)
+        return tuple(_untested(one, MAXIMIZED) if one in asked_for else one for one in answers)
     return answers
 
 
@@ -122,8 +132,12 @@ def _holding(answer: Answer) -> Answer:
     return msgspec.structs.replace(answer, state=State.HOLDS, form="", sentence=sentence)
 
 
-def _untested(answer: Answer) -> Answer:
-    sentence = f"{answer.sentence} The optimizer is asked to maximize it."
+MAXIMIZED = "The optimizer is asked to maximize it."
+PLAYED = "The program plays in an environment, and targets may be actions of its own."
+
+
+def _untested(answer: Answer, why: str) -> Answer:
+    sentence = f"{answer.sentence} {why}"
     return msgspec.structs.replace(answer, state=State.DOES_NOT_APPLY, form="", sentence=sentence)
 
 

@@ -31,6 +31,10 @@ TRAINED = (
     "Before training it still came through, so the weights have lost it: units that died, saturation, or weights that "
     "became too large or zero. A learning rate that is too high is the usual cause."
 )
+UNKNOWN = (
+    "Before training it could not be read there either, as behind weights that begin at zero, so the code may drop it, "
+    "or the weights may not let it through: an axis or a mask, units that died, saturation."
+)
 FOLLOW = "Look at {where} with one batch in hand: its shape, its axes, and whether rows differ between examples."
 UPDATE = "Lower the learning rate or clip gradients, and look at the outputs of {where} while it trains."
 
@@ -42,7 +46,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     name = measures.get("lost_at")
     if experiment.name != "layers" or experiment.verdict != "lost" or not isinstance(name, str):
         return
-    from_start = measures.get("since") == "start"
+    from_start, in_training = (measures.get("since") == word for word in ("start", "training"))
     module = measures.get("module") or name
     where = (
         f"`{module}`"
@@ -58,11 +62,11 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         "chance": "largest share by chance",
     }
     rows = [(text, measures.get(key)) for key, text in names.items()]
-    cause = TRAINED if not from_start else ALIKE if measures.get("is_alike") else MIXED
+    cause = TRAINED if in_training else UNKNOWN if not from_start else ALIKE if measures.get("is_alike") else MIXED
     yield rule.finding(
         experiment.sentence,
         cause=cause,
-        fix=(FOLLOW if from_start else UPDATE).format(where=where),
+        fix=(UPDATE if in_training else FOLLOW).format(where=where),
         subject=Subject("module", str(module)),
         place=experiment.place,
         evidence=[Evidence(text, float(f"{value:.3g}")) for text, value in rows if isinstance(value, int | float)],

@@ -43,8 +43,8 @@ CAUSES = {
         "first gradients far too large or too small."
     ),
     Faulty.MODEL: (
-        "Inputs, targets and loss are the same in both runs, and with a known-good update the script's model does not "
-        "learn either: something in its layers, its forward() or its initial weights is in the way."
+        "Inputs, targets and loss are the same in both runs, and our model brings its own update. Something in the "
+        "layers of the script's model, its forward() or its initial weights is in the way, or else its update."
     ),
     Faulty.LOSS: "Inputs, targets, model and update are the same in both runs; what backward() starts from is not.",
     Faulty.UPDATE: (
@@ -53,6 +53,10 @@ CAUSES = {
     ),
     Faulty.SEVERAL: "The parts that are not named were shown to work together with others; these were not.",
 }
+MODEL_AND_NOT_UPDATE = (
+    "Inputs, targets and loss are the same in both runs, and with a known-good update the script's model does not "
+    "learn either: something in its layers, its forward() or its initial weights is in the way."
+)
 FIXES = {
     Faulty.DATA: (
         "Look at inputs and targets of one batch where the model and the loss receive them: are they what you think, "
@@ -85,10 +89,11 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     part = str(measures.get("part") or "")
     variant = Faulty.INPUT_SCALE if measures.get("scale") else PARTS.get(part, Faulty.SEVERAL)
     certain = bool(measures.get("certain")) and variant is not Faulty.DATA
+    is_model_alone = variant is Faulty.MODEL and bool(measures.get("update_fails"))
     rows = {name.replace("_", " "): value for name, value in measures.items() if name.startswith(("as_it_is", "our_"))}
     yield rule.finding(
         experiment.sentence,
-        cause=CAUSES[variant],
+        cause=MODEL_AND_NOT_UPDATE if is_model_alone else CAUSES[variant],
         fix=FIXES[variant],
         subject=Subject("loop", " and ".join(part.split("+"))),
         evidence=[*(Evidence(name, str(row)) for name, row in rows.items()), Evidence("compared", experiment.method)],

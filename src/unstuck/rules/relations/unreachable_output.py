@@ -1,4 +1,4 @@
-"""P10: targets that the last layer of the model cannot output, whatever its weights are."""
+"""P10: targets that the model cannot output, whatever its weights are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MOST = 0.25
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """`relations` pushed the last layer to all sides and compared what comes out with the targets."""
+    """`relations` pushed the weights to all sides and compared what comes out with the targets."""
     for answer in broken_relations.broken_in(experiment, Relation.REACH):
         variant = Reach(answer.form)
         share = answer.measures.get("share")

@@ -290,11 +290,16 @@ def added(gradients: Iterable[Tensors]) -> Tensors:
 def product(ones: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> float:
     """Their inner product; what is missing is 0."""
     terms = (
-        float((_dense(one).double() * _dense(other).double()).sum())
+        float((_exact(one) * _exact(other)).sum())
         for one, other in zip(ones, others, strict=True)
         if one is not None and other is not None
     )
     return math.fsum(terms)
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    dense = _dense(tensor)
+    return (dense.cpu() if dense.device.type == "mps" else dense).double()  # which has no double
 
 
 def _dense(tensor: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ FOREIGN = 0.5
 """The cosine below which a gradient is not that of the loss. Clipping by value and noise leave it higher."""
 TRAINED = 20
 """Steps after which an input without effect is looked at again: weights that begin as 0 hide it at first."""
+NO_TIME = "its questions took too long, and this one was not asked."
 
 Replies = Generator[Ask, Reply, Answer]
 
@@ -252,22 +253,32 @@ def _ask_of_inputs(probe: LoopProbe, loop: Loop) -> Questions:
         asked.append(exchange)
         if loop.is_same((yield Ask(exchange=exchange))):
             silent.append(exchange)
+    arranged: list[Exchange] = []
     unordered: list[Exchange] = []
     for exchange in orders:
-        without_effect = probe.has_time and loop.is_same((yield Ask(exchange=exchange)), REORDERED)
-        unordered += [exchange] if without_effect else []
+        if not probe.has_time:
+            break
+        arranged.append(exchange)
+        if loop.is_same((yield Ask(exchange=exchange)), REORDERED):
+            unordered.append(exchange)
     if silent or unordered:
         later = yield from _trained(loop)
-        if later is None or later.problem:
-            silent, unordered = [], []
-        else:
-            silent = yield from _still(later, silent, SAME)
-            unordered = yield from _still(later, unordered, REORDERED)
-    probe.answer(_of_inputs(loop, asked, silent, wholes))
-    probe.answer(_of_order(loop, orders, unordered))
+        if later.problem:
+            again = f"without effect at first; after {TRAINED} steps it could not be looked at again: {later.problem}"
+            for relation, found, every in (
+                (Relation.INPUTS, silent, of_inputs(loop, wholes, asked, silent)),
+                (Relation.ORDER, unordered, of_order(loop, orders, arranged, unordered)),
+            ):
+                names = ", ".join(one.words for one in found)
+                probe.answer(loop.does_not_apply(relation, f"{names} {again}") if found else every)
+            return
+        silent = yield from _still(later, silent, SAME)
+        unordered = yield from _still(later, unordered, REORDERED)
+    probe.answer(of_inputs(loop, wholes, asked, silent))
+    probe.answer(of_order(loop, orders, arranged, unordered))
 
 
-def _trained(loop: Loop) -> Generator[Ask, Reply, Loop | None]:
+def _trained(loop: Loop) -> Generator[Ask, Reply, Loop]:
     """The same loop after some steps on its batch."""
     for _ in range(TRAINED):
         yield Ask(is_free=True)
@@ -286,17 +297,19 @@ def _still(loop: Loop, suspects: Sequence[Exchange], tolerance: float) -> Genera
     return still
 
 
-def _of_inputs(loop: Loop, asked: Sequence[Exchange], silent: list[Exchange], wholes: Sequence[Exchange]) -> Answer:
-    if not asked:
+def of_inputs(loop: Loop, wholes: Sequence[Exchange], asked: Sequence[Exchange], silent: list[Exchange]) -> Answer:
+    """What exchanging inputs and their parts showed, as far as it was asked."""
+    if not wholes:
         return loop.does_not_apply(Relation.INPUTS, "the inputs of the model do not differ between examples.")
+    if not asked:
+        return loop.does_not_apply(Relation.INPUTS, NO_TIME)
     if not silent:
-        parts = f" and {len(asked) - len(wholes)} parts" if len(asked) > len(wholes) else ""
-        names = ", ".join(dict.fromkeys(f"`{whole.name}`" for whole in wholes))
-        return _about_inputs(
-            loop,
-            State.HOLDS,
-            f"Exchanged between examples, each of {names}{parts} of them changes the loss or its gradient.",
-        )
+        parts = sum(bool(one.what) for one in asked)
+        names = ", ".join(dict.fromkeys(f"`{one.name}`" for one in asked if not one.what))
+        each = f"each of {names}" if "," in names else names
+        more = f" and each of {parts} parts" if parts > 1 else ""
+        sentence = f"Exchanged between examples, {each}{more} changes the loss or its gradient."
+        return _about_inputs(loop, State.HOLDS, sentence)
     every = len(wholes) > 0 and all(any(e == whole for e in silent) for whole in wholes)
     united = _united(silent)
     names = ", ".join(exchange.words for exchange in united)
@@ -304,7 +317,8 @@ def _of_inputs(loop: Loop, asked: Sequence[Exchange], silent: list[Exchange], wh
     model = united[0].model
     sentence = (
         f"Exchanging {names} between examples changes neither the loss ({loop.loss:.4g}) nor its gradient, before and "
-        f"after {TRAINED} steps: {model} gets it and does not use it."
+        f"after {TRAINED} steps: {model} gets {'them' if len(united) > 1 else 'it'} and does not use "
+        f"{'them' if len(united) > 1 else 'it'}."
     )
     share = sum(exchange.stop - exchange.start for exchange in united if exchange.what == united[0].what)
     measures: dict[str, Number] = {
@@ -328,16 +342,21 @@ def _united(silent: Sequence[Exchange]) -> list[Exchange]:
     return united
 
 
-def _of_order(loop: Loop, orders: Sequence[Exchange], unordered: Sequence[Exchange]) -> Answer:
+def of_order(
+    loop: Loop, orders: Sequence[Exchange], arranged: Sequence[Exchange], unordered: Sequence[Exchange]
+) -> Answer:
+    """What another order of positions showed, as far as it was asked."""
     if not orders:
         return loop.does_not_apply(Relation.ORDER, "no input is a sequence: ids [N, T] or features [N, T, F].")
+    if not arranged:
+        return loop.does_not_apply(Relation.ORDER, NO_TIME)
     if not unordered:
-        names = ", ".join(f"`{one.name}`" for one in orders)
+        names = ", ".join(f"`{one.name}`" for one in arranged)
         return Answer(
             relation=Relation.ORDER,
             state=State.HOLDS,
             sentence=f"With the positions of {names} in another order, the loss or its gradient changes.",
-            subject=orders[0].model,
+            subject=arranged[0].model,
         )
     first = unordered[0]
     return Answer(

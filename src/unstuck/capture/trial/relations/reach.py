@@ -1,9 +1,11 @@
-"""Can the model output its targets? The last layer is pushed far to all sides, and the outputs show the limits."""
+"""Can the model output its targets? Its weights are pushed far to all sides, and the outputs show the limits."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +25,8 @@ MANY = 0.05
 """The share of targets out of reach from which that is more than outliers."""
 FAR = 1e4
 DRAWS = 6
-LAYERS = 3
-"""The last layers with parameters that are tried until one of them moves the outputs."""
+SECONDS = 8.0
+"""Targets that were not reached by then may be within reach of weights that were not tried."""
 FEWEST = 8
 
 
@@ -85,24 +87,33 @@ def _of_probabilities(compared: Compared, target: Tensor) -> Answer:
             compared,
             {"share": outside, "lowest target": low, "highest target": high},
         )
-    return _is(State.HOLDS, f"All targets of {compared.name} are probabilities.", compared=compared)
+    share = f"{1 - outside:.2%} of the" if outside else "All"
+    return _is(State.HOLDS, f"{share} targets of {compared.name} are probabilities.", compared=compared)
 
 
 def _of_values(compared: Compared, target: Tensor) -> Answer | None:
-    limits = _limits(compared)
-    low, high = float(target.min()), float(target.max())
-    if limits is None or not bool(torch.isfinite(target).all()):
-        return _is(State.DOES_NOT_APPLY, "Not tested: the last layer could not be pushed to its limits.")
-    least, most = limits
+    if not bool(torch.isfinite(target).all()):
+        return _is(State.DOES_NOT_APPLY, "Not tested: some targets are not finite.")
     margin = MARGIN * float(target.std(correction=0))
-    outside = float(((target < least - margin) | (target > most + margin)).float().mean())
+
+    def outside(least: float, most: float) -> float:
+        return float(((target < least - margin) | (target > most + margin)).float().mean())
+
+    limits = _limits(compared, lambda least, most: outside(least, most) < MANY)
+    if limits is None:
+        return _is(
+            State.DOES_NOT_APPLY, "Not tested: the weights of the model could not all be pushed to their limits."
+        )
+    low, high = float(target.min()), float(target.max())
+    least, most = limits
+    share = outside(least, most)
     numbers = f"{least:.3g} to {most:.3g}, and the targets go from {low:.3g} to {high:.3g}"
-    measures = {"lowest": least, "highest": most, "lowest target": low, "highest target": high, "share": outside}
-    if outside >= MANY:
+    measures = {"lowest": least, "highest": most, "lowest target": low, "highest target": high, "share": share}
+    if share >= MANY:
         return _is(
             State.BROKEN,
-            f"Whatever its last layer computes, the model can output {numbers}: {outside:.0%} of the targets are out "
-            "of reach.",
+            f"However its weights are pushed, the model outputs {numbers}: {share:.0%} of the targets are out of "
+            "reach.",
             "outside",
             compared,
             {**measures},
@@ -110,8 +121,9 @@ def _of_values(compared: Compared, target: Tensor) -> Answer | None:
     return _is(State.HOLDS, f"The model can output {numbers}.", compared=compared, measures={**measures})
 
 
-def _limits(compared: Compared) -> tuple[float, float] | None:
-    """The lowest and the highest output, however the last layer is pushed; None if that does not move them."""
+def _limits(compared: Compared, is_enough: Callable[[float, float], bool]) -> tuple[float, float] | None:
+    """The lowest and the highest output, whichever weights are pushed, or as far as they are enough; None if no weight
+    moves the outputs, or if time does not suffice to try them all."""
     called, taken = compared.called, compared.taken
     own = (i for i, one in enumerate(called.outputs) if one is compared.prediction)
     index = taken.output if taken else next(own, None)
@@ -127,38 +139,54 @@ def _limits(compared: Compared) -> tuple[float, float] | None:
         layers: list[nn.Module] = []
 
         def ended(module: nn.Module, *_: object) -> None:
-            if next(module.parameters(recurse=False), None) is not None:
-                layers.append(module)
+            layers.append(module)
 
         with after_modules_of(model, ended), same_pass(model):
             usual = outputs()
-        for layer in list(dict.fromkeys(reversed(layers)))[:LAYERS]:
-            seen = [usual]
+        began, moves = time.monotonic(), False
+        least, most = _ends(usual)
+        # The last layer need not be the one that decides: that of a mixture of experts may only weigh them.
+        for layer in dict.fromkeys((*reversed(layers), *model.modules())):
             for _ in _pushed(layer):
+                if time.monotonic() - began > SECONDS:
+                    return None
                 with same_pass(model):
-                    seen.append(outputs())
-            if any(not torch.equal(one, usual) for one in seen[1:]):
-                finite = torch.cat([one[torch.isfinite(one)] for one in seen])
-                return (float(finite.min()), float(finite.max())) if finite.numel() else None
+                    now = outputs()
+                moves = moves or not torch.equal(now, usual)
+                low, high = _ends(now)
+                least, most = min(least, low), max(most, high)
+            if moves and is_enough(least, most):
+                break
+        return (least, most) if moves and least <= most else None
     return None
+
+
+def _ends(values: Tensor) -> tuple[float, float]:
+    """The lowest and the highest; what overflows has no limit."""
+    known = torch.nan_to_num(values[~torch.isnan(values)])
+    return (float(known.min()), float(known.max())) if known.numel() else (math.inf, -math.inf)
 
 
 def _pushed(layer: nn.Module) -> Iterator[None]:
     """The layer with its outputs pushed to all sides, one after the other; it is put back in between."""
-    bias, weight = getattr(layer, "bias", None), getattr(layer, "weight", None)
-    parameter = bias if isinstance(bias, Tensor) else weight
-    if not isinstance(parameter, Tensor):
-        return
-    before = parameter.detach().clone()
     generator = torch.Generator().manual_seed(0)
-    ones = torch.ones(before.shape)
-    pushes = [ones, -ones, *(torch.randn(before.shape, generator=generator) for _ in range(DRAWS))]
-    if before.dim() == 1:
-        for unit in range(min(2, len(before))):
-            only = torch.zeros(before.shape)
-            only[unit] = 1.0
-            pushes += [only, -only]
-    for push in pushes:
-        parameter.data.copy_(before + FAR * push.to(before))
-        yield
-    parameter.data.copy_(before)
+    # A bias first: it moves outputs without regard to inputs.
+    for parameter in sorted(layer.parameters(recurse=False), key=Tensor.dim):
+        before = parameter.detach().clone()
+        for push in _pushes(before.shape, generator):
+            parameter.data.copy_(before + FAR * push.to(before))
+            yield
+        parameter.data.copy_(before)
+
+
+def _pushes(shape: torch.Size, generator: torch.Generator) -> Iterator[Tensor]:
+    for sign in (1.0, -1.0):
+        yield torch.full(shape, sign)
+    for _ in range(DRAWS):
+        yield torch.randn(shape, generator=generator)
+    if len(shape) == 1:
+        for unit in range(min(2, shape[0])):
+            for sign in (1.0, -1.0):
+                only = torch.zeros(shape)
+                only[unit] = sign
+                yield only

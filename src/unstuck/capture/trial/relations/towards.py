@@ -24,7 +24,8 @@ EVEN = 0.01
 FEWEST = 4
 FAR = 1e-3
 """The mean distance from the targets, as a share of their spread or of 1, below which nothing is left to learn."""
-VALUES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+ROUNDED = ("smooth_l1_loss", "huber_loss")
+VALUES = ("mse_loss", "l1_loss", *ROUNDED)
 
 
 class Pull(NamedTuple):
@@ -58,33 +59,50 @@ def pull_of(compared: Compared, loss: Tensor, weight: float) -> Pull | None:
     if gradient is None or not bool(torch.isfinite(gradient).all()):
         return None
     way, targets, axis = line
-    products = gradient.double() * way.double() * weight
-    squares = way.double().square()
+    gradient, way, targets = gradient.cpu().double(), way.cpu().double(), targets.cpu()  # some devices have no double
+    products = gradient * way * weight
+    squares = way.square()
     each = products.sum(axis) if axis is not None else products
     far = squares.sum(axis) if axis is not None else squares
     valid = _counting(compared, targets)
-    each, far, targets = each.flatten(), far.flatten(), targets.flatten()
+    usual = _usual(compared, far)
+    each, far, targets, usual = each.flatten(), far.flatten(), targets.flatten(), usual.flatten()
     if valid is not None and valid.numel() == each.numel():
         kept = valid.flatten()
-        each, far, targets = each[kept], far[kept], targets[kept]
+        each, far, targets, usual = each[kept], far[kept], targets[kept], usual[kept]
     total = float(each.abs().sum())
     if not each.numel():
         return None
     counted = each != 0
-    weights = (-each / far.clamp_min(1e-30))[counted & (far > 1e-12)]
-    spread = float(weights.std(correction=0)) if weights.numel() else 0.0
-    is_even = compared.name not in ("l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "nll_loss")
+    clear = counted & (far > 1e-12)
     return Pull(
         compared,
         each.numel(),
         float(each.sum()),
         float(each.clamp_min(0).sum()) / total if total else 0.0,
         int((each > 0).sum()),
-        is_even and spread <= EVEN * abs(float(weights.mean())) if weights.numel() else False,
+        bool(clear.any()) and _are_alike(compared, each[clear], usual[clear]),
         float(far.sqrt().mean()),
         int(counted.sum()),
         _only_value(targets, counted, far),
     )
+
+
+def _usual(compared: Compared, far: Tensor) -> Tensor:
+    """The pull of examples that count alike, up to one factor, by their squared distances from the targets."""
+    if compared.name == "binary_cross_entropy":
+        given = compared.prediction.detach().cpu().double()
+        return far / (given * (1 - given)).clamp_min(1e-12)
+    return far.sqrt() if compared.name in (*ROUNDED, "l1_loss") else far
+
+
+def _are_alike(compared: Compared, each: Tensor, usual: Tensor) -> bool:
+    """Do these examples count alike?"""
+    weights = each / usual
+    if compared.name in ROUNDED:  # the further, the more, up to a limit
+        weights = weights.abs()[usual.argsort()]
+        return bool((weights.diff() >= -EVEN * weights.max()).all()) and float(each.sign().std(correction=0)) == 0
+    return float(weights.std(correction=0)) <= EVEN * abs(float(weights.mean()))
 
 
 def line_of(compared: Compared) -> tuple[Tensor, Tensor, int | None] | None:
@@ -169,10 +187,16 @@ def answer(pulls: Sequence[Pull], samples: bool) -> Answer:
     onward = [pull for pull in pulls if pull.away <= 1 - MOSTLY and pull.counted]
     if away and samples:
         return is_(State.DOES_NOT_APPLY, "Not tested: the program samples, and targets may be actions of its own.")
+    if away and not any(pull.is_even for pull in away):
+        return is_(
+            State.DOES_NOT_APPLY,
+            "Not tested: predictions are pushed away from their targets by weights that differ between examples, which "
+            "may be returns of actions.",
+        )
     if away and onward:
         return is_(State.DOES_NOT_APPLY, "Not tested: one loss is made to rise and another to fall, as of opponents.")
     if away:
-        first = away[0]
+        first = next(pull for pull in away if pull.is_even)
         return is_(
             State.BROKEN,
             f"Moving the predictions towards their targets raises the loss: for {first.examples_away} of "

@@ -115,14 +115,14 @@ class StandInModel:
     def _rows_held(self, main: Tensor) -> Tensor | None:
         """Which examples never train it: the same ones whenever they come."""
         with torch.no_grad():
-            table = main.detach().reshape(len(main), -1).double()
-            places = torch.arange(1, table.shape[1] + 1, device=table.device, dtype=torch.float64)
+            table = main.detach().reshape(len(main), -1).cpu().double()  # some devices have no double
+            places = torch.arange(1, table.shape[1] + 1, dtype=torch.float64)
             marks = (torch.nan_to_num(table) * torch.sin(12.9898 * places)).sum(1)
             if len(self._known) < MOST_KNOWN:
                 self._known |= set(marks.tolist())
             if len(self._known) < FEWEST_DIFFERENT:
                 return None
-            return torch.frac(marks.abs() * 437.5853) < HELD_OUT
+            return (torch.frac(marks.abs() * 437.5853) < HELD_OUT).to(main.device)
 
     def _rows(self, compared: Compared, found: Fit) -> Tensor | None:
         """Of what is compared, the rows that never train it."""
