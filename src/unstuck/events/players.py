@@ -72,6 +72,8 @@ class Bootstrapped(Event, tag="bootstrapped", frozen=True):
     """Targets whose state and next state were recognized."""
     ended: int = 0
     """How many of these are about the last move of an episode."""
+    tells_limits: bool = False
+    """Does the environment tell its own end from a limit of time? If not, both are last moves."""
     discount: float | None = None
     """What the value of the next state is multiplied by, where the episode goes on."""
     discount_at_end: float | None = None

@@ -25,3 +25,25 @@ def test_a_limit_of_time_is_no_end(flag: Any) -> None:
 @pytest.mark.parametrize("value", [False, np.bool_(False), np.zeros(3), np.ones(3), None, "no"])
 def test_what_is_no_flag_says_nothing(value: Any) -> None:
     assert was_final(True, {"truncated": value})
+
+
+@pytest.mark.parametrize(
+    ("rest", "tells"),
+    [
+        ((True,), False),
+        ((True, {}), False),
+        ((True, {"TimeLimit.truncated": False}), True),
+        ((True, False), True),
+        ((True, False, {}), True),
+        ((True, {}, "more"), False),
+    ],
+)
+def test_one_flag_does_not_tell_an_end_from_a_limit(rest: tuple[Any, ...], tells: bool) -> None:
+    moves = Moves()
+    moves.moved(1, 0, (np.ones(2), 1.0, *rest), 1.0, True)
+    assert moves.tells_limits is tells
+
+
+def test_two_flags_without_information() -> None:
+    assert was_final(True, False)
+    assert not was_final(False, True)

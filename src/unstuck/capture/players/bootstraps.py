@@ -100,6 +100,7 @@ class Bootstraps:
                 place=self._place,
                 rows=self._recognized,
                 ended=sum(row.final for row in self._rows),
+                tells_limits=self._moves.tells_limits,
                 discount=going,
                 discount_at_end=ended,
                 actions=actions,

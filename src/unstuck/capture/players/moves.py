@@ -35,6 +35,8 @@ class Moves:
         """Since the last `forget_recent`."""
         self.environments: set[int] = set()
         """Whose moves they are."""
+        self.tells_limits = False
+        """Did an environment tell its own end from a limit of time?"""
         self._now: dict[int, int | None] = {}
 
     def reset(self, environment: int, result: Any) -> None:
@@ -48,7 +50,9 @@ class Moves:
         before, after = self._now.get(environment), self._seen(result[0])
         self._now[environment] = after
         # With two flags the second is a limit of time; with one, only its cause says what it was.
-        final = over and (bool(result[2]) if len(result) > 4 else not _was_cut(result[-1]))
+        two, info = _has_two_flags(result), result[-1]
+        final = over and (bool(result[2]) if two else not _was_cut(info))
+        self.tells_limits = self.tells_limits or two or bool(over and _of_limits(info))
         move = Move(_plain(action), reward, over, final)
         if len(self.recent) < _MOST_LISTED:
             self.recent.append(move)
@@ -99,15 +103,23 @@ def _observation(result: Any) -> Any:
     return result[0] if type(result) is tuple and len(result) == 2 and isinstance(result[1], dict) else result
 
 
+def _has_two_flags(result: tuple[Any, ...]) -> bool:
+    return len(result) > 3 and not isinstance(result[3], dict) and (len(result) > 4 or _is_flag(result[3]))
+
+
 def _was_cut(info: Any) -> bool:
-    """Only real flags are asked: an array has no truth."""
+    return any(map(bool, _of_limits(info)))
+
+
+def _of_limits(info: Any) -> list[Any]:
+    """What the information says about limits of time. Only real flags are asked: an array has no truth."""
     pairs = info.items() if isinstance(info, dict) else ()
-    return any(isinstance(key, str) and "trunc" in key.lower() and _is_true(value) for key, value in pairs)
+    return [value for key, value in pairs if isinstance(key, str) and "trunc" in key.lower() and _is_flag(value)]
 
 
-def _is_true(value: Any) -> bool:
-    is_numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
-    return value is True or (is_numpys and bool(value))
+def _is_flag(value: Any) -> bool:
+    kind = type(value)
+    return kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"))
 
 
 def _plain(action: Any) -> float | None:

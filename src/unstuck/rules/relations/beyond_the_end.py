@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Bootstrapped, EpisodesEnded, PolicyPulled, Weighting
-from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -87,11 +87,17 @@ def _of_returns(events: list[PolicyPulled]) -> Iterator[Finding]:
 
 
 def _past_the_end(event: Bootstrapped, going: float) -> Finding:
+    sure = event.tells_limits
     return rule.finding(
         f"Targets look past the end of episodes: for {event.ended:,} last moves they are the reward plus {going:.3g} "
         "times the value of the state after it, as for all other moves.",
         cause="After the last move nothing more is earned. A target that counts the value of a next state there gives "
-        "the end of an episode the value of going on, so losing looks as good as playing.",
+        "the end of an episode the value of going on, so losing looks as good as playing."
+        + (
+            ""
+            if sure
+            else " The environment has one flag for every end: if all of these are limits of time, it is right."
+        ),
         fix="Multiply the next value by `(1 - done)`: `target = reward + gamma * next_value * (1 - done)`. "
         "Use the flag that says the episode is over, not one that only says time is up.",
         subject=Subject("loss", "targets"),
@@ -101,6 +107,8 @@ def _past_the_end(event: Bootstrapped, going: float) -> Finding:
             Evidence("factor of the next value there", event.discount_at_end or 0.0),
             Evidence("factor of the next value elsewhere", going),
         ],
+        severity=Severity.ERROR if sure else Severity.WARNING,
+        confidence=Confidence.CERTAIN if sure else Confidence.LIKELY,
         variant=Strays.PAST_THE_END,
     )
 
