@@ -56,6 +56,13 @@ def test_a_healthy_run_says_nothing(recorded):
     assert not list(recorded(lambda: train(Net())).of(NonFinite))
 
 
+def test_an_input_with_the_logarithm_of_zero(recorded):
+    broken = X.clone().abs()
+    broken[3, 1] = 0
+    event = only(recorded(lambda: train(Net(), inputs=broken.log())))
+    assert (event.what, event.value) == ("input", "inf")
+
+
 def test_an_input(recorded):
     broken = X.clone()
     broken[3, 2] = float("nan")

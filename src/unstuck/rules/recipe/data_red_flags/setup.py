@@ -13,7 +13,7 @@ from unstuck.rules.recipe.data_red_flags import Flag, rule
 LARGE, SMALL = 20.0, 1e-3
 """Sizes of inputs beyond which the first layer starts badly; its weights are initialised for sizes about 1."""
 BROKEN = "One NaN in an input makes the loss and every gradient NaN, and after the next step every weight."
-CLEAN = "Look for missing values and for division by a standard deviation of 0 in the preprocessing."
+CLEAN = "Look for missing values, the logarithm of 0 and division by a standard deviation of 0 in the preprocessing."
 SCALE = "Initial weights are scaled for inputs of size about 1; these make the first layer's outputs and gradients {}."
 RESCALE = (
     "Normalise the inputs to mean 0 and standard deviation 1 (images: x / 255 first), in training and in evaluation."
