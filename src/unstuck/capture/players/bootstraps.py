@@ -24,6 +24,8 @@ _KNOWN = 0.8
 """The share of a batch that must be recognized."""
 _EXACT = 1e-3
 """What a fit may leave of the spread of targets, as a standard deviation."""
+_COUNTS = 0.05
+"""A factor of the next value below this is none."""
 _FIRST_REPORT = 256
 
 
@@ -52,6 +54,9 @@ class Bootstraps:
         self._calls: list[_Call] = []
         self._rows: list[_Row] = []
         self._place: Place | None = None
+        self._unmoved_rows: tuple[list[_Row], list[_Row]] = [], []
+        """Of targets that seem to be computed from their own states: with the rewards of the moves that led there, and
+        of those made there."""
         self._best = self._unmoved = self._recognized = 0
         self._taken: dict[float, dict[float, int]] = {}
         """By the action whose value was trained: which actions the environment had been given, and how often."""
@@ -107,7 +112,7 @@ class Bootstraps:
                 # The program may rename actions, but the same way every time.
                 other_actions=actions - sum(max(taken.values()) for taken in self._taken.values()),
                 best=self._best,
-                unmoved=self._unmoved,
+                unmoved=self._unmoved if any(map(_counts_the_next, self._unmoved_rows)) else 0,
             )
         )
 
@@ -126,9 +131,10 @@ class Bootstraps:
             # A policy is asked about the same states again, to compare it with what it was.
             if same and picked is not None and (states.marks[0], states.marks[0]) not in self._moves.between:
                 self._unmoved += len(states.marks)
+                self._add_unmoved(states, others, surprise)
             return
         again = [call for call in others if call.marks == best.marks and call.answers.shape == best.answers.shape]
-        targets = surprise.target if surprise.target is not None else surprise.above + _values(states, picked)
+        targets = _targets(states, surprise)
         chosen = _chosen_actions(picked)
         self._best += len(states.marks) if picked is not None and operation(picked) == "Max" else 0
         for number, pair in enumerate(zip(states.marks, best.marks, strict=True)):
@@ -138,7 +144,7 @@ class Bootstraps:
             self._recognized += 1
             if chosen is not None and len(chosen) == len(states.marks):
                 self._count(chosen[number], moves)
-            self._add(number, moves, targets, again)
+            self._add(self._rows, number, moves, targets, again)
         if self._recognized >= self._next_report:
             self._next_report *= 4
             self._tell()
@@ -148,13 +154,24 @@ class Bootstraps:
             taken = self._taken.setdefault(chosen, {})
             taken[moves[0].action] = taken.get(moves[0].action, 0) + 1
 
-    def _add(self, number: int, moves: list[Move], targets: Tensor | None, again: list[_Call]) -> None:
-        if targets is None or len({(move.reward, move.final) for move in moves}) != 1:
+    def _add_unmoved(self, states: _Call, others: list[_Call], surprise: Surprise) -> None:
+        """Such targets may as well be rewards alone, as those of a bandit: the fit tells."""
+        again = [call for call in others if call.answers.shape == others[-1].answers.shape]
+        targets, chosen = _targets(states, surprise), _chosen_actions(surprise.chosen)
+        into, out_of = self._unmoved_rows
+        for number, mark in enumerate(states.marks if len(into) + len(out_of) < _MOST_ROWS else ()):
+            self._add(into, number, self._moves.into.get(mark, []), targets, again)
+            made = self._moves.out_of.get(mark, [])
+            same = [move for move in made if chosen is not None and move.action == chosen[number]]
+            self._add(out_of, number, same or made, targets, again)
+
+    def _add(self, rows: list[_Row], number: int, moves: list[Move], targets: Tensor, again: list[_Call]) -> None:
+        if len({(move.reward, move.final) for move in moves}) != 1:
             return
         answers = again[-1].answers[number]
         preferred = int(again[0].answers[number].argmax())
         following = float(answers.max()), float(answers[preferred])
-        self._rows.append(_Row(float(targets[number]), moves[0].reward, moves[0].final, following))
+        rows.append(_Row(float(targets[number]), moves[0].reward, moves[0].final, following))
 
     def _followed(self, states: _Call, call: _Call) -> int:
         """How many of its inputs are states that the environment gave right after these."""
@@ -173,6 +190,10 @@ class Bootstraps:
         return None, None
 
 
+def _targets(states: _Call, surprise: Surprise) -> Tensor:
+    return surprise.target if surprise.target is not None else surprise.above + _values(states, surprise.chosen)
+
+
 def _values(states: _Call, picked: Node | None) -> Tensor:
     """What a network had answered, where a loss written by hand keeps only the difference."""
     index = saved(picked, "index") if picked is not None and operation(picked) == "Gather" else None
@@ -188,13 +209,23 @@ def _chosen_actions(picked: Node | None) -> list[float] | None:
     return None if index is None else [float(action) for action in index.detach().reshape(-1).tolist()]
 
 
-def _slope(rows: list[_Row], reading: int) -> tuple[float, float] | None:
+def _counts_the_next(rows: list[_Row]) -> bool:
+    """Do rewards and the other values give the targets exactly, and rewards alone not?"""
+    going = [row for row in rows if not row.final]
+    alone = [row._replace(following=(1.0, 1.0)) for row in going]
+    if _slope(alone, 0, constant=True) is not None:
+        return False
+    fits = (_slope(going, reading) for reading in (0, 1))
+    return any(fit is not None and fit[1] > _COUNTS for fit in fits)
+
+
+def _slope(rows: list[_Row], reading: int, constant: bool = False) -> tuple[float, float] | None:
     """The factors of the reward and of the next value that give the targets exactly; None if none do."""
     if len(rows) < _FEWEST_ROWS:
         return None
     targets = torch.tensor([row.target for row in rows], dtype=torch.float64)
     parts = torch.tensor([[row.reward, row.following[reading]] for row in rows], dtype=torch.float64)
-    if not bool(torch.isfinite(targets).all()) or float(parts[:, 1].std()) == 0:
+    if not bool(torch.isfinite(targets).all()) or (float(parts[:, 1].std()) == 0 and not constant):
         return None
     solution = torch.linalg.lstsq(parts, targets[:, None], driver="gelsd").solution.reshape(-1)
     left = float((parts @ solution - targets).square().mean().sqrt())

@@ -9,6 +9,8 @@ from torch import Tensor
 
 _MOST_KNOWN = 20_000
 _MOST_LISTED = 5_000
+_MOST_ALIKE = 8
+"""Different moves between the same states."""
 _LARGEST = 2**15
 """Numbers in an observation that is still looked at."""
 
@@ -30,6 +32,10 @@ class Moves:
     def __init__(self) -> None:
         self.between: dict[tuple[int, int], list[Move]] = {}
         """By the marks of a state and of the one that followed."""
+        self.into: dict[int, list[Move]] = {}
+        """The moves that led to a state."""
+        self.out_of: dict[int, list[Move]] = {}
+        """The moves that were made there."""
         self.states: set[int] = set()
         self.recent: list[Move] = []
         """Since the last `forget_recent`."""
@@ -58,9 +64,13 @@ class Moves:
             self.recent.append(move)
             self.environments.add(environment)
         if before is not None and after is not None and len(self.between) < _MOST_KNOWN:
-            known = self.between.setdefault((before, after), [])
-            if move not in known and len(known) < 4:
-                known.append(move)
+            for known in (
+                self.between.setdefault((before, after), []),
+                self.into.setdefault(after, []),
+                self.out_of.setdefault(before, []),
+            ):
+                if move not in known and len(known) < _MOST_ALIKE:
+                    known.append(move)
 
     def forget_recent(self) -> None:
         """What follows belongs to another update."""
