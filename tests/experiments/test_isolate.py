@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from unstuck.experiments.isolate import OWN, Part, Parts, Row, corner, corner_pair, isolate, progress, row_of
+from unstuck.experiments.isolate import (
+    OWN,
+    Part,
+    Parts,
+    Row,
+    corner,
+    corner_pair,
+    has_settled,
+    isolate,
+    progress,
+    row_of,
+)
 from unstuck.findings import Severity
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Experiment, ExperimentVerdict, Status
@@ -158,6 +169,15 @@ def test_progress_counts_what_is_beyond_chance() -> None:
     assert progress({**answers, "cost": 0.4}) == pytest.approx(0.75)
     assert progress({**answers, "answers": 10}) is None
     assert progress({}) is None
+
+
+def test_a_run_that_came_down_to_a_guess_has_settled() -> None:
+    def curve(losses: list[float]) -> Curve:
+        return Curve(tuple(range(len(losses))), tuple(losses))
+
+    assert has_settled(curve([2.0 - step / 100 for step in range(90)] + [1.1] * 110))
+    assert not has_settled(curve([2.0 - step / 400 for step in range(200)])), "it is on its way"
+    assert not has_settled(curve([1.1] * 20)), "that is too short to say"
 
 
 def test_a_finding_is_as_loud_as_its_evidence() -> None:

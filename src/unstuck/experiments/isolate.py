@@ -28,6 +28,7 @@ from unstuck.trials.loops import loop_of
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
+    from unstuck.findings.curve import Curve
     from unstuck.record.outcome import Outcome as Achievement
     from unstuck.trials.context import Context
 
@@ -45,6 +46,8 @@ LITTLE = 0.1
 HELD_BACK = 1 / 3
 """Of the progress with a part of ours, what the run as it is may make."""
 CERTAIN = 4.0
+SETTLED = 0.002
+"""Of its loss, what a run that stays where it is may still fall in an eighth of its steps."""
 FEWEST_ANSWERS = 40
 FEWEST_CALLS = 15
 MOST_MISSED = 0.1
@@ -222,8 +225,20 @@ def row_of(parts: Parts, run: Outcome) -> Row:
     # Weights that were drawn at random may beat a guess a little, and stay where they are.
     moves = achieved is None or achieved.trend is None or achieved.trend.falls
     is_stuck = is_stuck or (not moves and gained is not None and gained < LITTLE)
+    # A run that came down to a guess, and stays there.
+    is_stuck = is_stuck or (gained is not None and abs(gained) < NONE and has_settled(loop_of(run).curve))
     is_partial = bool((run.notes.get(Part.MODEL) or {}).get("partial"))
     return Row(parts, gained, is_stuck, _said(run, achieved, gained), is_partial=is_partial)
+
+
+def has_settled(curve: Curve) -> bool:
+    """Is its last eighth no lower than the one before?"""
+    values = curve.finite
+    size = len(values) // 8
+    if size < 5 or curve.is_broken:
+        return False
+    before, last = (math.fsum(part) / size for part in (values[-2 * size : -size], values[-size:]))
+    return before - last < SETTLED * abs(before)
 
 
 def _achieved(run: Outcome) -> Achievement | None:

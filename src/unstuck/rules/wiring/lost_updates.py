@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Gauges, OptimizerSeen, Setup, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 
@@ -48,14 +49,13 @@ class _Lost(NamedTuple):
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
-    """Elements with a gradient that steps did not change, while the loss does not fall."""
+    """Elements with a gradient that steps did not change, in a run that does not learn well."""
     for optimizer in record.setup().optimizers:
         lost = _lost(record, optimizer)
         if lost is None or lost.share < MUCH:
             continue
-        word = dynamics.trend(record, optimizer.optimizer).word
-        well = word == "falling" and not dynamics.does_not_beat_a_guess(record)
-        if well or (lost.share < NEARLY_ALL and not dynamics.is_unhealthy(record, optimizer.optimizer)):
+        found = dynamics.outcome(record)
+        if found is not None and found.word is Achieved.LEARNS:
             continue
         yield _finding(
             optimizer,

@@ -98,6 +98,8 @@ class Boundary:
         """Which rows count in the score."""
         self.counts: Callable[[Compared], bool] = lambda compared: True
         """Does it count in the score?"""
+        self.scores_whole = False
+        """Are outputs scored as the model returns them, and not as the loss is given them?"""
         self.score = Score()
         self._open: Call | None = None
         self._calls: list[Call] = []
@@ -197,7 +199,7 @@ class Boundary:
         for listen in self.compared:
             listen(compared)
         self._latest = compared
-        found = compared.fit() if self.counts(compared) else None
+        found = compared.fit(self.scores_whole) if self.counts(compared) else None
         if found is not None:
             self.score.add(found, self.rows(compared, found))
 

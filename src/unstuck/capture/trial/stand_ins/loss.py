@@ -23,7 +23,9 @@ class StandInLoss:
             "why": "it does not compare outputs with targets, one by one",
         }
         self._scale = 1.0
-        boundary_of(lab).losses.append(self._instead)
+        boundary = boundary_of(lab)
+        boundary.losses.append(self._instead)
+        boundary.scores_whole = True  # what the script does to outputs for its loss is a part of that
         lab.wrap(torch.amp.GradScaler, "scale", self._scaling)
 
     def _scaling(self, original: Callable[..., Any]) -> Callable[..., Any]:
