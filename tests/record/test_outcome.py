@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import make_record
-from unstuck.events import Evaluated, Forward, OptimizerStep, Place, Scored
+from unstuck.events import Backward, Evaluated, Forward, Gauges, OptimizerStep, Place, Scored
 from unstuck.record import Record
 from unstuck.record.outcome import Achieved, Outcome, outcome_of
 
@@ -153,3 +153,29 @@ def test_losses_of_competing_optimizers_have_no_word() -> None:
 
 def test_a_record_without_losses_has_no_outcome() -> None:
     assert outcome_of(make_record()) is None
+
+
+def players_of(critic: Course, generator: Course, steps: int = 200) -> Record:
+    chance = random.Random(0)
+    gauges = [
+        Gauges(step=2 * step + at, optimizer=name, loss=course(step / steps) + chance.gauss(0, 0.005))
+        for step in range(steps)
+        for at, (name, course) in enumerate((("critic", critic), ("generator", generator)))
+    ]
+    events = [
+        event
+        for gauge in gauges
+        for event in (Backward(step=gauge.step), OptimizerStep(step=gauge.step, optimizer=gauge.optimizer), gauge)
+    ]
+    return make_record(*events)
+
+
+def test_players_of_whom_nobody_moves_do_not_learn() -> None:
+    found = achieved(players_of(lambda t: 1.386, lambda t: 0.693))
+    assert found.word is Achieved.STAYS
+    assert found.first == pytest.approx(1.386, abs=0.02)
+
+
+def test_players_of_whom_one_moves_may_learn() -> None:
+    assert outcome_of(players_of(lambda t: 1.386, lambda t: 0.7 + 0.2 * math.sin(9 * t))) is None
+    assert outcome_of(players_of(lambda t: 1.386 - 0.3 * math.exp(-20 * (t - 0.3) ** 2), lambda t: 0.7)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -143,8 +143,27 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
         word = Achieved.UNCLEAR if word.is_trouble and _begins_trained(record) else word
         return msgspec.structs.replace(judged.outcome(word, training), returns=returns)
     if competing and word is Achieved.UNCLEAR:
-        return None
+        return _standstill(record, playing, training)
     return judged.outcome(word, training)
+
+
+def _standstill(record: Record, playing: Mapping[str, Sequence[tuple[int, float]]], training: str) -> Outcome | None:
+    """Losses that compete say nothing by where they go. If none of them goes anywhere, from the first step to the last,
+    nobody learns."""
+    each = [[value for _, value in pairs] for pairs in playing.values()]
+    if not each or min(map(len, each)) < LONG or _begins_trained(record) or record.ended is None:
+        return None
+    if not all(map(_stands_still, each)):
+        return None
+    return _Judged(record, each[0], trend_of(each[0])).outcome(Achieved.STAYS, training)
+
+
+def _stands_still(values: Sequence[float]) -> bool:
+    """Is no tenth of the run elsewhere than the first?"""
+    size = len(values) // 10
+    means = [_mean(values[at * size :][:size]) for at in range(10)]
+    unit = max(abs(mean) for mean in means)
+    return all(math.isfinite(mean) for mean in means) and max(means) - min(means) <= 2 * SAME * unit
 
 
 def losses_of(record: Record) -> list[float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerSeen, OutputPulled
-from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
+from unstuck.events import Gauges, OptimizerSeen, OutputPulled
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ class Side(Variant):
     """What is wrong between the players."""
 
     SAME_SIDE = "same-side", "both players push the answers for generated examples the same way"
+    NO_GRADIENT = "no-gradient", "the critic is never wrong, and the generator gets no gradient"
     SAME_LABELS = "same-labels", "the critic is pushed the same way for real and for generated examples"
 
 
@@ -30,6 +31,11 @@ rule = Rule(
 )
 
 FEWEST = 10
+FEWEST_GAUGES = 60
+WON = 0.01
+"""Of its first loss: a critic at this is right every time."""
+GONE = 0.05
+"""Of the first gradients."""
 MOSTLY = 0.9
 """Of the steps that were looked at: a least-squares critic pushes an answer back when it has gone too far."""
 
@@ -55,6 +61,47 @@ def in_run(record: Record) -> Iterator[Finding]:
             yield _same_labels(critic, fake, labels)
         elif labels is not None and answers is not None and answers == wishes:
             yield _same_side(critic, generator, fooling, answers)
+        elif fooling:
+            yield from _no_gradient(record, own, others, generator, fooling[-1])
+
+
+def _no_gradient(
+    record: Record, own: set[str], others: set[str], generator: str, last: OutputPulled
+) -> Iterator[Finding]:
+    losses = [gauge.loss for gauge in record.of(Gauges) if gauge.optimizer in own and gauge.loss is not None]
+    norms = [
+        gauge.grad_norm for gauge in record.of(Gauges) if gauge.optimizer in others and gauge.grad_norm is not None
+    ]
+    if min(len(losses), len(norms)) < FEWEST_GAUGES or min(losses) < 0:
+        return
+    third = len(norms) // 3
+    early, late = _median(norms[:FEWEST]), _median(norms[-third:])
+    first, end = _median(losses[:3]), max(losses[-len(losses) // 3 :])
+    if not (0 < end < WON * first and late < GONE * early):
+        return
+    yield rule.finding(
+        f"The critic is never wrong any more (its loss went from {first:.3g} to {end:.2g}), and the generator's "
+        f"gradient fell from {early:.2g} to {late:.2g}: it has stopped learning.",
+        cause="A generator that minimizes `log(1 - D(fake))` gets almost no gradient where the critic is sure, and a "
+        "critic that learns faster soon is.",
+        fix="Maximize `log D(fake)` instead: `loss_g = bce(critic(fake), ones)`. Then slow the critic down, or use a "
+        "hinge or Wasserstein loss.",
+        subject=Subject("module", generator),
+        place=last.place,
+        evidence=[
+            Evidence("norm of the generator's gradient, first", early),
+            Evidence("norm of the generator's gradient, last", late),
+            Evidence("loss of the critic, first", first),
+            Evidence("loss of the critic, last", end),
+        ],
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+        variant=Side.NO_GRADIENT,
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def _side(events: Sequence[OutputPulled]) -> bool | None:
