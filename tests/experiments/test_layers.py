@@ -46,6 +46,14 @@ def test_weights_that_begin_at_zero_lose_nothing() -> None:
     assert lost(reading(0.8, 0.7, 0.0, is_zero=True)) is None
 
 
+def test_one_of_several_outputs_that_keeps_the_target_is_enough() -> None:
+    names, scores = ("", "body", "Net", "Net"), (0.8, 0.7, 0.6, 0.0)
+    spots = [
+        Spot(name, score=score, chance=0.02, alike=0.5, control=0.8) for name, score in zip(names, scores, strict=True)
+    ]
+    assert lost(Reading(sites=tuple(spots))) is None
+
+
 def test_what_was_never_there_is_not_lost() -> None:
     assert lost(reading(0.04, 0.03, 0.0)) is None
 

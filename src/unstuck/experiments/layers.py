@@ -280,6 +280,10 @@ def lost(reading: Reading) -> Loss | None:
     if number >= len(judged):
         return None
     before, at = judged[number - 1], judged[number]
+    # What returns several things, such as a mean and a variance, need keep the target in one of them only.
+    kept = {spot.name for spot in judged[1:number]}
+    if all(spot.name in kept or spot.name == PREDICTION for spot in judged[number:]):
+        return None
     # Weights of zero are a way to begin: nothing comes through before the first step.
     if any(spot.is_zero for spot in judged[number:]):
         return None

@@ -159,7 +159,7 @@ def _standstill(record: Record, playing: Mapping[str, Sequence[tuple[int, float]
 
 
 def _stands_still(values: Sequence[float]) -> bool:
-    """Is not a tenth of the run elsewhere than the first?"""
+    """Is every tenth of the run where the first is?"""
     size = len(values) // 10
     means = [_mean(values[at * size :][:size]) for at in range(10)]
     unit = max(abs(mean) for mean in means)
