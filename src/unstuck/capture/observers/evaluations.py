@@ -122,6 +122,8 @@ class Evaluations(Observer):
         """The last batch that a loader gave."""
         self._is_held_out = False
         """Does it come from a loader that is not trained on?"""
+        self._on_training_data = False
+        """Does the evaluation go through a loader that is trained on? What it shows is not an evaluation."""
         self._output: weakref.ref[Tensor] | None = None
         """What a model answered last in training."""
         self._dropped: dict[Place, _Dropped] = {}
@@ -154,6 +156,7 @@ class Evaluations(Observer):
         """A loader gave a batch."""
         self._batch = {name: weakref.ref(tensor) for name, tensor in batch}
         self._is_held_out = not trained
+        self._on_training_data = trained and self._stretch is not None
 
     def trained_on(self, loss: str, source: Tensor, target: Tensor) -> None:
         """A training loss was given these: learn which element of a batch is the target."""
@@ -178,6 +181,7 @@ class Evaluations(Observer):
 
     def _begin(self) -> _Stretch:
         self._stretch = _Stretch()
+        self._on_training_data = False
         self._begun += 1
         self._last_step = self._watch.window.steps
         if not self._watch.window.sampled:
@@ -214,7 +218,7 @@ class Evaluations(Observer):
             self._compare(stretch.held_out, self._target, output)
         elif not recording and self._watch.comparisons is not None:
             self._remember(arguments, output)
-        if stretch.forwards >= 4 * MOST_CALLS:
+        if stretch.forwards >= 4 * MOST_CALLS and not self._on_training_data:
             self._watch.window.attend(False)
 
     def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
@@ -285,6 +289,8 @@ class Evaluations(Observer):
         """A loss of torch was computed."""
         stretch = self._stretch
         if stretch is None or not stretch.forwards or len(stretch.values) >= MOST_CALLS or not may_measure():
+            return
+        if self._on_training_data:
             return
         if (result.requires_grad and stretch.training) or not is_plain(result) or result.numel() != 1:
             return
