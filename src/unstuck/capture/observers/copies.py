@@ -71,7 +71,7 @@ class Copies(Observer):
             if copy is not None:
                 # Few of the later steps are watched: what happened between them shows now.
                 root = copy.root()
-                copy.changes += bool(copy.own) and (root is None or _weights(root) != copy.own)
+                copy.changes += bool(copy.own) and root is not None and _weights(root) != copy.own
                 self._tell(label, copy)
 
     def _note_call(
