@@ -104,7 +104,7 @@ class Bootstraps:
                 step=self._watch.window.steps,
                 place=self._place,
                 rows=self._recognized,
-                ended=sum(row.final for row in self._rows),
+                ended=0 if self._moves.end_by_time else sum(row.final for row in self._rows),
                 tells_limits=self._moves.tells_limits,
                 discount=going,
                 discount_at_end=ended,

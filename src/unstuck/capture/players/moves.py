@@ -44,6 +44,9 @@ class Moves:
         self.tells_limits = False
         """Did an environment tell its own end from a limit of time?"""
         self._now: dict[int, int | None] = {}
+        self._length: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        """How many episodes had each length."""
 
     def reset(self, environment: int, result: Any) -> None:
         """An environment began another episode."""
@@ -55,6 +58,10 @@ class Moves:
         """It was given an action."""
         before, after = self._now.get(environment), self._seen(result[0])
         self._now[environment] = after
+        length = self._length.get(environment, 0) + 1
+        self._length[environment] = 0 if over else length
+        if over and len(self._ends) <= 1:
+            self._ends[length] = self._ends.get(length, 0) + 1
         # With two flags the second is a limit of time; with one, only its cause says what it was.
         two, info = _has_two_flags(result), result[-1]
         final = over and (bool(result[2]) if two else not _was_cut(info))
@@ -71,6 +78,11 @@ class Moves:
             ):
                 if move not in known and len(known) < _MOST_ALIKE:
                     known.append(move)
+
+    @property
+    def end_by_time(self) -> bool:
+        """Are all episodes of the same length? Then they end because time is up, and a target may look further."""
+        return len(self._ends) == 1 and next(iter(self._ends.values())) > 1
 
     def forget_recent(self) -> None:
         """What follows belongs to another update."""
