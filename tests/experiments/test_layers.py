@@ -11,7 +11,7 @@ from torch import nn
 
 import unstuck
 from unstuck.experiments import findings_in
-from unstuck.experiments.layers import Reading, Spot, blocked_at, layers, lost, reading_of, told
+from unstuck.experiments.layers import Reading, Spot, blocked_at, describe_loss, layers, lost, reading_of
 from unstuck.findings.curve import Curve
 from unstuck.findings.results import Experiment, Status
 from unstuck.rules.relations import information_lost
@@ -61,7 +61,7 @@ def test_what_was_never_there_is_not_lost() -> None:
 def said_of(before: Reading, after: Reading) -> Experiment:
     later = lost(after)
     assert later is not None
-    return told(before, after, lost(before), later, [])
+    return describe_loss(before, after, lost(before), later, [])
 
 
 def test_it_was_there_before_training_only_if_it_could_be_read_there() -> None:

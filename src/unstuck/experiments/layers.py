@@ -234,7 +234,7 @@ def _judge(first: Outcome, second: Outcome) -> Experiment:
     lost_first, lost_later = lost(before), lost(after) if after.inputs is not None else None
     share = max(before.inputs.score, after.inputs.score if after.inputs else 0.0)
     if lost_later is not None:
-        return told(before, after, lost_first, lost_later, caveats)
+        return describe_loss(before, after, lost_first, lost_later, caveats)
     blocked = blocked_at(before, after) if after.inputs is not None else None
     if blocked is not None:
         from_there, last = blocked
@@ -349,7 +349,9 @@ def _nothing_read(before: Reading, after: Reading, chance: float, caveats: list[
     return _answer(ExperimentVerdict.UNREADABLE, sentence, before, after, caveats)
 
 
-def told(before: Reading, after: Reading, lost_first: Loss | None, lost_later: Loss, caveats: list[str]) -> Experiment:
+def describe_loss(
+    before: Reading, after: Reading, lost_first: Loss | None, lost_later: Loss, caveats: list[str]
+) -> Experiment:
     """Where it is lost, and since when."""
     since_start = lost_first is not None and lost_first.at.name == lost_later.at.name
     found = lost_first if lost_first is not None and since_start else lost_later
