@@ -126,7 +126,7 @@ def experiment(kind: ExperimentKind, arguments: Sequence[str]) -> int:
             done = _made(kind, split, options)
         except KeyboardInterrupt as end:
             raise common.Stop(_interrupted(end, verb), interrupts.exit_code) from None
-        code = _published(done, verb, options)
+        code = publish(done, options)
         return code if interrupts.arrived is None else interrupts.exit_code
 
 
@@ -166,7 +166,8 @@ def _interrupted(end: KeyboardInterrupt, verb: str) -> str:
     return f"interrupted after {taken} steps, before {verb} had an answer."
 
 
-def _published(done: Experiment, verb: str, options: argparse.Namespace) -> int:
+def publish(done: Experiment, options: argparse.Namespace) -> int:
+    """Print or write the report of an experiment; the exit code."""
     from unstuck.experiments import findings_in
     from unstuck.findings import Severity, merge
     from unstuck.report import experiment as report, terminal

@@ -87,6 +87,13 @@ class ExperimentVerdict(StrEnum):
     """`layers`: no gradient comes past a module, though those before it should learn."""
     BEATEN = "beaten"
     """`layers`: a reader in closed form does far better on new examples than the model on those it was trained on."""
+    THE_SAME = "the same"
+    """`compare`: two versions compute the same to the last bit."""
+    DIFFERENT = "different"
+    """`compare`: they do not; which of them learns better is not known, or neither does."""
+    WORSE = "worse"
+    """`compare`: the new version ends higher than the old one, whatever the seed."""
+    BETTER = "better"
     REPRODUCIBLE = "reproducible"
     NOT_REPRODUCIBLE = "not reproducible"
 
@@ -106,6 +113,7 @@ _GOOD = frozenset(
         ExperimentVerdict.NO_BETTER,
         ExperimentVerdict.HOLDING,
         ExperimentVerdict.READABLE,
+        ExperimentVerdict.THE_SAME,
         ExperimentVerdict.REPRODUCIBLE,
     }
 )
@@ -150,8 +158,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality`, `layers`, `relations`
-    or `seeds`."""
+    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality`, `layers`,
+    `relations`, `seeds` or `compare`."""
     verdict: ExperimentVerdict
     sentence: str
     """What it showed, in the numbers of the user's own run."""

@@ -59,3 +59,18 @@ class ReadLayers(Intervention, frozen=True):
         from unstuck.capture.trial.layer_probe import LayerProbe
 
         LayerProbe(lab, self.first)
+
+
+class TakeFingerprints(Intervention, frozen=True):
+    """From step `first` to step `last`, note a fingerprint of every tensor of the training; of losses, at every step.
+
+    The note `fingerprints` has them, of `findings.fingerprints`.
+    """
+
+    first: int
+    last: int
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.fingerprints import Fingerprints
+
+        Fingerprints(lab, self.first, self.last)
