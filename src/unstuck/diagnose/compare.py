@@ -216,7 +216,7 @@ class _Answer:
         then = {
             ExperimentVerdict.WORSE: f"{self._new.label} is worse with every seed.",
             ExperimentVerdict.BETTER: f"{self._new.label} is better with every seed.",
-        }.get(verdict, "That is no difference beyond the seeds.")
+        }.get(verdict, "The seeds differ as much as the versions.")
         return f"The loss ends at: {'; '.join(words)}. {then}"
 
     def _measures(self) -> dict[str, Measure]:
