@@ -23,10 +23,10 @@ import msgspec
 from unstuck.capture.trial.isolation import Ground, isolate
 from unstuck.capture.trial.isolation.errors import FAILED
 from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children
+from unstuck.capture.trial.layout import OUTPUT
 from unstuck.findings.results import Isolation
 from unstuck.trials.trial import Trial
 
-OUTPUT = "output.txt"
 _answers = 1
 """Where the parent reads."""
 
