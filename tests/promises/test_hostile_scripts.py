@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import LANDLOCK, OVERLAY, USER, a_world, can_have, environment_of, run_python, try_script
+from worlds import (
+    DAEMON,
+    LANDLOCK,
+    OVERLAY,
+    USER,
+    a_world,
+    can_have,
+    environment_of,
+    run_python,
+    survivors,
+    try_script,
+)
 
 AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 TRAINING = """
@@ -152,6 +163,38 @@ for number in range(3, 1024):
 """
     (said,) = tried(unlock, isolation=isolation)
     assert said["locked"]
+
+
+LIBRARY = f"""
+import subprocess
+subprocess.Popen(["sleep", "{DAEMON}"], start_new_session=True, stdout=-3, stderr=-3)
+"""
+PREPARE = """
+import time
+from pathlib import Path
+from unstuck.trials.runner import Program, Runner
+sys.path.insert(0, os.getcwd())
+with Runner(Program("train.py"), Path(".unstuck/runs/20260101-000000-test").absolute(), jobs=1) as runner:
+    runner.prepare(sys.argv[1:], time.monotonic() + (60.0 if len(sys.argv) == 2 else 15.0))
+"""
+
+
+@pytest.mark.parametrize("after", [(), pytest.param(("endless",), marks=pytest.mark.slow)], ids=["idle", "busy"])
+def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str, ...]) -> None:
+    """Libraries are imported once, by the process that forks trials, which is killed if it is busy at the end."""
+    if not can_have(OVERLAY):
+        pytest.skip("no overlays here")
+    with a_world({"one": ""}, None) as world:
+        library = world / "project" / "site-packages"
+        library.mkdir()
+        (library / "daemonic.py").write_text(LIBRARY)
+        (library / "endless.py").write_text("import time; time.sleep(600)")
+        (world / "project" / "train.py").write_text(TRAINING)
+        path = os.pathsep.join([str(library), environment_of(world, ())["PYTHONPATH"]])
+        process = run_python(world, PREPARE, "daemonic", *after, isolation=OVERLAY, user=None, PYTHONPATH=path)
+        output, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, output
+        assert not survivors()
 
 
 PATHS = [

@@ -263,7 +263,7 @@ class Runner:
         try:
             process.wait(HURRY)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _end_all(process.pid)
             process.wait()
         _pipe(process.stdout).close()
 
@@ -343,7 +343,7 @@ class Runner:
     def _give_up(self) -> None:
         """End the process that forks: it does not answer."""
         assert self._process is not None
-        self._process.kill()
+        _end_all(self._process.pid)
         for trial in self._running.values():
             trial.asked = trial.asked or time.monotonic() > trial.until
 
@@ -459,6 +459,13 @@ def _training_seconds(record: Record) -> float | None:
     measured = [gauges.seconds for gauges in record.of(Gauges) if gauges.seconds is not None]
     steps = max((gauges.step for gauges in record.of(Gauges)), default=0)
     return sorted(measured)[len(measured) // 2] * steps if measured else None
+
+
+def _end_all(pid: int) -> None:
+    """Kill the process that forks with all that it and the libraries in it started."""
+    from unstuck.capture.trial.isolation.processes import end_with_descendants
+
+    end_with_descendants(pid)
 
 
 def _signal(group: int, number: int) -> None:

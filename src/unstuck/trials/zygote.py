@@ -60,8 +60,7 @@ def main() -> None:
     script = os.path.join(assignment.home, assignment.target)
     ground = isolate(assignment.home, assignment.folder, script, assignment.arguments)
     _say({"isolation": ground.kind, "reason": ground.reason})
-    if ground.kind is not Isolation.OVERLAY:
-        adopt_orphans()
+    adopt_orphans()  # a library may start a daemon when it is imported
     try:
         _import_what_trials_need()
     except (AttributeError, ImportError) as error:
@@ -148,6 +147,7 @@ def _leave_nothing(ground: Ground, running: dict[int, tuple[int, str]]) -> None:
             os.waitpid(pid, 0)
         del running[pid]
         _leave_nothing_of(ground, pid, folder, running)
+    end_children()
     with contextlib.suppress(OSError):
         ground.end()
 
