@@ -184,6 +184,39 @@ def test_a_rank_that_waits_does_not_outlive_one_that_crashes() -> None:
     assert time.monotonic() - began < 60
 
 
+GIVES_UP = """
+import ctypes, sys
+from unstuck.cli.jobs import Job
+
+class Options:
+    fail_on, quiet, format, output, html = "error", False, "text", None, None
+
+class Busy:
+    def wait(self):
+        return False
+
+job = Job(None, Options)
+job._must_wait, job._peers = True, Busy()
+text, raw = open("text.txt", "w"), open("raw.bin", "wb")
+text.write("said")
+raw.write(b"said")
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+native = ctypes.c_void_p(libc.fopen(b"native.txt", b"w"))
+libc.fputs(b"said", native)
+print("printed", end="")
+job._wait()
+"""
+
+
+def test_a_rank_that_gives_up_waiting_loses_nothing_that_was_written() -> None:
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "other ranks were still running" in done.stderr
+    assert done.stdout == "printed"
+    assert [Path(name).read_text() for name in ("text.txt", "raw.bin", "native.txt")] == ["said"] * 3
+
+
 SPAWNED = """
 import torch.multiprocessing as mp
 import torch

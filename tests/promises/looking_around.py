@@ -35,6 +35,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 logging.basicConfig(stream=sys.stdout, format="%(filename)s:%(lineno)d %(funcName)s %(message)s")
 warnings.simplefilter("always")
+warnings.filterwarnings("ignore", ".*multi-threaded")  # a thread of a worker's queue may be about to end
 warnings.showwarning = lambda message, kind, file, line, *_: print("  warned", os.path.basename(file), line)
 printed = set()
 HERE = os.path.abspath(__file__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -126,7 +127,8 @@ def _fill(folder: Path) -> None:
 
 
 def picture_of(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Everything in a folder: names, permissions, owners, sizes, times, attributes, contents. Not `.unstuck`."""
+    """Everything in a folder: names, permissions, owners, sizes, times, attributes, versions and contents. Not
+    `.unstuck`."""
     seen: dict[str, tuple[object, ...]] = {}
     for here, folders, files in os.walk(folder):
         if ".unstuck" in folders:
@@ -141,12 +143,27 @@ def picture_of(folder: Path) -> dict[str, tuple[object, ...]]:
             elif stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
                 held = hashlib.md5(Path(path).read_bytes()).hexdigest()
                 marks = [(mark, os.getxattr(path, mark)) for mark in os.listxattr(path)]
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+                marks += _numbers_of(path)
             size = None if stat.S_ISDIR(status.st_mode) else status.st_size
             owner = (status.st_uid, status.st_gid)
             # Python itself tries the temporary folder out by making and removing a file in it.
             time = None if path.removesuffix("/.").endswith("/tmp") else status.st_mtime_ns
             seen[path] = (status.st_mode, owner, size, time, status.st_nlink, held, marks)
     return seen
+
+
+def _numbers_of(path: str) -> list[object]:
+    """The version and the flags that some file systems keep of a file."""
+    with suppress(OSError):
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return [fcntl.ioctl(opened, request, bytes(8)) for request in (0x80087601, 0x80086601)]
+        except OSError:
+            pass
+        finally:
+            os.close(opened)
+    return []
 
 
 def environment_of(world: Path, refused: Sequence[str]) -> dict[str, str]:

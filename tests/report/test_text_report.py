@@ -337,6 +337,14 @@ def test_a_terminal_gets_colour_and_the_same_words(monkeypatch: pytest.MonkeyPat
     assert Text.from_ansi(shown).plain.rstrip() == RUN_AT_80.rstrip()
 
 
+def test_nothing_in_a_line_commands_the_terminal_or_fills_it() -> None:
+    line = [("name ", ""), ("a\x1b[2J\r\x9b\u202eb", "strong"), (" " + "n" * 100_000, "")]
+    for shown in (terminal.plain([line]), terminal.coloured([line])):
+        assert "a\\x1b[2J\\x0d\\x9b\\u202eb" in shown
+        assert shown.rstrip().endswith("n… (100,000 characters)")
+        assert len(shown) < 1000
+
+
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_no_colour_where_it_is_not_wanted(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)

@@ -92,11 +92,24 @@ class Job:
         with contextlib.suppress(OSError, ValueError, AttributeError):  # the program may have closed it
             waited = f"other ranks were still running after {PATIENCE / 60:.0f} minutes, so the exit code is 0"
             print(f"unstuck: {waited}.", file=sys.stderr, flush=True)
-        for stream in (sys.stdout, sys.__stdout__, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                if stream is not None:
-                    stream.flush()  # os._exit does not
+        _flush_everything()  # os._exit does not
         os._exit(common.CLEAN)
+
+
+def _flush_everything() -> None:
+    """Write what open files still hold, those of the program and of its libraries in C included."""
+    import gc
+    import io
+
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+    files = [held for held in gc.get_objects() if issubclass(type(held), io.IOBase)]
+    text = [file for file in files if issubclass(type(file), io.TextIOBase)]
+    for file in (sys.stdout, sys.stderr, *text, *files):  # text goes to a buffer first
+        with contextlib.suppress(Exception):
+            file.flush()
 
 
 class _Prefixed:

@@ -12,7 +12,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from unstuck.record.store import RecordError
@@ -100,6 +100,46 @@ def remove_own_files(
         return sum(_unlinked(name, parent) for name in names)
     finally:
         os.close(parent)
+
+
+def keep_only(
+    folder: str | os.PathLike[str], names: Collection[str], *, below: str | os.PathLike[str] | None = None
+) -> None:
+    """Remove everything from a folder of ours but the regular files of these names, and take special permissions, such
+    as setuid, from those. A program that we do not trust could write there.
+
+    What cannot be removed stays. Raises NotOurs as `own_folder` does, and OSError where the folder cannot be opened.
+    """
+    place = Path(folder).absolute()
+    outside, parts = _parts_of_ours(place, below)
+    if not _HAS_DESCRIPTORS:
+        _refuse_links(outside, parts)
+        return  # such permissions do not exist there
+    parent = _open_below(outside, parts[:-1])
+    try:
+        top = _open_own(parts[-1], parent, place, to_empty=True)
+        try:
+            kept = {name for name in names if _is_plain_now(name, top)}
+            with contextlib.suppress(OSError):
+                _empty(top, but=kept)
+        finally:
+            os.close(top)
+    finally:
+        os.close(parent)
+
+
+def _is_plain_now(name: str, parent: int) -> bool:
+    """Is it a regular file with one name and, from now on, ordinary permissions?"""
+    try:
+        known = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1:
+            return False
+        wanted = known.st_mode & 0o644 | 0o600
+        if stat.S_IMODE(known.st_mode) != wanted:
+            _permit(name, parent, wanted)
+    except OSError:
+        return False
+    return True
 
 
 def _unlinked(name: str, parent: int | None = None) -> bool:
@@ -200,7 +240,7 @@ def _ignore_everything(folder: int) -> None:
             os.close(file)
 
 
-def _empty(top: int) -> None:
+def _empty(top: int, but: Collection[str] = ()) -> None:
     """Remove what a folder holds.
 
     Folders further down are moved up into it first: so no path grows too long, nothing recurses, and three descriptors
@@ -209,7 +249,7 @@ def _empty(top: int) -> None:
     mount = _mount_of(top)
     token, numbers = os.urandom(6).hex(), itertools.count()
     first_error: OSError | None = None
-    stuck: set[str] = set()
+    stuck = set(but)
     while names := [name for name in os.listdir(top) if name not in stuck]:
         for name in names:
             try:
@@ -248,7 +288,7 @@ def _open_emptied(name: str, parent: int) -> int:
     try:
         folder = os.open(name, _OPEN, dir_fd=parent)
     except PermissionError:
-        _unlock(name, parent)
+        _permit(name, parent, 0o700)
         folder = os.open(name, _OPEN, dir_fd=parent)
     try:
         if os.fstat(folder).st_mode & 0o700 != 0o700:
@@ -259,14 +299,16 @@ def _open_emptied(name: str, parent: int) -> int:
     return folder
 
 
-def _unlock(name: str, parent: int) -> None:
-    """Permit ourselves to open a folder. On Linux chmod follows links, unless it is given a descriptor."""
+def _permit(name: str, parent: int, mode: int) -> None:
+    """Change the permissions of a file or folder. On Linux chmod follows links, unless it is given a descriptor."""
     if not hasattr(os, "O_PATH"):
-        os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        os.chmod(name, mode, dir_fd=parent, follow_symlinks=False)
         return
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        if stat.S_ISLNK(os.fstat(handle).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        os.chmod(f"/proc/self/fd/{handle}", mode)
     finally:
         os.close(handle)
 

@@ -31,13 +31,32 @@ ASCII = str.maketrans(
 )
 
 
-INVISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r\f"}
+INVISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+INVISIBLE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 """Characters that a terminal would obey; the name of a file or a line of it may hold any."""
+_LONGEST = 1000
+"""Characters of one word, or of a name without a blank."""
 
 
 def plain(lines: Iterable[Line]) -> str:
     """The lines as text, without trailing blanks."""
-    return "".join("".join(text for text, _ in line).translate(INVISIBLE).rstrip() + "\n" for line in lines)
+    return "".join(_tame("".join(text for text, _ in line)).rstrip() + "\n" for line in lines)
+
+
+def _tame(text: str) -> str:
+    """The text without what a terminal would obey, and with endless words cut."""
+    return with_short_words(text).translate(INVISIBLE)
+
+
+def with_short_words(text: str) -> str:
+    """The text with endless words cut, such as a name that a program computes."""
+    if len(text) <= _LONGEST:
+        return text
+    return " ".join(word if len(word) <= _LONGEST else _cut(word) for word in text.split(" "))
+
+
+def _cut(word: str) -> str:
+    return f"{word[: _LONGEST // 2]}… ({len(word):,} characters)"
 
 
 def show(lines: Iterable[Line], stream: TextIO) -> None:
@@ -92,7 +111,7 @@ def coloured(lines: Iterable[Line]) -> str:
 
 
 def _styled(text: str, style: str) -> str:
-    text = text.translate(INVISIBLE)
+    text = _tame(text)
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style and text else text
 
 

@@ -14,7 +14,7 @@ from unstuck.findings.result import LOOKED_FOR, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.outcomes import number as number, outcome_sentences, trouble
-from unstuck.report.terminal import Line
+from unstuck.report.terminal import Line, with_short_words
 
 PROSE = 100
 """Sentences are not set wider than this, however wide the terminal."""
@@ -184,7 +184,7 @@ def _headline(diagnosis: Diagnosis, prose: int) -> list[Line]:
     severity = diagnosis.severity.value
     likely = " (likely)" if diagnosis.confidence is Confidence.LIKELY else ""
     start = f"{severity}{likely} {lead.code} {lead.name}:"
-    first, *rest = textwrap.wrap(f"{start} {lead.message}", prose, break_on_hyphens=False) or [start]
+    first, *rest = textwrap.wrap(with_short_words(f"{start} {lead.message}"), prose, break_on_hyphens=False) or [start]
     styled = first.startswith(start)
     top: Line = [(start, severity), (first[len(start) :], "strong")] if styled else [(first, severity)]
     return [top, *([(line, "strong")] for line in rest)]
@@ -235,7 +235,8 @@ def hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
     rows: list[str] = []
     for paragraph in text.split("\n"):
         code = paragraph.startswith((" ", "\t"))
-        wrap = textwrap.wrap(paragraph, max(prose - indent, 20), break_on_hyphens=False, break_long_words=False)
+        short = with_short_words(paragraph)
+        wrap = textwrap.wrap(short, max(prose - indent, 20), break_on_hyphens=False, break_long_words=False)
         rows += [paragraph] if code else wrap or [""]
     first: Line = [*start, (rows[0], style)]
     return [first, *([(" " * indent, ""), (row, style)] for row in rows[1:])]
@@ -243,7 +244,8 @@ def hanging(start: Line, text: str, prose: int, style: str = "") -> list[Line]:
 
 def wrapped(text: str, prose: int, style: str = "") -> list[Line]:
     """A paragraph."""
-    return [[(line, style)] for line in textwrap.wrap(text, prose, break_on_hyphens=False, break_long_words=False)]
+    short = with_short_words(text)
+    return [[(line, style)] for line in textwrap.wrap(short, prose, break_on_hyphens=False, break_long_words=False)]
 
 
 def _closing(result: Result, prose: int) -> list[Line]:

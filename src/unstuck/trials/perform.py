@@ -23,7 +23,7 @@ from unstuck.capture.trial.isolation import filters, kernel, landlock
 from unstuck.capture.trial.isolation.outputs import Outputs
 from unstuck.capture.trial.isolation.overlay import let_folders_be_renamed
 from unstuck.capture.trial.isolation.stage import Stage
-from unstuck.capture.trial.layout import stage_of
+from unstuck.capture.trial.layout import NOTES, TOKEN, stage_of
 from unstuck.events import Event, Gauges, NonFinite
 from unstuck.findings import Edit
 from unstuck.findings.results import Isolation
@@ -37,7 +37,6 @@ from unstuck.trials.trial import StopReason, Trial
 if TYPE_CHECKING:
     from unstuck.capture.trial.lab import Lab
 
-NOTES = "notes.json"
 MOST_LOSSES = 20_000
 REFUSALS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EOVERFLOW)
 LONGEST_REFUSAL = 300
@@ -95,7 +94,8 @@ def _run(trial: Trial, target: str, folder: str, stage: Stage | None) -> int:
 
     def note() -> None:
         found = {"modules": _libraries(before), "losses": losses.values(), "refused": _refused(run.error)}
-        (Path(folder) / NOTES).write_bytes(msgspec.json.encode({**lab.notes, **found}))
+        own = {**lab.notes, **found, TOKEN: trial.token}
+        (Path(folder) / NOTES).write_bytes(msgspec.json.encode(own))
 
     def stop(reason: str) -> None:
         # Nothing of the program is of use any more, neither its `finally` blocks nor the threads it left.

@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -17,13 +18,15 @@ from typing import IO, Any
 
 import msgspec
 
-from unstuck.capture.trial.layout import LAYER
+from unstuck.capture.trial.layout import LAYER, NOTES, OUTPUT, TOKEN
 from unstuck.events import Gauges
 from unstuck.findings.curve import Curve, curve_of
 from unstuck.findings.results import Isolation, Status
 from unstuck.interventions import Intervention
 from unstuck.record import Record, RecordError, read
 from unstuck.record.in_use import hold
+from unstuck.record.own_folder import NotOurs, keep_only
+from unstuck.record.store import RECORD_NAME
 from unstuck.regular import read_regular
 from unstuck.trials.comparison import Files
 from unstuck.trials.interrupts import deferring_interrupts, end_at_once, forget_to_end
@@ -40,6 +43,8 @@ ENVIRONMENT = {
 STARTUP = 60.0
 """Seconds that torch may take to be imported."""
 POLL = 0.2
+KEPT = (RECORD_NAME, OUTPUT, NOTES)
+"""The files in the folder of a trial that are ours. The program can write there too."""
 LARGEST_NOTES = 256 * 2**20
 NO_TRIAL = 70
 """Exit code of a trial that could not be set up."""
@@ -86,7 +91,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def output(self) -> str:
         """What the program printed."""
         try:
-            return read_regular(self.folder / "output.txt", LARGEST_NOTES).decode(errors="replace")
+            return read_regular(self.folder / OUTPUT, LARGEST_NOTES).decode(errors="replace")
         except OSError:
             return ""
 
@@ -123,6 +128,7 @@ class _Running(msgspec.Struct):
     """What it may take once it has begun."""
     until: float
     """When it ends in any case."""
+    token: str
     began: float = msgspec.field(default_factory=time.monotonic)
     pid: int = 0
     asked: bool = False
@@ -192,6 +198,7 @@ class Runner:
         self.files: Files | None = None
         """Those of the working directory before the first trial, where nothing but a comparison can tell."""
         self._running: dict[int, _Running] = {}
+        self._permissions = 0o755
         self._prepared: float | None = None
         self._is_gone = False
 
@@ -202,6 +209,9 @@ class Runner:
         sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = hold(self.folder)
+        # A program could leave a setuid file: until it is removed, nobody else gets to it.
+        self._permissions = stat.S_IMODE(self.folder.stat().st_mode)
+        self.folder.chmod(0o700)
         (self.folder / LAYER).mkdir()
         assignment = {
             "home": self._home,
@@ -231,6 +241,8 @@ class Runner:
         with deferring_interrupts():  # a Ctrl-C that comes now does not lose what was found out
             self._end()
             remove_layer(self.folder)
+            with contextlib.suppress(OSError):
+                self.folder.chmod(self._permissions)
         forget_to_end(self._end_in_a_hurry)
 
     def _end_in_a_hurry(self) -> None:
@@ -251,7 +263,7 @@ class Runner:
         try:
             process.wait(HURRY)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _end_all(process.pid)
             process.wait()
         _pipe(process.stdout).close()
 
@@ -313,12 +325,13 @@ class Runner:
             as_module=self.program.as_module,
             home=self._home,
             folder=str(folder),
+            token=os.urandom(8).hex(),
             changes=variant.changes,
             every=variant.every,
             show_data=variant.show_data,
         )
         self._ask({"id": number, "trial": trial})
-        return _Running(variant, folder, seconds, until)
+        return _Running(variant, folder, seconds, until, trial.token)
 
     def await_isolation(self) -> Isolation | None:
         """What keeps trials apart here, whether one was asked for or not; None if nothing can be run."""
@@ -330,7 +343,7 @@ class Runner:
     def _give_up(self) -> None:
         """End the process that forks: it does not answer."""
         assert self._process is not None
-        self._process.kill()
+        _end_all(self._process.pid)
         for trial in self._running.values():
             trial.asked = trial.asked or time.monotonic() > trial.until
 
@@ -392,10 +405,9 @@ def _never_begun(variant: Variant, folder: Path) -> Outcome:
 
 def _outcome(trial: _Running) -> Outcome:
     seconds = time.monotonic() - trial.began
-    try:  # the program can write there too
-        notes = msgspec.json.decode(read_regular(trial.folder / "notes.json", LARGEST_NOTES), type=dict[str, Any])
-    except (OSError, ValueError, RecursionError):
-        notes = {}
+    with contextlib.suppress(OSError, NotOurs):
+        keep_only(trial.folder, KEPT, below=trial.folder.parent)
+    notes = _notes(trial)
     try:
         record = read(trial.folder)
     except RecordError:
@@ -412,6 +424,15 @@ def _outcome(trial: _Running) -> Outcome:
         training_seconds=_training_seconds(record) if record else None,
         notes=notes,
     )
+
+
+def _notes(trial: _Running) -> dict[str, Any]:
+    """What the trial noted; nothing if it did not come to it, or if the program wrote something in its place."""
+    try:
+        notes = msgspec.json.decode(read_regular(trial.folder / NOTES, LARGEST_NOTES), type=dict[str, Any])
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return notes if notes.pop(TOKEN, None) == trial.token else {}
 
 
 def _status(trial: _Running, record: Record | None) -> Status:
@@ -438,6 +459,13 @@ def _training_seconds(record: Record) -> float | None:
     measured = [gauges.seconds for gauges in record.of(Gauges) if gauges.seconds is not None]
     steps = max((gauges.step for gauges in record.of(Gauges)), default=0)
     return sorted(measured)[len(measured) // 2] * steps if measured else None
+
+
+def _end_all(pid: int) -> None:
+    """Kill the process that forks with all that it and the libraries in it started."""
+    from unstuck.capture.trial.isolation.processes import end_with_descendants
+
+    end_with_descendants(pid)
 
 
 def _signal(group: int, number: int) -> None:

@@ -33,6 +33,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """The working directory of the program."""
     folder: str
     """Where its record and its output go."""
+    token: str = ""
+    """A secret in its notes: the program can write to that folder too."""
     changes: tuple[AnyIntervention, ...] = ()
     every: int | None = None
     """Record every Nth window; None: as a watched run does."""

@@ -23,10 +23,10 @@ import msgspec
 from unstuck.capture.trial.isolation import Ground, isolate
 from unstuck.capture.trial.isolation.errors import FAILED
 from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children
+from unstuck.capture.trial.layout import OUTPUT
 from unstuck.findings.results import Isolation
 from unstuck.trials.trial import Trial
 
-OUTPUT = "output.txt"
 _answers = 1
 """Where the parent reads."""
 
@@ -60,8 +60,7 @@ def main() -> None:
     script = os.path.join(assignment.home, assignment.target)
     ground = isolate(assignment.home, assignment.folder, script, assignment.arguments)
     _say({"isolation": ground.kind, "reason": ground.reason})
-    if ground.kind is not Isolation.OVERLAY:
-        adopt_orphans()
+    adopt_orphans()  # a library may start a daemon when it is imported
     try:
         _import_what_trials_need()
     except (AttributeError, ImportError) as error:
@@ -148,6 +147,7 @@ def _leave_nothing(ground: Ground, running: dict[int, tuple[int, str]]) -> None:
             os.waitpid(pid, 0)
         del running[pid]
         _leave_nothing_of(ground, pid, folder, running)
+    end_children()
     with contextlib.suppress(OSError):
         ground.end()
 

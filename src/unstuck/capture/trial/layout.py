@@ -1,9 +1,13 @@
-"""Where the files of trials lie. All of them are deleted when the trials have ended."""
+"""Where the files of trials lie. What the program wrote is deleted when the trials have ended."""
 
 from __future__ import annotations
 
 import os
 
+OUTPUT, NOTES = "output.txt", "notes.json"
+"""The files in the folder of a trial, next to its record: what it printed, and what was learned from it."""
+TOKEN = "token"
+"""The note that says who wrote them."""
 LAYER = "layer"
 """The folder, in that of a run, for everything that its trials write."""
 TEMPORARY_PREFIX = "unstuck-trials-"

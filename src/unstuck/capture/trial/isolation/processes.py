@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Collection
 
 from unstuck.capture.trial.isolation import kernel
@@ -72,6 +73,44 @@ def end_children(but: Collection[int] = ()) -> None:
                 spared.add(pid)
             except (ProcessLookupError, ChildProcessError):
                 continue
+
+
+def end_with_descendants(pid: int) -> None:
+    """Kill a process and all that it started, if it adopts orphans; else only those that have not left it."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)  # so that it starts nothing meanwhile
+    while below := _descendants(pid):
+        killed = 0
+        for one in below:
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGKILL)
+                killed += 1
+        if not killed:
+            break
+        time.sleep(0.01)
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All below a process that have not ended; none where the system cannot tell."""
+    if not ADOPTS:
+        return []
+    found: list[int] = []
+    above = {pid}
+    parents = {one: _parent_of(one) for one in map(int, filter(str.isdigit, os.listdir("/proc")))}
+    while above:
+        above = {one for one, parent in parents.items() if parent in above}
+        found += above
+    return [one for one in found if not _has_ended(one)]
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except (OSError, IndexError):
+        return True
 
 
 def end_alike(status: int) -> int:
