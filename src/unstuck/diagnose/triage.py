@@ -39,7 +39,7 @@ PROVEN = 300
 """Steps that a proof takes, if there is time."""
 FIRST_PROOFS = 4
 """Remedies that are tried before the experiments; the others after them."""
-GOING_WELL_SECONDS = 40.0
+GOING_WELL_SECONDS = 70.0
 """What is spent on ruling things out in a run that has nothing wrong with it."""
 SHOWN_SHARE = 0.3
 """Of the time that is left, what the remedy of something that an experiment has shown may take."""
@@ -342,14 +342,14 @@ class Triage:
         finally:
             self._spare -= self._context.seconds - began if self._well else 0.0
         if kind.tries_remedies and self._experiments and self._experiments[-1].name == kind.name:
-            self._try_shown(merge(findings_in(self._experiments[-1])))
+            self._try_shown(merge(self._counted(kind, self._experiments[-1])))
         return None
 
     def _take_in(self, kind: ExperimentKind, done: Experiment, verdict: Verdict) -> None:
         if kind.applies(done):
             self._experiments.append(done)
             self._context.learned(f"{done.name}: {done.verdict}: {done.sentence}")
-        found = findings_in(done)
+        found = self._counted(kind, done)
         change = kind.remedy(done) if kind.remedy is not None else None
         if found and done.pairs and change is not None:
             # The experiment has made the pairs of runs that prove what it found.
@@ -360,6 +360,13 @@ class Triage:
         self._shown += found
         if kind.shows_symptoms:
             self._symptoms |= {finding.code for finding in found}
+
+    def _counted(self, kind: ExperimentKind, done: Experiment) -> list[Finding]:
+        """What it found; in a run that goes well, only what cannot be meant."""
+        found = list(findings_in(done))
+        if self._well and kind.only_certain_if_going_well:
+            found = [one for one in found if one.severity is Severity.ERROR and one.confidence is Confidence.CERTAIN]
+        return found
 
     def _try_shown(self, diagnoses: Sequence[Diagnosis]) -> None:
         """Try the remedies of what an experiment has shown."""

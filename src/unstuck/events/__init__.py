@@ -102,6 +102,19 @@ from unstuck.events.schedules import (
     Unscale as Unscale,
 )
 from unstuck.events.setup import Setup as Setup
+from unstuck.events.tasks import (
+    ColumnsMatched as ColumnsMatched,
+    Cover as Cover,
+    CoverScored as CoverScored,
+    GradientRerouted as GradientRerouted,
+    KeysHidden as KeysHidden,
+    MessagesReturned as MessagesReturned,
+    Pairing as Pairing,
+    PartnersSeen as PartnersSeen,
+    StateDetached as StateDetached,
+    TargetsPlaced as TargetsPlaced,
+    WeightsLeaked as WeightsLeaked,
+)
 
 EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 """Every kind of event."""

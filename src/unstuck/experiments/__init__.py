@@ -39,6 +39,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """Does `diagnose` run it?"""
     if_going_well: bool = True
     """Also where the loss falls and nothing was found?"""
+    only_certain_if_going_well: bool = False
+    """Do only errors that are certain count there? What may be meant is passed over in a run that learns."""
     if_explained: bool = True
     """Also where something else already explains what the run achieved?"""
     runs_if_longer: int = 0

@@ -51,7 +51,7 @@ the order of a sequence matters, targets are aligned with inputs, padding does n
 next to their neighbours.""",
     order=9,
     takes_several_runs=False,
-    if_going_well=False,
+    only_certain_if_going_well=True,
     tries_remedies=True,
 )
 def relations(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:

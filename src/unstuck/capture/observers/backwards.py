@@ -21,6 +21,7 @@ from unstuck.capture.observers.forwards import Forwards
 from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.players.players import Players
+from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
@@ -64,10 +65,12 @@ class Backwards(Observer):
         stale: StaleGradients,
         scores: Scores,
         players: Players,
+        tasks: Tasks,
     ) -> None:
         self._watch = watch
         self._scores = scores
         self._players = players
+        self._tasks = tasks
         self._inspector = inspector
         self._forwards = forwards
         self._evaluations = evaluations
@@ -142,6 +145,7 @@ class Backwards(Observer):
         call.graph = self._formulas.read(loss, call.place)
         self._scores.backward(loss, call.place)
         self._players.backward(loss, call.place)
+        self._tasks.backward(loss, call.place)
         call.requires_grad = loss.requires_grad
         call.leaf = loss.requires_grad and loss.grad_fn is None
         call.scaled = true is not loss

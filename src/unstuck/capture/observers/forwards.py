@@ -20,6 +20,7 @@ from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.players.players import Players
+from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Forward, LayersRan, ModeChange, Place
@@ -49,6 +50,7 @@ class Forwards(Observer):
         copies: Copies,
         episodes: Episodes,
         players: Players,
+        tasks: Tasks,
     ) -> None:
         self._watch = watch
         self._inspector = inspector
@@ -59,6 +61,7 @@ class Forwards(Observer):
         self._copies = copies
         self._episodes = episodes
         self._players = players
+        self._tasks = tasks
         self._patches: Patches | None = None
         self._running: list[nn.Module] = []
         self._sizes = OutputSizes(watch)
@@ -165,6 +168,8 @@ class Forwards(Observer):
         self._inspector.measure(module, place, arguments, output)
         if module._parameters:
             self._watch.objects.model(self._running[0]).note_inner(module, place)
+        if self._tasks.is_looking:
+            self._tasks.inner_ran(module, self._running[0], arguments, output, place)
 
     def _model_ran(self, module: nn.Module, arguments: Any, output: Any) -> None:
         watch = self._watch
@@ -189,6 +194,7 @@ class Forwards(Observer):
         if has_weights(module):
             self._copies.model_ran(module, model, place, arguments)
             self._players.model_ran(model, arguments, output)
+            self._tasks.model_ran(module, arguments, output, place)
         self._evaluated(module, place, arguments, output)
         if not has_weights(module) and not _requires_grad(output):
             return  # It prepares data, one example after another: a window has no room for that many.

@@ -22,6 +22,7 @@ from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.players.players import Players
 from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import AxisGuessed, LossCall, Place, Scored, TensorFact
@@ -65,9 +66,11 @@ class Losses(Observer):
         pairs: Pairs,
         scores: Scores,
         players: Players,
+        tasks: Tasks,
     ) -> None:
         self._watch = watch
         self._players = players
+        self._tasks = tasks
         self._scores = scores
         self._inspector = inspector
         self._evaluations = evaluations
@@ -126,6 +129,7 @@ class Losses(Observer):
         axis = _axis(name, source)
         node = graph.origin(source)
         ignored = int(given.get("ignore_index", -100)) if name in CLASS_LOSSES else None
+        self._tasks.compared(name, source, target, ignored, place)
         predicted = fact(
             source,
             made_by="" if node is None else str(node.name()),

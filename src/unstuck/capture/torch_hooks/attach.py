@@ -25,6 +25,7 @@ from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.observers.unused import UnusedLayers
 from unstuck.capture.players.players import Players
+from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Summary, Watch
 
@@ -35,10 +36,10 @@ def observers(watch: Watch) -> list[Observer]:
     scores = Scores(watch)
     evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
-    players = Players(watch)
+    players, tasks = Players(watch), Tasks(watch)
     unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch, players)
-    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes, players)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players)
+    forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes, players, tasks)
+    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players, tasks)
     zeroing = Zeroing(watch, stale)
     steps = Steps(watch, inspector, backwards, zeroing, stale, episodes)
     return [
@@ -50,8 +51,9 @@ def observers(watch: Watch) -> list[Observer]:
         copies,
         episodes,
         players,
+        tasks,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches, pairs, scores, players),
+        Losses(watch, inspector, evaluations, batches, pairs, scores, players, tasks),
         CtcLosses(watch),
         Softmaxes(watch),
         inspector,

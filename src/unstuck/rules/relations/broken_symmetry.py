@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import PairsMatched, TripletsCompared
+from unstuck.events import Pairing, PairsMatched, PartnersSeen, TripletsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
@@ -42,6 +42,16 @@ NARROW = 0.5
 POOR = 0.7
 """Of the cost of a guess: what even the best scores of this size would cost."""
 LONG = 60
+BATCHES = 3
+ALIKE, TYPICALLY_ALIKE = 2.0, 5.0
+"""Standard errors by which the inputs of a usual pairing are more alike than others, in every batch and on average,"""
+UNLIKE = 2.0
+"""and that those of the pairs which the loss pulls together do not reach on average."""
+STACKED = {
+    Pairing.HALVES: "rows i and i + n: all of one view, then all of the other",
+    Pairing.NEIGHBOURS: "rows 2i and 2i + 1: the two views of an example side by side",
+    Pairing.ROWS: "the same row of both batches",
+}
 AT_MARGIN = 0.1
 """So near to its margin, as a share of it, a triplet loss shows that positives are as far away as negatives."""
 
@@ -55,6 +65,12 @@ def in_run(record: Record) -> Iterator[Finding]:
     for events in lines.values():
         if len(events) >= FEWEST:
             yield from _of_pairs(events)
+    partners: dict[object, list[PartnersSeen]] = {}
+    for seen in record.of(PartnersSeen):
+        partners.setdefault(seen.place and seen.place.key, []).append(seen)
+    for looks in partners.values():
+        if _are_unlike(looks):
+            yield _unlike(looks)
     triplets: dict[object, list[TripletsCompared]] = {}
     for triplet in record.of(TripletsCompared):
         triplets.setdefault(triplet.place and triplet.place.key, []).append(triplet)
@@ -118,6 +134,41 @@ def _of_pairs(events: Sequence[PairsMatched]) -> Iterator[Finding]:
             ],
             variant=Partner.TOO_NARROW,
         )
+
+
+def _are_unlike(events: Sequence[PartnersSeen]) -> bool:
+    """Does the loss pull pairs together that have nothing in common, and leave those alone that have?"""
+    alike, pulled = (
+        sum(values) / len(events) for values in zip(*((one.alike, one.pulled) for one in events), strict=True)
+    )
+    return (
+        len(events) >= BATCHES
+        and len({event.pairing for event in events}) == 1
+        and alike >= TYPICALLY_ALIKE
+        and abs(pulled) < min(UNLIKE, alike / 4)
+        and all(event.alike >= ALIKE and event.same < 0.1 for event in events)
+    )
+
+
+def _unlike(events: Sequence[PartnersSeen]) -> Finding:
+    last = events[-1]
+    return rule.finding(
+        f"The pairs that the loss pulls together have nothing in common: the inputs that are alike are "
+        f"{STACKED[last.pairing]}, and the loss pulls {last.same:.0%} of these "
+        f"together ({last.examples} rows).",
+        cause="The loss pulls unrelated examples together and pushes the two views of one example apart, so it stays "
+        "at the cost of a guess.",
+        fix="Make the positives match how the views are stacked: after torch.cat([view1, view2]) of n examples each, "
+        "the partner of row i is (i + n) % (2 * n), and labels are torch.arange(n).repeat(2).",
+        subject=Subject("loss", "pairs"),
+        place=last.place,
+        evidence=[
+            Evidence("likeness of the pulled pairs", last.pulled, "standard errors above random pairs"),
+            Evidence("likeness of the usual pairs", last.alike, "standard errors above random pairs"),
+            Evidence("batches looked at", len(events)),
+        ],
+        variant=Partner.ELSEWHERE,
+    )
 
 
 def _of_triplets(events: Sequence[TripletsCompared]) -> Iterator[Finding]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Confidence, Finding, Severity, Subject, Variant
+from unstuck.events import TargetsPlaced
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.findings.relations import Relation
 from unstuck.rule import Rule
 from unstuck.rules.shared import broken_relations
 
 if TYPE_CHECKING:
+    from unstuck.events import Place
     from unstuck.findings.results import Experiment
+    from unstuck.record import Record
 
 
 class Shift(Variant):
@@ -28,7 +31,13 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("O01", "O07", "R03", "R08", "M13"),
     variants=Shift.titles(),
+    needs=(),
 )
+
+FEWEST = 3
+NEARLY_ALL = 0.98
+CLEARLY_LESS = 0.9
+"""Targets that are inputs of several shifts at once repeat themselves."""
 
 CAUSES = {
     Shift.SHIFTED: "A prediction of the next element is compared with the wrong one: inputs or targets were shifted "
@@ -40,6 +49,42 @@ FIXES = {
     Shift.SHIFTED: "Shift once: give the model tokens[:, :-1] and compare with tokens[:, 1:].",
     Shift.MISALIGNED: "Move the targets back by as many positions; look at slices, padding and delays in the pipeline.",
 }
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """Every target is the input two or more positions on. A head that looks further ahead than another is meant to."""
+    lines: dict[Place | None, list[TargetsPlaced]] = {}
+    for event in record.of(TargetsPlaced):
+        lines.setdefault(event.place, []).append(event)
+    if any(event.shift == 1 and event.share >= NEARLY_ALL for events in lines.values() for event in events):
+        return
+    for events in lines.values():
+        last = events[-1]
+        alike = [event for event in events if event.share >= NEARLY_ALL and event.next_best < CLEARLY_LESS]
+        if (
+            len(events) < FEWEST
+            or alike != events
+            or last.shift < 2
+            or {event.shift for event in events} != {last.shift}
+        ):
+            continue
+        yield rule.finding(
+            f"The target of a position is the input {last.shift} positions after it, not the next one "
+            f"({last.share:.0%} of {last.scored:,} targets, sequences of {last.length}).",
+            cause=CAUSES[Shift.SHIFTED],
+            fix=FIXES[Shift.SHIFTED],
+            subject=Subject("loss", "targets"),
+            place=last.place,
+            evidence=[
+                Evidence("shift", last.shift),
+                Evidence("share", last.share),
+                Evidence("best other shift", last.next_best),
+                Evidence("loss", last.loss),
+            ],
+            severity=Severity.ERROR,
+            variant=Shift.SHIFTED,
+        )
 
 
 @rule.in_experiment
