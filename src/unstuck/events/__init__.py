@@ -40,6 +40,7 @@ from unstuck.events.loop import (
     Clip as Clip,
     Forward as Forward,
     GraphsKept as GraphsKept,
+    HandStep as HandStep,
     LossCall as LossCall,
     LossInputs as LossInputs,
     ModeChange as ModeChange,

@@ -125,6 +125,8 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     values = losses_of(record)
     if not values:
         return None
+    if goals.is_maximized(record):
+        return _of_maximized(record, values, training)
     trend = goals.with_moving_goal(trend_of(values), record)
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
     playing = players(record)
@@ -145,6 +147,15 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     if competing and word is Achieved.UNCLEAR:
         return _standstill(record, playing, training)
     return judged.outcome(word, training)
+
+
+def _of_maximized(record: Record, values: Sequence[float], training: str) -> Outcome:
+    """What is to rise is judged as its negative, which is to fall."""
+    negative = [-value for value in values]
+    judged = _Judged(record, negative, trend_of(negative))
+    found = judged.outcome(judged.word(), training)
+    ends = {name: None if value is None else -value for name, value in (("first", found.first), ("last", found.last))}
+    return msgspec.structs.replace(found, **ends)
 
 
 def _standstill(record: Record, playing: Mapping[str, Sequence[tuple[int, float]]], training: str) -> Outcome | None:

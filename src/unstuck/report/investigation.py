@@ -71,7 +71,7 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
             ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
         elif done.ended_badly:
             ended = f" and {done.ended_badly}"
-        lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
+        lines += wrapped(f"{script} was watched for {count(run.steps, run.step_name)}{ended.rstrip('.: ')}.", prose)
     for sentence in (*run.received, *preview_sentences(run.previews)) if run else ():
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]

@@ -134,8 +134,7 @@ class Evaluations(Observer):
         """What a model answered last to examples that were not trained on, until the script has compared it."""
 
     def attach(self, patches: Patches) -> None:
-        """Gradients may also be asked for without a backward."""
-        patches.around(torch.autograd, "grad", lambda args, kwargs: self.gradients_asked(), lambda *_: None)
+        """In a trial, what the script compares by itself."""
         comparisons = self._watch.comparisons
         if comparisons is not None:
             comparisons.equal = self._watch.guard.protect("right answers", self._equal)
