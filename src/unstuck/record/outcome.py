@@ -38,6 +38,8 @@ NOTICEABLE = 0.02
 """A loss beats a guess by more than this share of it, or only just."""
 UNSURE = 0.05
 """An end whose standard error exceeds this share of the guess is not compared with it."""
+LITTLE = 0.1
+"""A level loss that is below a guess by less than this share of it has learned next to nothing."""
 FAR = 0.5
 """The share of the way from a guess to perfection that is learning whatever else is measured."""
 NEARLY_ALL = 0.8
@@ -49,6 +51,10 @@ ROSE = 1.5
 LONG = 100
 SAME = 0.01
 FEWEST_EVALUATED = 50
+FEWEST_EVALUATIONS = 3
+BLOCKS = 40
+"""Parts of a run whose means show whether its loss rises in jumps."""
+JUMP = 1.3
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
 LATE = 0.8
 """The share of a run after which a loss must still be computed to count for what the run achieved."""
@@ -61,6 +67,8 @@ class Achieved(StrEnum):
 
     LEARNS = "learns"
     SLOWLY = "learns slowly"
+    BARELY = "barely beats a guess"
+    """It is a little better than a guess, and has levelled off there."""
     GUESSES = "does not beat a guess"
     STAYS = "does not learn"
     """It stays where it began. What a guess would cost is not known."""
@@ -200,6 +208,11 @@ class _Level(msgspec.Struct, frozen=True):
     def falls(self) -> bool:
         return self.fall > max(CERTAIN * math.sqrt(2) * self.error, NOTICEABLE * abs(self.mean))
 
+    def still_falls(self, first: float | None) -> bool:
+        """Does it go on as before, however slowly: with a fair part of the whole way in its last quarter?"""
+        way = abs((self.mean if first is None else first) - self.mean)
+        return self.fall > max(CERTAIN * math.sqrt(2) * self.error, LITTLE * way)
+
 
 def _end_of(values: Sequence[float], size: int) -> _Level | None:
     if len(values) < 3:
@@ -215,6 +228,18 @@ def _end_of(values: Sequence[float], size: int) -> _Level | None:
     # Both from quarter to quarter and within the last one: after a spike only the first is true.
     fall = min(_mean(before) - _mean(now), 2 * (_mean(now[:half]) - _mean(now[half:]))) if before and half else 0.0
     return _Level(mean, error, fall)
+
+
+def _falls_between_jumps(values: Sequence[float]) -> bool:
+    """Does the loss rise in a few jumps, and fall for most of the time between them? It does where data get harder."""
+    size = len(values) // BLOCKS
+    if size < 2:
+        return False
+    blocks = [_mean(values[at * size :][:size]) for at in range(BLOCKS)]
+    starts = [0, *(at for at in range(1, BLOCKS) if blocks[at] > JUMP * blocks[at - 1] > 0), BLOCKS]
+    parts = [blocks[begin:end] for begin, end in itertools.pairwise(starts)]
+    falling = sum(len(part) for part in parts if len(part) >= 3 and part[-1] < (1 - LITTLE) * part[0])
+    return 2 < len(starts) <= BLOCKS // 4 and falling >= NEARLY_ALL * BLOCKS
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -282,7 +307,10 @@ class _Judged:
             groups.setdefault((score.place, score.loss), []).append(score)
         # A loss that was computed only early belongs to something that is over, such as a first try of one batch.
         latest = max((scores[-1].step for scores in groups.values()), default=0)
-        late = [scores for scores in groups.values() if scores[-1].step >= LATE * latest]
+        newest = max(groups.values(), key=lambda scores: scores[-1].step, default=[])
+        # Where few windows are looked at, the newest one shows that the others are over by beginning after them.
+        begin = newest[0].step if len(newest) >= FEWEST_EVALUATIONS else 0
+        late = [scores for scores in groups.values() if scores[-1].step >= max(LATE * latest, begin)]
         self._terms = sorted(map(_Term, late), key=lambda term: -len(term.costs))
         self._scale = self._scale_of(self._terms[0]) if self._terms else None
         self._evaluations = [
@@ -323,9 +351,27 @@ class _Judged:
 
     def _has_diverged(self) -> bool:
         first, end = self._trend.first, self._end
-        if first is None or end is None or first <= 0 or self._trend.word not in (Direction.RISING, Direction.SPIKING):
+        if first is None or end is None or first <= 0 or self._trend.word != Direction.RISING:
             return False
-        return self._trend.word == Direction.RISING and end.mean > ROSE * first
+        return end.mean > ROSE * first and not self._rises_by_design()
+
+    def _rises_by_design(self) -> bool:
+        """Does the loss rise because the task gets harder, as in a curriculum? Then it stays far below a guess, or an
+        evaluation gets better meanwhile, or it falls again after each jump."""
+        for term in self._terms:
+            if term.guess is not None and term.end is not None and 0 <= term.end.mean < (1 - FAR) * term.guess:
+                return True
+        return self._evaluation_improves() or _falls_between_jumps(self._finite)
+
+    def _evaluation_improves(self) -> bool:
+        shares = [e.accuracy if e.accuracy is not None else e.explained for e in self._evaluations]
+        known = [share for share in shares if share is not None]
+        if len(known) >= FEWEST_EVALUATIONS:
+            third = len(known) // 3
+            return _mean(known[-third:]) > _mean(known[:third]) + FAR * (1 - _mean(known[:third]))
+        values = [e.value for e in self._evaluations if e.value is not None]
+        third = len(values) // 3
+        return len(values) >= FEWEST_EVALUATIONS and 0 < _mean(values[-third:]) < FAR * _mean(values[:third])
 
     def _word_of(self, term: _Term) -> Achieved | None:
         """What the answers to one loss function show; None if nothing."""
@@ -337,13 +383,17 @@ class _Judged:
         unit = abs(guess) or 1.0
         gain = guess - end.mean
         if gain > max(CERTAIN * end.error, NOTICEABLE * unit):
+            little = gain < LITTLE * unit and (term.better or 0.0) < LITTLE and self._trend.steps >= FEWEST
+            if little and not end.still_falls(self._trend.first):
+                return Achieved.BARELY
             crawls = self._trend.word == Direction.CRAWLING and gain < FAR * unit
             return Achieved.SLOWLY if crawls else Achieved.LEARNS
         if (term.better or 0.0) > NEARLY_ALL:
             return Achieved.LEARNS
         if self._trend.steps < FEWEST:
             return Achieved.UNCLEAR
-        only_just = gain > CERTAIN * end.error or (gain > -0.1 * unit and term.is_right_beyond_chance)
+        only_just = end.falls and gain > max(CERTAIN * end.error, SAME * unit)
+        only_just = only_just or (gain > -0.1 * unit and term.is_right_beyond_chance)
         under_way = end.falls and end.mean < NEAR * guess and end.mean - 4 * end.fall < guess
         if only_just or under_way:
             return Achieved.SLOWLY
@@ -362,9 +412,11 @@ class _Judged:
     def _word_of_trend(self) -> Achieved:
         trend, end = self._trend, self._end
         if trend.word == Direction.FLAT and end is not None and trend.first is not None:
-            unit = max(abs(trend.first), abs(end.mean))
+            third = self._finite[: len(self._finite) // 3]
+            start = _mean(third) if third else trend.first
+            unit = max(abs(start), abs(end.mean))
             begun = trend.steps >= LONG and not any(e.matched and e.step == 0 for e in self._record.of(StateLoaded))
-            stays = abs(end.mean - trend.first) <= 2 * SAME * unit and CERTAIN * end.error <= 2 * SAME * unit
+            stays = abs(end.mean - start) <= 2 * SAME * unit and CERTAIN * end.error <= 2 * SAME * unit
             return Achieved.STAYS if begun and stays and unit > 0 else Achieved.UNCLEAR
         return _BY_TREND.get(trend.word, Achieved.UNCLEAR)
 
@@ -422,6 +474,7 @@ class _Judged:
 _ORDER = (
     Achieved.LEARNS,
     Achieved.SLOWLY,
+    Achieved.BARELY,
     Achieved.UNCLEAR,
     Achieved.UNSTABLE,
     Achieved.GUESSES,
