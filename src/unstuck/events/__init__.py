@@ -29,6 +29,7 @@ from unstuck.events.data import (
     BatchSeen as BatchSeen,
     CopySeen as CopySeen,
     Evaluated as Evaluated,
+    InputsCompared as InputsCompared,
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
     StateLoaded as StateLoaded,

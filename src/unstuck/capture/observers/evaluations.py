@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.detect import graph
+from unstuck.capture.detect.evaluation_inputs import EvaluationInputs
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
-from unstuck.capture.observers.data import Batches, has_weights, looked_at, marks_of
+from unstuck.capture.observers.data import Batches, arguments_of, has_weights, looked_at, marks_of
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
@@ -45,6 +46,8 @@ class _Stretch:
         self.training = False
         self.grad_enabled = False
         self.forwards = 0
+        self.elsewhere = 0
+        """Calls with other data than those of a loader that is trained on."""
         self.input: TensorFact | None = None
         self.loss = ""
         self.loss_place: Place | None = None
@@ -111,6 +114,8 @@ class Evaluations(Observer):
         self._watch = watch
         self._scores = scores
         self._batches = batches
+        self._inputs = EvaluationInputs(watch)
+        self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
         self._last_step = -_PAUSE
@@ -197,6 +202,8 @@ class Evaluations(Observer):
             if self._watch.window.sampled and self._stretch is None:
                 self._scores.answered(output)
                 self._trained.update(self._marks_to_keep(arguments))
+                if module.training and self._inputs.wants(label, False):
+                    self._compare_inputs(label, arguments_of(module, arguments), place, False)
             answered = prediction(output) if self._target is None and module.training else None
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
@@ -207,6 +214,10 @@ class Evaluations(Observer):
                 return
             stretch = self._begin()
         stretch.forwards += 1
+        stretch.elsewhere += not self._on_training_data
+        held_out = not (recording and module.training) and not self._on_training_data
+        if held_out and self._inputs.wants(label, True):
+            self._compare_inputs(label, arguments_of(module, arguments), place, True)
         if stretch.forwards == 1:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
@@ -217,7 +228,7 @@ class Evaluations(Observer):
             self._compare(stretch.held_out, self._target, output)
         elif not recording and self._watch.comparisons is not None:
             self._remember(arguments, output)
-        if stretch.forwards >= 4 * MOST_CALLS and not self._on_training_data:
+        if stretch.elsewhere >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
 
     def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
@@ -333,6 +344,7 @@ class Evaluations(Observer):
         """The run ended."""
         self.training_goes_on()
         self._tell_dropped()
+        self._inputs.finish()
 
     def _tell(self, stretch: _Stretch) -> None:
         own = stretch.held_out
