@@ -62,9 +62,11 @@ from unstuck.events.measurements import (
     Histograms as Histograms,
     LayersRan as LayersRan,
     LayersUnused as LayersUnused,
+    LoadedLost as LoadedLost,
     LossesBetween as LossesBetween,
     TensorGauges as TensorGauges,
     TensorsNamed as TensorsNamed,
+    WeightsWritten as WeightsWritten,
 )
 from unstuck.events.players import (
     Bootstrapped as Bootstrapped,

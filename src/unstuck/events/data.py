@@ -125,7 +125,7 @@ class Evaluated(Event, tag="evaluated", frozen=True):
 
 
 class InputsCompared(Event, tag="inputs-compared", frozen=True):
-    """What a model was given in evaluation, next to what it was given in training. `place` is the call in evaluation."""
+    """What a model was given in evaluation, next to what it was given in training. `place` is the call there."""
 
     ABSENT: ClassVar[str] = "no evaluation was given inputs like those of training"
 

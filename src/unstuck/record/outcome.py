@@ -252,6 +252,7 @@ class _Term:
     def __init__(self, scores: Sequence[Scored]) -> None:
         self.loss = scores[-1].loss
         self.labels = scores[-1].labels
+        self.last_step = scores[-1].step
         self.costs = [(score.step, score.cost) for score in scores if score.cost is not None]
         guesses = [score.guess for score in scores if score.guess is not None]
         # A negative cross-entropy was not given what it expects, and compares with nothing.
@@ -457,7 +458,9 @@ class _Judged:
                 numbers["guess"] = None if term.guess is None else term.guess * self._scale
             elif term.guess is not None and term.end is not None:
                 numbers.update(term=term.loss, cost=term.end.mean, cost_guess=term.guess)
-            numbers.update(right=term.right, right_guess=term.guess_right, is_regression=regression)
+            late = term.last_step >= FAR * trend.steps
+            numbers.update(right=term.right if late else None, is_regression=regression)
+            numbers["right_guess"] = term.guess_right if late else None
             if regression and term.guess and term.end is not None and term.loss == "mse_loss":
                 cost = term.end.mean if self._scale is None or end is None else end.mean / self._scale
                 numbers["right"], numbers["right_guess"] = 1 - cost / term.guess, 0.0

@@ -1,4 +1,4 @@
-"""Compares what a model is given in evaluation with what it is given in training: numbers by column, ids by frequency."""
+"""Compares what a model is given in evaluation with what it is given in training: columns, and how often ids occur."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from unstuck.capture.players.players import Players
 from unstuck.capture.torch_hooks.internals import function_transforms
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
+from unstuck.capture.written_weights.between_steps import WrittenWeights
 from unstuck.capture.written_weights.by_hand import HandSteps
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
 
@@ -66,8 +67,10 @@ class Backwards(Observer):
         stale: StaleGradients,
         scores: Scores,
         players: Players,
+        written: WrittenWeights,
     ) -> None:
         self._watch = watch
+        self._written = written
         self._scores = scores
         self._players = players
         self._inspector = inspector
@@ -107,6 +110,7 @@ class Backwards(Observer):
         if not watch.may_begin_backward() or loss is None:
             return None
         self._by_hand.asked(loss, kwargs.get("inputs"))
+        self._written.look()
         self._evaluations.backward()
         retained = (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph")
         before = len(window.losses)

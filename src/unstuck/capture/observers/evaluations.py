@@ -202,12 +202,11 @@ class Evaluations(Observer):
             if self._watch.window.sampled and self._stretch is None:
                 self._scores.answered(output)
                 self._trained.update(self._marks_to_keep(arguments))
-                if module.training and self._inputs.wants(label, False):
-                    self._compare_inputs(label, arguments_of(module, arguments), place, False)
             answered = prediction(output) if self._target is None and module.training else None
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
             self.training_goes_on()
+        self._look_at_inputs(module, label, place, arguments)
         stretch = self._stretch
         if stretch is None:
             if recording:
@@ -215,9 +214,6 @@ class Evaluations(Observer):
             stretch = self._begin()
         stretch.forwards += 1
         stretch.elsewhere += not self._on_training_data
-        held_out = not (recording and module.training) and not self._on_training_data
-        if held_out and self._inputs.wants(label, True):
-            self._compare_inputs(label, arguments_of(module, arguments), place, True)
         if stretch.forwards == 1:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
@@ -230,6 +226,13 @@ class Evaluations(Observer):
             self._remember(arguments, output)
         if stretch.elsewhere >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
+
+    def _look_at_inputs(self, module: nn.Module, label: str, place: Place | None, arguments: Any) -> None:
+        """What is given in training, and what elsewhere."""
+        evaluates = not (torch.is_grad_enabled() and (module.training or self._stretch is None))
+        wanted = not self._on_training_data if evaluates else module.training and self._watch.window.sampled
+        if wanted and self._inputs.wants(label, evaluates):
+            self._compare_inputs(label, arguments_of(module, arguments), place, evaluates)
 
     def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
         """Compare the answers with the target of the batch that was drawn last."""

@@ -120,7 +120,7 @@ def _of_scale(event: InputsCompared, factor: float, fails: bool) -> Finding:
 
 def _of_range(event: InputsCompared) -> Finding:
     return rule.finding(
-        f"In evaluation `{event.input}` of {event.model} has {event.scales[1]:.3g} times the spread it has in training, "
+        f"In evaluation `{event.input}` of {event.model} has {event.scales[1]:.3g} times its spread in training, "
         f"and its means are {event.shift or 0.0:.2g} standard deviations away.",
         cause="Training succeeds and evaluation does not, and the model is given other numbers there: they are "
         "normalised by other statistics, left as they are, or come from another source.",
