@@ -52,6 +52,8 @@ LONG = 100
 SAME = 0.01
 FEWEST_EVALUATED = 50
 FEWEST_EVALUATIONS = 3
+IMPROVED = 0.8
+"""Of its first value: an evaluation that ends below has become better."""
 BLOCKS = 40
 """Parts of a run whose means show whether its loss rises in jumps."""
 JUMP = 1.3
@@ -443,6 +445,9 @@ class _Judged:
             return term.end.mean < (1 - FAR) * term.guess and last.explained <= 0
         if last.value is None or last.loss != term.loss:
             return False
+        first = next((e.value for e in self._evaluations if e.value is not None and e.loss == last.loss), last.value)
+        if last.value < IMPROVED * first:
+            return False  # evaluation gets better, too, and may be about harder examples
         return term.end.mean < (1 - FAR) * term.guess and last.value >= term.guess
 
     def outcome(self, word: Achieved, training: str) -> Outcome:

@@ -301,9 +301,9 @@ class Evaluations(Observer):
     def loss(self, name: str, source: Tensor, target: Tensor, result: Tensor) -> None:
         """A loss of torch was computed."""
         stretch = self._stretch
-        if stretch is None or not stretch.forwards or len(stretch.values) >= MOST_CALLS or not may_measure():
-            return
-        if self._on_training_data:
+        # More losses than answers: some compare other things, such as the inputs with the targets.
+        most = min(MOST_CALLS, stretch.forwards) if stretch is not None else 0
+        if stretch is None or len(stretch.values) >= most or self._on_training_data or not may_measure():
             return
         if (result.requires_grad and stretch.training) or not is_plain(result) or result.numel() != 1:
             return
