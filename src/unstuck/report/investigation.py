@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from unstuck.events import RunStatus
-from unstuck.findings import Diagnosis
+from unstuck.findings import Diagnosis, Witness
 from unstuck.findings.investigation import Investigation, Reason, Skipped, time_needed
 from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
@@ -222,6 +222,8 @@ def answer(done: Investigation) -> str:
         return f"Cause: {name}. Fixing it {effect}."
     label = text.likely(principal, done.result.verdict)
     unproven = " (not confirmed by a run)" if done.result.command in TRYING else ""
+    if principal.lead.witness is Witness.EXPERIMENT:
+        unproven = " (shown by the runs of an experiment)"
     return f"{label}{unproven}."
 
 
