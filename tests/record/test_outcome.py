@@ -179,3 +179,34 @@ def test_players_of_whom_nobody_moves_do_not_learn() -> None:
 def test_players_of_whom_one_moves_may_learn() -> None:
     assert outcome_of(players_of(lambda t: 1.386, lambda t: 0.7 + 0.2 * math.sin(9 * t))) is None
     assert outcome_of(players_of(lambda t: 1.386 - 0.3 * math.exp(-20 * (t - 0.3) ** 2), lambda t: 0.7)) is None
+
+
+def test_a_level_loss_a_little_below_a_guess_barely_beats_it() -> None:
+    found = achieved(training(lambda t: 0.652, guess=0.684, guess_right=0.56, right=0.59, noise=0.01))
+    assert found.word is Achieved.BARELY
+    assert not found.word.is_trouble
+
+
+def test_a_loss_without_noise_that_ends_at_a_guess_does_not_beat_it() -> None:
+    assert achieved(training(lambda t: 1.38 - 0.001 * t, guess=1.386, noise=0.0)).word is Achieved.GUESSES
+
+
+def test_a_curriculum_whose_loss_rises_does_not_diverge() -> None:
+    def harder(t: float) -> float:
+        stage = int(t * 4)
+        return (1 + stage) * (1 - 0.5 * (t * 4 - stage))
+
+    assert achieved(make_record(losses=tuple(harder(step / 800) for step in range(800)))).word is not Achieved.DIVERGES
+    far_below = training(lambda t: 0.001 + 0.008 * t, guess=0.15, loss="mse_loss", noise=0.0002)
+    assert achieved(far_below).word is Achieved.LEARNS
+    assert achieved(make_record(losses=tuple(1 + step / 100 for step in range(800)))).word is Achieved.DIVERGES
+
+
+def test_a_first_try_that_is_over_does_not_speak_for_what_follows() -> None:
+    tried = [Scored(step=step, loss="cross_entropy", labels=32, cost=1.4 - step / 50, guess=1.39) for step in range(60)]
+    place = Place("train.py", 20)
+    after = [
+        Scored(step=step, loss="cross_entropy", labels=32, cost=1.39, guess=1.39, place=place) for step in range(60, 66)
+    ]
+    losses = tuple(1.4 - step / 50 if step < 60 else 1.39 for step in range(660))
+    assert achieved(make_record(*tried, *after, losses=losses)).word is Achieved.GUESSES

@@ -66,6 +66,8 @@ class Ended(NamedTuple):
     """Did the step compute the loss itself, by calling a closure?"""
     defer: Callable[[Gauges], None] | None = None
     """Takes the gauges, to record them together with what was measured in this step."""
+    by_hand: str = ""
+    """What the program's own updates are called, where one of them ended it."""
 
 
 class Observer:
@@ -181,9 +183,10 @@ class Window:
         grad_norm: Any = None,
         in_closure: bool = False,
         defer: Callable[[Gauges], None] | None = None,
+        by_hand: str = "",
     ) -> None:
-        """An optimizer stepped: its window ends."""
-        ended = Ended(self.steps, self.sampled or self.measured, optimizer, grad_norm, in_closure, defer)
+        """An optimizer stepped, or the program made a step by itself: the window ends."""
+        ended = Ended(self.steps, self.sampled or self.measured, optimizer, grad_norm, in_closure, defer, by_hand)
         self._next_window(stepped=True)
         self._end(ended)
 
@@ -505,12 +508,12 @@ class Summary(Observer):
         watch, window = self._watch, self._watch.window
         loss = _loss_of(window.losses, ended.in_closure)
         if ended.recorded and (loss is not None or ended.grad_norm is not None or ended.defer is not None):
-            (ended.defer or watch.tell)(self._gauges(ended.step, ended.optimizer, loss, ended.grad_norm))
+            (ended.defer or watch.tell)(self._gauges(ended.step, ended.optimizer, loss, ended.grad_norm, ended.by_hand))
         window.timings = Timings()
         if ended.recorded:
             self.finish()
-        elif ended.optimizer is not None:
-            self._collect(ended.step, ended.optimizer, loss)
+        elif label := ended.by_hand or (ended.optimizer is not None and watch.objects.optimizer(ended.optimizer)):
+            self._collect(ended.step, label, loss)
 
     def window_rested(self, step: int, optimizer: Optimizer, defer: Callable[[Gauges], None] | None) -> None:
         """The same in less time."""
@@ -519,7 +522,7 @@ class Summary(Observer):
         if defer is not None:
             defer(self._gauges(step, optimizer, loss, None))
         elif losses:
-            self._collect(step, optimizer, loss)
+            self._collect(step, self._watch.objects.optimizer(optimizer), loss)
         losses.clear()
 
     def finish(self) -> None:
@@ -529,19 +532,21 @@ class Summary(Observer):
             steps, values = zip(*((step, float(f"{loss:.6g}")) for step, loss in pairs), strict=True)
             self._watch.tell(LossesBetween(step=steps[-1], optimizer=label, steps=steps, values=values))
 
-    def _collect(self, step: int, optimizer: Optimizer, loss: float | Slot | None) -> None:
+    def _collect(self, step: int, label: str, loss: float | Slot | None) -> None:
         """Losses of windows that are not recorded become one event for each optimizer."""
         if type(loss) is float:
-            collected = self._between.setdefault(self._watch.objects.optimizer(optimizer), [])
+            collected = self._between.setdefault(label, [])
             collected.append((step, loss))
             if len(collected) >= _MOST_BETWEEN:
                 self.finish()
 
-    def _gauges(self, step: int, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any) -> Gauges:
+    def _gauges(
+        self, step: int, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any, by_hand: str = ""
+    ) -> Gauges:
         watch, timings = self._watch, self._watch.window.timings
         return Gauges(
             step=step,
-            optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
+            optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else by_hand,
             loss=loss,  # type: ignore[arg-type]
             grad_norm=grad_norm,
             rates=rates(optimizer) if optimizer is not None else (),

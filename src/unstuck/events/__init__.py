@@ -29,6 +29,7 @@ from unstuck.events.data import (
     BatchSeen as BatchSeen,
     CopySeen as CopySeen,
     Evaluated as Evaluated,
+    InputsCompared as InputsCompared,
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
     StateLoaded as StateLoaded,
@@ -40,6 +41,7 @@ from unstuck.events.loop import (
     Clip as Clip,
     Forward as Forward,
     GraphsKept as GraphsKept,
+    HandStep as HandStep,
     LossCall as LossCall,
     LossInputs as LossInputs,
     ModeChange as ModeChange,
@@ -60,9 +62,11 @@ from unstuck.events.measurements import (
     Histograms as Histograms,
     LayersRan as LayersRan,
     LayersUnused as LayersUnused,
+    LoadedLost as LoadedLost,
     LossesBetween as LossesBetween,
     TensorGauges as TensorGauges,
     TensorsNamed as TensorsNamed,
+    WeightsWritten as WeightsWritten,
 )
 from unstuck.events.players import (
     Bootstrapped as Bootstrapped,

@@ -124,6 +124,33 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     """For numbers: the share of the variance of the targets that the answers explain."""
 
 
+class InputsCompared(Event, tag="inputs-compared", frozen=True):
+    """What a model was given in evaluation, next to what it was given in training. `place` is the call there."""
+
+    ABSENT: ClassVar[str] = "no evaluation was given inputs like those of training"
+
+    model: str = ""
+    input: str = ""
+    """The name of the argument."""
+    shape: tuple[int, ...] = ()
+    """Of one example."""
+    trained: int = 0
+    evaluated: int = 0
+    """Examples that were looked at."""
+    columns: int = 0
+    """Numbers: those that vary in training. Ids: how many there are, or pairs of neighbours."""
+    scales: tuple[float, ...] = ()
+    """Of the columns, the standard deviation in evaluation over that in training: first decile, median, last decile."""
+    means: float | None = None
+    """The same for means, median, where these differ from 0."""
+    shift: float | None = None
+    """How far the means are apart, in standard deviations of training, median."""
+    alike: float | None = None
+    """The correlation of frequencies between two halves of the evaluation,"""
+    across: float | None = None
+    """and between evaluation and training."""
+
+
 class TargetsCompared(Event, tag="targets-compared", frozen=True):
     """Examples that a model received more than once in training, and the targets that a loss compared them with.
     Counted from the start of the run, over the batches that were looked at; `place` is the call of the loss."""

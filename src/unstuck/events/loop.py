@@ -196,6 +196,20 @@ class OptimizerStep(Event, tag="optimizer-step", frozen=True):
     """Called as `scaler.step(optimizer)`."""
 
 
+class HandStep(Event, tag="hand-step", frozen=True):
+    """Weights changed between two times that gradients were asked for, in a program without an optimizer."""
+
+    ABSENT: ClassVar[str] = "no weights were updated by hand"
+
+    optimizer: str = ""
+    """What the updates are called: those of losses at different lines have names of their own."""
+    along: float | None = None
+    """The cosine of the angle between the update and the negative gradient: 1 in plain gradient descent, below 0 where
+    the update goes up."""
+    rate: float | None = None
+    """The update along the negative gradient, as a share of it."""
+
+
 class UntrainedGradients(Event, tag="untrained-gradients", frozen=True):
     """After a backward, these trainable parameters hold a gradient, no optimizer holds them, and nobody moved them.
 

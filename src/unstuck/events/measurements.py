@@ -173,3 +173,34 @@ class FrozenMoved(Event, tag="frozen-moved", frozen=True):
     """Norm of the change as a share of the norm before it: in one step, or since `since`."""
     since: int = 0
     """The step at which they were first looked at."""
+
+
+class WeightsWritten(Event, tag="weights-written", frozen=True):
+    """Something other than the optimizer wrote weights that it holds, between its steps. Counted from the start."""
+
+    ABSENT: ClassVar[str] = "weights were changed by their optimizer only"
+
+    optimizer: str = ""
+    times: int = 0
+    gap: int = 0
+    """Steps between two such times, median."""
+    after: tuple[int, ...] = ()
+    """The last steps after which it happened."""
+    undone: float | None = None
+    """Of the way that the weights had come since the time before, the share that was taken back; median."""
+    by_loading: int = 0
+    """How many of them were calls of `load_state_dict`."""
+
+
+class LoadedLost(Event, tag="loaded-lost", frozen=True):
+    """An optimizer takes its first step, and weights that were loaded are no longer there. `place` is the load."""
+
+    ABSENT: ClassVar[str] = "weights that were loaded were still there at the first step"
+
+    optimizer: str = ""
+    model: str = ""
+    tensors: int = 0
+    """Weights that were looked at, and are held by the optimizer."""
+    changed: int = 0
+    alike: float | None = None
+    """The correlation between those that were loaded and those that are trained."""

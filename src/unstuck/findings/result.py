@@ -33,6 +33,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     trained: bool = True
     """Was a loss back-propagated, or did an optimizer step?"""
+    by_hand: bool = False
+    """Are its steps updates that the program makes by itself, without an optimizer?"""
     seconds: float | None = None
     crash: Crash | None = None
     record: str = ""
@@ -44,6 +46,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     previews: tuple[Preview, ...] = ()
     curves: dict[str, Curve] = {}
     """The loss by step, one curve for each optimizer that has a loss of its own."""
+
+    @property
+    def step_name(self) -> str:
+        """What one of its steps is called."""
+        return "manual update" if self.by_hand else "optimizer step"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, BatchShown, ModelSeen, OptimizerStep, RunStatus, TensorGauges, TensorsNamed
+from unstuck.events import (
+    Backward,
+    BatchShown,
+    HandStep,
+    ModelSeen,
+    OptimizerStep,
+    RunStatus,
+    TensorGauges,
+    TensorsNamed,
+)
 from unstuck.findings.curve import curves_of
 from unstuck.findings.preview import previews_of
 from unstuck.findings.result import RunSummary
@@ -15,6 +24,9 @@ if TYPE_CHECKING:
 
 FEWEST = 3
 """Measured steps without a gradient before a parameter is reported."""
+
+PLAIN = 0.999
+"""The cosine between an update by hand and the gradient, from which on one is a multiple of the other."""
 
 
 def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
@@ -28,10 +40,15 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
         exit_code=ended.exit_code if ended else None,
         steps=ended.steps if ended else _steps_on_record(record),
         trained=bool(record.losses) or any(record.of(Backward, OptimizerStep)) or bool(ended and ended.steps),
+        by_hand=any(record.of(HandStep)) and not any(record.of(OptimizerStep)),
         seconds=ended.seconds if ended else None,
         crash=record.crash,
         record=path,
-        received=(*(good.lead.message for good in verdict.good_news), *parameters_without_gradient(record)),
+        received=(
+            *(good.lead.message for good in verdict.good_news),
+            *parameters_without_gradient(record),
+            *_rate_by_hand(record),
+        ),
         has_pictures=any(record.of(BatchShown)),
         previews=previews_of(record),
         curves={name: curve for name, curve in curves_of(record).items() if curve.losses},
@@ -40,7 +57,20 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
 
 def _steps_on_record(record: Record) -> int:
     """The optimizer steps in a record without an end: each event says how many were taken before it."""
-    return max((event.step + isinstance(event, OptimizerStep) for event in record.events), default=0)
+    return max((event.step + isinstance(event, OptimizerStep | HandStep) for event in record.events), default=0)
+
+
+def _rate_by_hand(record: Record) -> tuple[str, ...]:
+    """At which rate weights are updated without an optimizer."""
+    steps = [(event.along, event.rate) for event in record.of(HandStep) if event.along is not None and event.rate]
+    if len(steps) < FEWEST or any(record.of(OptimizerStep)):
+        return ()
+    rates = sorted(rate for _, rate in steps)
+    if all(abs(along) > PLAIN for along, _ in steps):
+        return (
+            f"No optimizer of torch is used: weights are updated by hand, at a rate of {rates[len(rates) // 2]:.3g}.",
+        )
+    return ("No optimizer of torch is used: weights are updated by hand, by a rule other than the plain gradient.",)
 
 
 def parameters_without_gradient(record: Record) -> tuple[str, ...]:

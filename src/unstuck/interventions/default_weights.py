@@ -1,4 +1,4 @@
-"""Initial weights as torch draws them."""
+"""What weights are: as torch draws them at first, or as the last step left them."""
 
 from __future__ import annotations
 
@@ -47,3 +47,36 @@ class DefaultWeights(Intervention, frozen=True):
             return args, kwargs
 
         lab.change_calls(draw_again)
+
+
+class KeepWeights(Intervention, frozen=True):
+    """Before a model is called in training, put back the weights that the last step of its optimizer left, where
+    something else has written them."""
+
+    WORDS = "the weights kept as each step leaves them"
+
+    def apply(self, lab: Lab) -> None:
+        import torch
+
+        left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+        def keep(optimizer: torch.optim.Optimizer) -> None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    known = left.get(id(parameter))
+                    if known is not None and known[0] is parameter:
+                        known[1].copy_(parameter.detach())
+                    else:
+                        left[id(parameter)] = parameter, parameter.detach().clone()
+
+        def put_back(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+            if torch.is_grad_enabled() and left:
+                with torch.no_grad():
+                    for parameter in module.parameters():
+                        known = left.get(id(parameter))
+                        if known is not None and known[0] is parameter and not torch.equal(known[1], parameter):
+                            parameter.data.copy_(known[1])
+            return args, kwargs
+
+        lab.after_steps(keep)
+        lab.change_calls(put_back)

@@ -38,6 +38,8 @@ NOTICEABLE = 0.02
 """A loss beats a guess by more than this share of it, or only just."""
 UNSURE = 0.05
 """An end whose standard error exceeds this share of the guess is not compared with it."""
+LITTLE = 0.1
+"""A level loss that is below a guess by less than this share of it has learned next to nothing."""
 FAR = 0.5
 """The share of the way from a guess to perfection that is learning whatever else is measured."""
 NEARLY_ALL = 0.8
@@ -49,6 +51,12 @@ ROSE = 1.5
 LONG = 100
 SAME = 0.01
 FEWEST_EVALUATED = 50
+FEWEST_EVALUATIONS = 3
+IMPROVED = 0.8
+"""Of its first value: an evaluation that ends below has become better."""
+BLOCKS = 40
+"""Parts of a run whose means show whether its loss rises in jumps."""
+JUMP = 1.3
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
 LATE = 0.8
 """The share of a run after which a loss must still be computed to count for what the run achieved."""
@@ -61,6 +69,8 @@ class Achieved(StrEnum):
 
     LEARNS = "learns"
     SLOWLY = "learns slowly"
+    BARELY = "barely beats a guess"
+    """It is a little better than a guess, and has levelled off there."""
     GUESSES = "does not beat a guess"
     STAYS = "does not learn"
     """It stays where it began. What a guess would cost is not known."""
@@ -125,6 +135,8 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     values = losses_of(record)
     if not values:
         return None
+    if goals.is_maximized(record):
+        return _of_maximized(record, values, training)
     trend = goals.with_moving_goal(trend_of(values), record)
     stepping = {step.optimizer for step in record.of(OptimizerStep)}
     playing = players(record)
@@ -145,6 +157,15 @@ def outcome_of(record: Record, *, training: str = "", moving: bool | None = None
     if competing and word is Achieved.UNCLEAR:
         return _standstill(record, playing, training)
     return judged.outcome(word, training)
+
+
+def _of_maximized(record: Record, values: Sequence[float], training: str) -> Outcome:
+    """What is to rise is judged as its negative, which is to fall."""
+    negative = [-value for value in values]
+    judged = _Judged(record, negative, trend_of(negative))
+    found = judged.outcome(judged.word(), training)
+    ends = {name: None if value is None else -value for name, value in (("first", found.first), ("last", found.last))}
+    return msgspec.structs.replace(found, **ends)
 
 
 def _standstill(record: Record, playing: Mapping[str, Sequence[tuple[int, float]]], training: str) -> Outcome | None:
@@ -189,6 +210,11 @@ class _Level(msgspec.Struct, frozen=True):
     def falls(self) -> bool:
         return self.fall > max(CERTAIN * math.sqrt(2) * self.error, NOTICEABLE * abs(self.mean))
 
+    def still_falls(self, first: float | None) -> bool:
+        """Does it go on as before, however slowly: with a fair part of the whole way in its last quarter?"""
+        way = abs((self.mean if first is None else first) - self.mean)
+        return self.fall > max(CERTAIN * math.sqrt(2) * self.error, LITTLE * way)
+
 
 def _end_of(values: Sequence[float], size: int) -> _Level | None:
     if len(values) < 3:
@@ -206,6 +232,18 @@ def _end_of(values: Sequence[float], size: int) -> _Level | None:
     return _Level(mean, error, fall)
 
 
+def _falls_between_jumps(values: Sequence[float]) -> bool:
+    """Does the loss rise in a few jumps, and fall for most of the time between them? It does where data get harder."""
+    size = len(values) // BLOCKS
+    if size < 2:
+        return False
+    blocks = [_mean(values[at * size :][:size]) for at in range(BLOCKS)]
+    starts = [0, *(at for at in range(1, BLOCKS) if blocks[at] > JUMP * blocks[at - 1] > 0), BLOCKS]
+    parts = [blocks[begin:end] for begin, end in itertools.pairwise(starts)]
+    falling = sum(len(part) for part in parts if len(part) >= 3 and part[-1] < (1 - LITTLE) * part[0])
+    return 2 < len(starts) <= BLOCKS // 4 and falling >= NEARLY_ALL * BLOCKS
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -216,6 +254,7 @@ class _Term:
     def __init__(self, scores: Sequence[Scored]) -> None:
         self.loss = scores[-1].loss
         self.labels = scores[-1].labels
+        self.last_step = scores[-1].step
         self.costs = [(score.step, score.cost) for score in scores if score.cost is not None]
         guesses = [score.guess for score in scores if score.guess is not None]
         # A negative cross-entropy was not given what it expects, and compares with nothing.
@@ -271,7 +310,10 @@ class _Judged:
             groups.setdefault((score.place, score.loss), []).append(score)
         # A loss that was computed only early belongs to something that is over, such as a first try of one batch.
         latest = max((scores[-1].step for scores in groups.values()), default=0)
-        late = [scores for scores in groups.values() if scores[-1].step >= LATE * latest]
+        newest = max(groups.values(), key=lambda scores: scores[-1].step, default=[])
+        # Where few windows are looked at, the newest one shows that the others are over by beginning after them.
+        begin = newest[0].step if len(newest) >= FEWEST_EVALUATIONS else 0
+        late = [scores for scores in groups.values() if scores[-1].step >= max(LATE * latest, begin)]
         self._terms = sorted(map(_Term, late), key=lambda term: -len(term.costs))
         self._scale = self._scale_of(self._terms[0]) if self._terms else None
         self._evaluations = [
@@ -312,9 +354,27 @@ class _Judged:
 
     def _has_diverged(self) -> bool:
         first, end = self._trend.first, self._end
-        if first is None or end is None or first <= 0 or self._trend.word not in (Direction.RISING, Direction.SPIKING):
+        if first is None or end is None or first <= 0 or self._trend.word != Direction.RISING:
             return False
-        return self._trend.word == Direction.RISING and end.mean > ROSE * first
+        return end.mean > ROSE * first and not self._rises_by_design()
+
+    def _rises_by_design(self) -> bool:
+        """Does the loss rise because the task gets harder, as in a curriculum? Then it stays far below a guess, or an
+        evaluation gets better meanwhile, or it falls again after each jump."""
+        for term in self._terms:
+            if term.guess is not None and term.end is not None and 0 <= term.end.mean < (1 - FAR) * term.guess:
+                return True
+        return self._evaluation_improves() or _falls_between_jumps(self._finite)
+
+    def _evaluation_improves(self) -> bool:
+        shares = [e.accuracy if e.accuracy is not None else e.explained for e in self._evaluations]
+        known = [share for share in shares if share is not None]
+        if len(known) >= FEWEST_EVALUATIONS:
+            third = len(known) // 3
+            return _mean(known[-third:]) > _mean(known[:third]) + FAR * (1 - _mean(known[:third]))
+        values = [e.value for e in self._evaluations if e.value is not None]
+        third = len(values) // 3
+        return len(values) >= FEWEST_EVALUATIONS and 0 < _mean(values[-third:]) < FAR * _mean(values[:third])
 
     def _word_of(self, term: _Term) -> Achieved | None:
         """What the answers to one loss function show; None if nothing."""
@@ -326,13 +386,17 @@ class _Judged:
         unit = abs(guess) or 1.0
         gain = guess - end.mean
         if gain > max(CERTAIN * end.error, NOTICEABLE * unit):
+            little = gain < LITTLE * unit and (term.better or 0.0) < LITTLE and self._trend.steps >= FEWEST
+            if little and not end.still_falls(self._trend.first):
+                return Achieved.BARELY
             crawls = self._trend.word == Direction.CRAWLING and gain < FAR * unit
             return Achieved.SLOWLY if crawls else Achieved.LEARNS
         if (term.better or 0.0) > NEARLY_ALL:
             return Achieved.LEARNS
         if self._trend.steps < FEWEST:
             return Achieved.UNCLEAR
-        only_just = gain > CERTAIN * end.error or (gain > -0.1 * unit and term.is_right_beyond_chance)
+        only_just = end.falls and gain > max(CERTAIN * end.error, SAME * unit)
+        only_just = only_just or (gain > -0.1 * unit and term.is_right_beyond_chance)
         under_way = end.falls and end.mean < NEAR * guess and end.mean - 4 * end.fall < guess
         if only_just or under_way:
             return Achieved.SLOWLY
@@ -351,9 +415,11 @@ class _Judged:
     def _word_of_trend(self) -> Achieved:
         trend, end = self._trend, self._end
         if trend.word == Direction.FLAT and end is not None and trend.first is not None:
-            unit = max(abs(trend.first), abs(end.mean))
+            third = self._finite[: len(self._finite) // 3]
+            start = _mean(third) if third else trend.first
+            unit = max(abs(start), abs(end.mean))
             begun = trend.steps >= LONG and not any(e.matched and e.step == 0 for e in self._record.of(StateLoaded))
-            stays = abs(end.mean - trend.first) <= 2 * SAME * unit and CERTAIN * end.error <= 2 * SAME * unit
+            stays = abs(end.mean - start) <= 2 * SAME * unit and CERTAIN * end.error <= 2 * SAME * unit
             return Achieved.STAYS if begun and stays and unit > 0 else Achieved.UNCLEAR
         return _BY_TREND.get(trend.word, Achieved.UNCLEAR)
 
@@ -379,6 +445,9 @@ class _Judged:
             return term.end.mean < (1 - FAR) * term.guess and last.explained <= 0
         if last.value is None or last.loss != term.loss:
             return False
+        first = next((e.value for e in self._evaluations if e.value is not None and e.loss == last.loss), last.value)
+        if last.value < IMPROVED * first:
+            return False  # evaluation gets better, too, and may be about harder examples
         return term.end.mean < (1 - FAR) * term.guess and last.value >= term.guess
 
     def outcome(self, word: Achieved, training: str) -> Outcome:
@@ -394,7 +463,9 @@ class _Judged:
                 numbers["guess"] = None if term.guess is None else term.guess * self._scale
             elif term.guess is not None and term.end is not None:
                 numbers.update(term=term.loss, cost=term.end.mean, cost_guess=term.guess)
-            numbers.update(right=term.right, right_guess=term.guess_right, is_regression=regression)
+            late = term.last_step >= FAR * trend.steps
+            numbers.update(right=term.right if late else None, is_regression=regression)
+            numbers["right_guess"] = term.guess_right if late else None
             if regression and term.guess and term.end is not None and term.loss == "mse_loss":
                 cost = term.end.mean if self._scale is None or end is None else end.mean / self._scale
                 numbers["right"], numbers["right_guess"] = 1 - cost / term.guess, 0.0
@@ -411,6 +482,7 @@ class _Judged:
 _ORDER = (
     Achieved.LEARNS,
     Achieved.SLOWLY,
+    Achieved.BARELY,
     Achieved.UNCLEAR,
     Achieved.UNSTABLE,
     Achieved.GUESSES,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from unstuck.events import RunStatus
-from unstuck.findings import Diagnosis
+from unstuck.findings import Diagnosis, Witness
 from unstuck.findings.investigation import Investigation, Reason, Skipped, time_needed
 from unstuck.findings.results import Experiment, Proof
 from unstuck.report import json, text
@@ -71,7 +71,7 @@ def _heading(done: Investigation, prose: int) -> list[Line]:
             ended += f"{where} with {run.crash.kind}: {run.crash.message.splitlines()[0] if run.crash.message else ''}"
         elif done.ended_badly:
             ended = f" and {done.ended_badly}"
-        lines += wrapped(f"{script} was watched for {count(run.steps, 'optimizer step')}{ended.rstrip('.: ')}.", prose)
+        lines += wrapped(f"{script} was watched for {count(run.steps, run.step_name)}{ended.rstrip('.: ')}.", prose)
     for sentence in (*run.received, *preview_sentences(run.previews)) if run else ():
         lines += wrapped(sentence, prose, "quiet")
     return [*lines, []]
@@ -222,6 +222,8 @@ def answer(done: Investigation) -> str:
         return f"Cause: {name}. Fixing it {effect}."
     label = text.likely(principal, done.result.verdict)
     unproven = " (not confirmed by a run)" if done.result.command in TRYING else ""
+    if principal.lead.witness is Witness.EXPERIMENT:
+        unproven = " (shown by the runs of an experiment)"
     return f"{label}{unproven}."
 
 

@@ -84,7 +84,7 @@ def _detail(outcome: Outcome) -> str:
         case Achieved.UNSTABLE:
             spikes = outcome.trend.spikes if outcome.trend else 0
             return f", with {_count(spikes, 'spike')}" if spikes else ""
-        case Achieved.LEARNS | Achieved.SLOWLY:
+        case Achieved.LEARNS | Achieved.SLOWLY | Achieved.BARELY:
             return _worth(outcome) + _evaluation(outcome) + _to_go(outcome)
         case Achieved.UNCLEAR:
             return "" if _has_guess(outcome) else ", and what a guess would cost is not known"

@@ -140,7 +140,7 @@ def _run_sentence(run: RunSummary) -> str:
     words = shlex.join([run.script, *run.arguments]) if run.script else "The run"
     # A record without an end may have left out the last steps: those are sampled, and written in batches.
     least = "at least " if run.status == RunStatus.UNFINISHED and run.steps else ""
-    after = f"after {least}{count(run.steps, 'optimizer step')}"
+    after = f"after {least}{count(run.steps, run.step_name)}"
     if run.status == RunStatus.UNRECORDED:
         return f"{words} ended with exit code {run.exit_code}; its record stops {after}."
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""

@@ -14,7 +14,7 @@ from torch import Tensor
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
 from unstuck.capture.measure.activations import ActivationMeter
-from unstuck.capture.measure.tensors import Slot, may_measure, reading
+from unstuck.capture.measure.tensors import Slot, is_plain, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
@@ -22,8 +22,11 @@ from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.players.players import Players
 from unstuck.capture.tasks.tasks import Tasks
+from unstuck.capture.torch_hooks.internals import function_transforms
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
+from unstuck.capture.written_weights.between_steps import WrittenWeights
+from unstuck.capture.written_weights.by_hand import HandSteps
 from unstuck.events import Backward, GraphFact, GraphsKept, Place
 
 FEWEST = 8
@@ -66,8 +69,10 @@ class Backwards(Observer):
         scores: Scores,
         players: Players,
         tasks: Tasks,
+        written: WrittenWeights,
     ) -> None:
         self._watch = watch
+        self._written = written
         self._scores = scores
         self._players = players
         self._tasks = tasks
@@ -81,6 +86,7 @@ class Backwards(Observer):
         self._norms = GradientNorms(watch)
         self._formulas = Formulas(watch)
         self._activations = ActivationMeter(watch)
+        self._by_hand = HandSteps(watch)
         self._began = 0.0
         self._counted = False
         """Is the value of the backward under way among the losses of its window?"""
@@ -90,6 +96,9 @@ class Backwards(Observer):
         """`Tensor.backward` calls `torch.autograd.backward` by this name."""
         inside = self._watch.is_inside_backward
         patches.around(torch.autograd, "backward", self.before, self.after, skip=inside)
+        patches.around(torch.autograd, "grad", self.before_grad, self.after_grad)
+        if hasattr(function_transforms, "grad_and_value_impl"):
+            patches.around(function_transforms, "grad_and_value_impl", self.before_transform, self.after_transform)
         patches.around(torch.amp.GradScaler, "scale", lambda args, kwargs: args[1:] or None, self.scaled)
 
     def flush(self) -> None:
@@ -103,6 +112,8 @@ class Backwards(Observer):
         loss = given if type(given) is Tensor else _first(given)
         if not watch.may_begin_backward() or loss is None:
             return None
+        self._by_hand.asked(loss, kwargs.get("inputs"))
+        self._written.look()
         self._evaluations.backward()
         retained = (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph")
         before = len(window.losses)
@@ -123,6 +134,39 @@ class Backwards(Observer):
         self._counted = len(window.losses) > before
         watch.begin_backward()
         return call
+
+    def before_grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Call | None]:
+        """`torch.autograd.grad` is called: in a loop without an optimizer it stands for a backward."""
+        if not self._watch.is_inside_backward() and self._by_hand.takes_part(args, kwargs):
+            outputs, inputs = (*args, kwargs.get("outputs"))[0], args[1] if len(args) > 1 else kwargs.get("inputs")
+            return (self.before((outputs,), {"inputs": inputs}),)
+        self._evaluations.gradients_asked()
+        return (None,)
+
+    def after_grad(self, call: tuple[_Call | None], result: Any, error: BaseException | None) -> None:
+        """It returned or raised."""
+        if call[0] is not None:
+            self.after(call[0], result, error)
+
+    def before_transform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor] | None:
+        """`torch.func.grad(loss)(weights, ...)` is called; the second argument says which one holds the weights."""
+        if len(args) < 4 or kwargs or not isinstance(args[1], int) or not may_measure():
+            return None
+        weights = tensors_in(args[3][args[1]], depth=3)
+        return weights if self._watch.may_begin_backward() and self._by_hand.may_train(weights) else None
+
+    def after_transform(self, weights: list[Tensor], result: Any, error: BaseException | None) -> None:
+        """It returned gradients and the value of the loss."""
+        loss = result[1][0] if error is None and isinstance(result[1], tuple) else result[1] if error is None else None
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not is_plain(loss):
+            return
+        self._by_hand.asked(loss, weights)
+        self._evaluations.backward()
+        self._look_at_value(loss.detach())
+        self.count += 1
+        window = self._watch.window
+        window.backward_done()
+        self._by_hand.answered(self._watch.places.here() if window.sampled else None, tensors_in(result[0], depth=3))
 
     def _look_at_value(self, loss: Tensor) -> None:
         """Between sampled windows."""
@@ -171,6 +215,8 @@ class Backwards(Observer):
         for event in inside:
             watch.tell(event)
         window.backward_done()
+        if error is None:
+            self._by_hand.answered(call.place, result)
 
     def _event(self, call: _Call, error: BaseException | None) -> Backward:
         watch = self._watch

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.detect import graph
+from unstuck.capture.detect.evaluation_inputs import EvaluationInputs
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
-from unstuck.capture.observers.data import Batches, has_weights, looked_at, marks_of
+from unstuck.capture.observers.data import Batches, arguments_of, has_weights, looked_at, marks_of
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
@@ -45,6 +46,8 @@ class _Stretch:
         self.training = False
         self.grad_enabled = False
         self.forwards = 0
+        self.elsewhere = 0
+        """Calls with other data than those of a loader that is trained on."""
         self.input: TensorFact | None = None
         self.loss = ""
         self.loss_place: Place | None = None
@@ -111,6 +114,8 @@ class Evaluations(Observer):
         self._watch = watch
         self._scores = scores
         self._batches = batches
+        self._inputs = EvaluationInputs(watch)
+        self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
         self._last_step = -_PAUSE
@@ -134,8 +139,7 @@ class Evaluations(Observer):
         """What a model answered last to examples that were not trained on, until the script has compared it."""
 
     def attach(self, patches: Patches) -> None:
-        """Gradients may also be asked for without a backward."""
-        patches.around(torch.autograd, "grad", lambda args, kwargs: self.gradients_asked(), lambda *_: None)
+        """In a trial, what the script compares by itself."""
         comparisons = self._watch.comparisons
         if comparisons is not None:
             comparisons.equal = self._watch.guard.protect("right answers", self._equal)
@@ -202,12 +206,14 @@ class Evaluations(Observer):
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
             self.training_goes_on()
+        self._look_at_inputs(module, label, place, arguments)
         stretch = self._stretch
         if stretch is None:
             if recording:
                 return
             stretch = self._begin()
         stretch.forwards += 1
+        stretch.elsewhere += not self._on_training_data
         if stretch.forwards == 1:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
@@ -218,8 +224,15 @@ class Evaluations(Observer):
             self._compare(stretch.held_out, self._target, output)
         elif not recording and self._watch.comparisons is not None:
             self._remember(arguments, output)
-        if stretch.forwards >= 4 * MOST_CALLS and not self._on_training_data:
+        if stretch.elsewhere >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
+
+    def _look_at_inputs(self, module: nn.Module, label: str, place: Place | None, arguments: Any) -> None:
+        """What is given in training, and what elsewhere."""
+        evaluates = not (torch.is_grad_enabled() and (module.training or self._stretch is None))
+        wanted = not self._on_training_data if evaluates else module.training and self._watch.window.sampled
+        if wanted and self._inputs.wants(label, evaluates):
+            self._compare_inputs(label, arguments_of(module, arguments), place, evaluates)
 
     def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
         """Compare the answers with the target of the batch that was drawn last."""
@@ -288,9 +301,9 @@ class Evaluations(Observer):
     def loss(self, name: str, source: Tensor, target: Tensor, result: Tensor) -> None:
         """A loss of torch was computed."""
         stretch = self._stretch
-        if stretch is None or not stretch.forwards or len(stretch.values) >= MOST_CALLS or not may_measure():
-            return
-        if self._on_training_data:
+        # More losses than answers: some compare other things, such as the inputs with the targets.
+        most = min(MOST_CALLS, stretch.forwards) if stretch is not None else 0
+        if stretch is None or len(stretch.values) >= most or self._on_training_data or not may_measure():
             return
         if (result.requires_grad and stretch.training) or not is_plain(result) or result.numel() != 1:
             return
@@ -334,6 +347,7 @@ class Evaluations(Observer):
         """The run ended."""
         self.training_goes_on()
         self._tell_dropped()
+        self._inputs.finish()
 
     def _tell(self, stretch: _Stretch) -> None:
         own = stretch.held_out

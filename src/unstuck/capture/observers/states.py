@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
+from unstuck.capture.written_weights.between_steps import WrittenWeights
 from unstuck.events import Place, StateLoaded
 
 _MOST_EVENTS = 100
@@ -29,8 +30,9 @@ class _Load(NamedTuple):
 class Loads(Observer):
     """Follows `load_state_dict` of modules."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, written: WrittenWeights) -> None:
         self._watch = watch
+        self._written = written
         self._labels: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._recorded = 0
 
@@ -53,6 +55,8 @@ class Loads(Observer):
         missing = list(getattr(result, "missing_keys", ()))
         unexpected = list(getattr(result, "unexpected_keys", ()))
         matched = 0 if error is not None else max(load.offered - len(unexpected), 0)
+        if matched and not load.own:
+            self._written.loaded(load.module, load.place)
         if matched and self._watch.window.steps == 0:
             self._watch.objects.note_loaded(_given_values(load.module, frozenset(missing)))
             self._watch.objects.loaded_from[load.module] = load.first

@@ -25,6 +25,7 @@ from unstuck.capture.observers.gradients import StaleGradients, Untrained, Zeroi
 from unstuck.capture.torch_hooks.internals import NormBase
 from unstuck.capture.torch_hooks.patches import BEFORE_STEPS, Patches, has_compiled
 from unstuck.capture.window import Observer, Watch
+from unstuck.capture.written_weights.between_steps import WrittenWeights
 from unstuck.events import FrozenMoved, OptimizerStep, Place, StepSkipped
 
 _SMALL = 4096
@@ -84,8 +85,10 @@ class Steps(Observer):
         zeroing: Zeroing,
         stale: StaleGradients,
         episodes: Episodes,
+        written: WrittenWeights,
     ) -> None:
         self._watch = watch
+        self._written = written
         self._inspector = inspector
         self._backwards = backwards
         self._zeroing = zeroing
@@ -141,6 +144,7 @@ class Steps(Observer):
     def finish(self) -> None:
         """Record what is left, and let go of the program's tensors."""
         self._watch.window.flush()
+        self._written.finish()
         self._meter.forget()
         self._running.clear()
 
@@ -235,6 +239,7 @@ class Steps(Observer):
         """A step is done, and with it its window. The meter has `kept` what it has measured, or not."""
         window = self._watch.window
         sampled = window.sampled
+        self._written.stepped(optimizer)
         if (sampled or window.measured) and not kept:
             window.flush()  # so that steps are recorded in their order
             facts = self._measure_gradients(optimizer, place) if facts is _NOTHING else facts
@@ -263,12 +268,14 @@ class Steps(Observer):
             self._wake()
             self._taken(optimizer, _NOTHING, kept=False)
             return
+        self._written.stepped(optimizer)
         watch.window.step_rested(optimizer, self._meter.keep if measured else None)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """An optimizer steps, perhaps for the first time."""
         watch = self._watch
         if optimizer not in self._stepped:
+            self._written.first_step(optimizer)
             watch.announce_models()
             watch.objects.begins_to_train(optimizer)
             watch.announce_optimizer(optimizer)

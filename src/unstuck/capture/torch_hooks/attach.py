@@ -28,20 +28,21 @@ from unstuck.capture.players.players import Players
 from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Summary, Watch
+from unstuck.capture.written_weights.between_steps import WrittenWeights
 
 
 def observers(watch: Watch) -> list[Observer]:
     """All of them, in the order in which they are called. One that asks another for something is given it here."""
     inspector, stale, batches = Inspector(watch), StaleGradients(watch), Batches(watch)
-    scores = Scores(watch)
+    scores, written = Scores(watch), WrittenWeights(watch)
     evaluations = Evaluations(watch, batches, scores)
     loaders = Loaders(watch, evaluations)
     players, tasks = Players(watch), Tasks(watch)
     unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch, players)
     forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes, players, tasks)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players, tasks)
+    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players, tasks, written)
     zeroing = Zeroing(watch, stale)
-    steps = Steps(watch, inspector, backwards, zeroing, stale, episodes)
+    steps = Steps(watch, inspector, backwards, zeroing, stale, episodes, written)
     return [
         Schedulers(watch),
         Summary(watch),
@@ -61,7 +62,7 @@ def observers(watch: Watch) -> list[Observer]:
         batches,
         loaders,
         Seeds(watch),
-        Loads(watch),
+        Loads(watch, written),
         stale,
         zeroing,
         Clips(watch),

@@ -86,6 +86,9 @@ LoaderIterator: type | None = _named(
 )
 """What iterates over a DataLoader."""
 
+function_transforms: Any = _named("_functorch.eager_transforms", None)
+"""The module that holds `grad_and_value_impl`, behind `torch.func.grad` and `torch.func.grad_and_value`."""
+
 
 def _no_compiler(callback: object) -> None:
     return None

@@ -50,7 +50,7 @@ def _top(done: Investigation) -> Html:
     parts.append(tag("h1", answer(done)))
     if run is not None:
         crashed = f" and crashed: {run.crash.kind}" if run.crash is not None else ""
-        parts.append(tag("p", f"The script was watched for {count(run.steps, 'optimizer step')}{crashed}."))
+        parts.append(tag("p", f"The script was watched for {count(run.steps, run.step_name)}{crashed}."))
     parts += [tag("p", sentence) for sentence in outcome_sentences(done.result.verdict)]
     return tag("header", parts)
 

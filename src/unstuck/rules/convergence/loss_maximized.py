@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, LossCall, ModelSeen
+from unstuck.events import Backward, HandStep, LossCall, ModelSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
@@ -19,6 +19,7 @@ class Endless(Variant):
     """Why the loss has no bottom."""
 
     NEGATED = "negated", "backward() is called on the negative of a loss, so the error is maximized"
+    UPWARDS = "upwards", "updates by hand go up the gradient of a loss"
     UNBOUNDED = "unbounded", "the loss falls ever faster below 0, and nothing stops it"
 
 
@@ -38,6 +39,8 @@ NEVER_NEGATIVE = (
     "cross_entropy",
     "nll_loss",
 )
+UPWARDS = -0.5
+"""The cosine between an update and the negative gradient; momentum turns it by less."""
 FEWEST = 10
 QUARTER = 10
 """Values in a quarter of the run, below which its median is noise."""
@@ -50,6 +53,7 @@ STEADY = 0.9
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """One optimizer alone: of two players one may well maximize what the other minimizes."""
+    yield from _find_upwards(record)
     optimizer = dynamics.sole_optimizer(record)
     if optimizer is None or not losses.starts_fresh(record):
         return
@@ -61,6 +65,33 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield from _find_negated(pairs)
     else:
         yield from _find_unbounded(record)
+
+
+def _find_upwards(record: Record) -> Iterator[Finding]:
+    """Without an optimizer the sign is the program's own. A log-likelihood is below 0, and is meant to rise."""
+    along = [event.along for event in record.of(HandStep) if event.along is not None]
+    values = [value for _, value in dynamics.losses(record)]
+    third = len(values) // 3
+    if len(along) < FEWEST or third < QUARTER or min(values) < 0 or max(along) > UPWARDS:
+        return
+    first, last = dynamics.median(values[:QUARTER]) or 0.0, dynamics.median(values[-third:]) or 0.0
+    if last <= first:
+        return
+    place = next((event.place for event in record.of(Backward) if event.place), None)
+    yield rule.finding(
+        f"The updates by hand add the gradient instead of subtracting it, and the loss rose from {first:.3g} to "
+        f"{last:.3g}.",
+        cause="The gradient points to where the loss rises.",
+        fix="Subtract it: p -= rate * p.grad.",
+        subject=Subject("loss", f"sign at {place}"),
+        place=place,
+        evidence=[
+            Evidence("cosine of updates and -gradient", dynamics.median(along) or 0.0, threshold=UPWARDS),
+            Evidence("loss at the start", first),
+            Evidence("loss at the end", last),
+        ],
+        variant=Endless.UPWARDS,
+    )
 
 
 def _negated(record: Record) -> Iterator[tuple[LossCall, Backward]]:

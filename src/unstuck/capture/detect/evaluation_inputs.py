@@ -1,0 +1,158 @@
+"""Compares what a model is given in evaluation with what it is given in training: columns, and how often ids occur."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
+from unstuck.capture.window import Watch
+from unstuck.events import InputsCompared, Place
+
+_MOST_INPUTS = 2
+"""Arguments of a model that are looked at."""
+_MOST_KINDS = 8
+_MOST_CALLS = 40
+_COLUMNS = 1024
+_BUCKETS = 2**15
+_FEWEST = 30
+"""Examples."""
+_ROWS = 512
+
+
+class _Numbers:
+    """Sums of the columns of one input."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sums: Tensor | None = None
+
+    def add(self, rows: Tensor) -> None:
+        values = rows.reshape(len(rows), -1).double()
+        step = -(-values.shape[1] // _COLUMNS)
+        values = values[:, ::step]
+        sums = torch.stack([values.sum(0), values.square().sum(0)])
+        self.sums = sums if self.sums is None else self.sums + sums
+        self.count += len(rows)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        assert self.sums is not None
+        mean, square = self.sums / self.count
+        return mean, (square - mean.square()).clamp_min(0).sqrt()
+
+
+class _Ids:
+    """How often each id came, or in sequences each pair of neighbours; examples alternate between two halves."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.halves = torch.zeros(2, _BUCKETS)
+
+    def add(self, rows: Tensor) -> None:
+        ids = rows.reshape(len(rows), -1).long()
+        if ids.shape[1] > 1:
+            first, second = ids[:, :-1], ids[:, 1:]
+            ids = (first * 8191 + second).masked_fill(first == second, -1)  # runs of padding say nothing
+        for half in (0, 1):
+            chosen = ids[half::2].reshape(-1)
+            self.halves[half] += torch.bincount(chosen[chosen >= 0] % _BUCKETS, minlength=_BUCKETS).float()
+        self.count += len(rows)
+
+
+class EvaluationInputs:
+    """What each model was given in training and in evaluation so far."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._seen: dict[tuple[str, str, tuple[int, ...]], tuple[_Numbers | _Ids, _Numbers | _Ids]] = {}
+        self._calls: dict[tuple[str, bool], int] = {}
+        self._places: dict[str, Place | None] = {}
+        self._marks: set[tuple[Any, ...]] = set()
+
+    def wants(self, model: str, evaluates: bool) -> bool:
+        """Has it not been called often enough yet?"""
+        return self._calls.get((model, evaluates), 0) < _MOST_CALLS and may_measure()
+
+    def given(self, model: str, inputs: list[tuple[str, Tensor]], place: Place | None, evaluates: bool) -> None:
+        """A model was called with these."""
+        self._calls[model, evaluates] = self._calls.get((model, evaluates), 0) + 1
+        if evaluates:
+            self._places.setdefault(model, place)
+        with reading():
+            for name, tensor in inputs[:_MOST_INPUTS]:
+                self._add((model, name, tuple(tensor.shape[1:])), tensor.detach(), evaluates)
+
+    def _add(self, key: tuple[str, str, tuple[int, ...]], tensor: Tensor, evaluates: bool) -> None:
+        ids = is_whole(tensor) and tensor.dtype != torch.bool
+        if not tensor.is_cpu or tensor.dim() == 0 or not tensor.numel() or not (ids or is_plain(tensor)):
+            return
+        if tensor.dim() == 1 and not ids:
+            return
+        if key not in self._seen:
+            if evaluates or len(self._seen) >= _MOST_KINDS:
+                return
+            self._seen[key] = (_Ids(), _Ids()) if ids else (_Numbers(), _Numbers())
+        seen = self._seen[key][evaluates]
+        if isinstance(seen, _Ids) is not ids:
+            return
+        rows = tensor[:_ROWS]
+        if evaluates:
+            mark = (*key, len(tensor), float(rows[0].double().sum()), float(rows[-1].double().sum()))
+            if mark in self._marks:
+                return  # the same examples again, in a later evaluation
+            self._marks.add(mark)
+        seen.add(rows)
+
+    def finish(self) -> None:
+        """The run ended."""
+        for (model, name, shape), (trained, evaluated) in self._seen.items():
+            if min(trained.count, evaluated.count) < _FEWEST:
+                continue
+            event = InputsCompared(
+                step=self._watch.window.steps,
+                place=self._places.get(model),
+                model=model,
+                input=name,
+                shape=shape,
+                trained=trained.count,
+                evaluated=evaluated.count,
+            )
+            with reading():
+                if isinstance(trained, _Ids) and isinstance(evaluated, _Ids):
+                    self._watch.tell(_with_ids(event, trained, evaluated))
+                elif isinstance(trained, _Numbers) and isinstance(evaluated, _Numbers):
+                    self._watch.tell(_with_numbers(event, trained, evaluated))
+
+
+def _with_numbers(event: InputsCompared, trained: _Numbers, evaluated: _Numbers) -> InputsCompared:
+    (mean, spread), (other_mean, other_spread) = trained.moments(), evaluated.moments()
+    moving = spread > 1e-6 * spread.max().clamp_min(1e-30)
+    if not bool(moving.any()):
+        return event
+    ratios = (other_spread / spread)[moving]
+    shifts = ((other_mean - mean).abs() / spread)[moving]
+    centered = moving & (mean.abs() > 0.2 * spread)
+    means = (other_mean / mean)[centered]
+    quantiles = torch.quantile(ratios, torch.tensor([0.1, 0.5, 0.9], dtype=ratios.dtype)).tolist()
+    return msgspec.structs.replace(
+        event,
+        columns=int(moving.sum()),
+        scales=tuple(float(f"{value:.4g}") for value in quantiles),
+        means=float(means.median()) if len(means) else None,
+        shift=float(shifts.median()),
+    )
+
+
+def _with_ids(event: InputsCompared, trained: _Ids, evaluated: _Ids) -> InputsCompared:
+    one, other = evaluated.halves
+    whole = trained.halves.sum(0)
+    used = (one + other + whole) > 0
+    rows = torch.stack([one, other, whole])[:, used].log1p().double()
+    if rows.shape[1] < 3:
+        return event
+    among = torch.corrcoef(rows)
+    alike, across = float(among[0, 1]), float((among[0, 2] + among[1, 2]) / 2)
+    return msgspec.structs.replace(event, columns=rows.shape[1], alike=alike, across=across)

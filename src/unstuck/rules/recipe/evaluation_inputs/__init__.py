@@ -1,0 +1,167 @@
+"""R26: a model is evaluated on inputs that were prepared in another way than those it is trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.events import InputsCompared
+from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record.outcome import Achieved
+from unstuck.rule import Rule
+from unstuck.rules.shared.dynamics import outcome
+
+if TYPE_CHECKING:
+    from unstuck.record import Record
+
+
+class Differs(Variant):
+    """In what."""
+
+    SCALE = "scale", "inputs in evaluation are a multiple of those in training"
+    RANGE = "range", "inputs in evaluation have another mean or spread than in training"
+    IDS = "ids", "ids in evaluation do not stand for what they stand for in training"
+
+
+rule = Rule(
+    code="R26",
+    name="evaluation-inputs",
+    title="a model is evaluated on inputs prepared differently from those of training",
+    severity=Severity.ERROR,
+    explains=("M13", "O07", "P02"),
+    needs=(InputsCompared,),
+    variants=Differs.titles(),
+)
+
+TIMES = 2.0
+"""A spread that many times larger or smaller is not chance."""
+EVEN = 1.5
+"""A common factor: the columns do not differ by more than this in what they were multiplied with."""
+MEANS = 1.25
+FEWEST_COLUMNS = 8
+"""Of one column alone another scale may be another range, which is tested on purpose."""
+SHIFT = 1.0
+"""In standard deviations of training."""
+SHARE = 0.8
+"""Evaluation agrees with training less than this share of what its halves agree with each other."""
+ALIKE = 0.2
+SIGNIFICANT = 1.5
+HALF = 0.5
+MANY = 100
+"""Examples of ids."""
+
+
+@rule.in_run
+def in_run(record: Record) -> Iterator[Finding]:
+    """A common factor in all columns, or any difference where evaluation fails and training does not."""
+    fails = _fails(record)
+    for event in record.of(InputsCompared):
+        if event.alike is not None and event.across is not None:
+            if fails and event.evaluated >= MANY and _is_another_mapping(event.alike, event.across, event.columns):
+                yield _of_ids(event)
+                return
+        elif event.scales:
+            factor = _common_factor(event)
+            if factor is not None:
+                yield _of_scale(event, factor, fails)
+                return
+            if fails and (not 1 / TIMES < event.scales[1] < TIMES or (event.shift or 0.0) > SHIFT):
+                yield _of_range(event)
+                return
+
+
+def _fails(record: Record) -> bool:
+    """Is training good and evaluation not, or by far not as good?"""
+    found = outcome(record)
+    if found is None:
+        return False
+    if found.word is Achieved.MEMORIZES:
+        return True
+    guess, right, evaluated = found.right_guess, found.right, found.evaluated_right
+    if guess is None or right is None or evaluated is None or guess >= 1:
+        return False
+    return right - guess > HALF * (1 - guess) and evaluated - guess < HALF * (right - guess)
+
+
+def _common_factor(event: InputsCompared) -> float | None:
+    """What all columns were multiplied with; None if that is nothing, or not the same for all."""
+    low, middle, high = event.scales
+    if event.columns < FEWEST_COLUMNS or 1 / TIMES < middle < TIMES or low <= 0 or event.means is None:
+        return None
+    even = high <= EVEN * middle and middle <= EVEN * low
+    return middle if even and 1 / MEANS < event.means / middle < MEANS else None
+
+
+def _is_another_mapping(alike: float, across: float, columns: int) -> bool:
+    """Do the frequencies agree less with training than among themselves?"""
+    if alike < ALIKE or across > SHARE * alike or columns < 10:
+        return False
+    apart = math.atanh(min(alike, 0.999)) - math.atanh(max(-0.999, min(across, 0.999)))
+    return apart > SIGNIFICANT * math.sqrt(2 / (columns - 3))
+
+
+def _of_scale(event: InputsCompared, factor: float, fails: bool) -> Finding:
+    times = f"{factor:.3g} times" if factor >= 1 else f"1/{1 / factor:.3g} of"
+    return rule.finding(
+        f"In evaluation `{event.input}` of {event.model} is {times} what it is in training, in all of its "
+        f"{event.columns} columns.",
+        cause="The inputs are scaled or normalised once more, or once less, on their way to the evaluation. The model "
+        "has never seen such numbers, and its answers to them mean nothing.",
+        fix="Prepare inputs in one function that training and evaluation share, and scale them there only.",
+        subject=Subject("model", event.model),
+        place=event.place,
+        evidence=_evidence(event),
+        severity=Severity.ERROR if fails else Severity.WARNING,
+        confidence=Confidence.CERTAIN if fails else Confidence.LIKELY,
+        variant=Differs.SCALE,
+    )
+
+
+def _of_range(event: InputsCompared) -> Finding:
+    return rule.finding(
+        f"In evaluation `{event.input}` of {event.model} has {event.scales[1]:.3g} times its spread in training, "
+        f"and its means are {event.shift or 0.0:.2g} standard deviations away.",
+        cause="Training succeeds and evaluation does not, and the model is given other numbers there: they are "
+        "normalised by other statistics, left as they are, or come from another source.",
+        fix="Use the mean and deviation of the training set, and the same transform, for every split.",
+        subject=Subject("model", event.model),
+        place=event.place,
+        evidence=_evidence(event),
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+        variant=Differs.RANGE,
+    )
+
+
+def _of_ids(event: InputsCompared) -> Finding:
+    what = "pairs of neighbouring ids" if math.prod(event.shape) > 1 else "ids"
+    return rule.finding(
+        f"Evaluation uses other ids for the same things: the {what} in `{event.input}` agree with those of training by "
+        f"{event.across or 0.0:.2f}, two halves of the evaluation with each other by {event.alike or 0.0:.2f}.",
+        cause="A vocabulary, factorize() or label encoder that is built for each split gives the same word or user "
+        "another number, which looks up another row of the embedding. Training succeeds, and evaluation is at chance.",
+        fix="Build the mapping on the training set, once, and use it for every split; give unknown entries an id of "
+        "their own.",
+        subject=Subject("model", event.model),
+        place=event.place,
+        evidence=[
+            Evidence(
+                "correlation with training", event.across or 0.0, threshold=round(SHARE * (event.alike or 0.0), 3)
+            ),
+            Evidence("correlation of two halves", event.alike or 0.0),
+            Evidence("examples in evaluation", event.evaluated),
+        ],
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+        variant=Differs.IDS,
+    )
+
+
+def _evidence(event: InputsCompared) -> list[Evidence]:
+    return [
+        Evidence("spread, times that of training", event.scales[1]),
+        Evidence("first and last decile of the columns", f"{event.scales[0]:.3g} to {event.scales[2]:.3g}"),
+        Evidence("distance of the means", event.shift or 0.0, "standard deviations"),
+        Evidence("examples", f"{event.trained} in training, {event.evaluated} in evaluation"),
+    ]
