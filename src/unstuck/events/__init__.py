@@ -70,6 +70,7 @@ from unstuck.events.players import (
     OutputPulled as OutputPulled,
     PairsMatched as PairsMatched,
     PolicyPulled as PolicyPulled,
+    RowsCompared as RowsCompared,
     Spread as Spread,
     TripletsCompared as TripletsCompared,
     Weighting as Weighting,
