@@ -72,6 +72,7 @@ from unstuck.events.players import (
     PolicyPulled as PolicyPulled,
     RowsCompared as RowsCompared,
     Spread as Spread,
+    SpreadSeen as SpreadSeen,
     TripletsCompared as TripletsCompared,
     Weighting as Weighting,
 )

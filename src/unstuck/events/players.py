@@ -124,6 +124,21 @@ class CodeSeen(Event, tag="code-seen", frozen=True):
     """Is the mean of the code used anywhere but in the divergence?"""
 
 
+class SpreadSeen(Event, tag="spread-seen", frozen=True):
+    """A loss in which errors are divided by a spread that is learned: which way its parts push that."""
+
+    ABSENT: ClassVar[str] = "no loss divided errors by a spread that is learned"
+
+    spreads: int = 0
+    """How many there were."""
+    together: float = 0.0
+    """The share of them that all parts of the loss push the same way."""
+    alone: bool = False
+    """Does nothing but the errors push them?"""
+    shared: bool = False
+    """Is it one parameter for all examples?"""
+
+
 class RowsCompared(Event, tag="rows-compared", frozen=True):
     """Rows that were picked at one line and met, in a loss, rows picked at another: is row for row the same example
     meant? Counted from the start of the run; `place` is where the rows in the loss were picked."""

@@ -19,6 +19,7 @@ from unstuck.capture.players.opponents import Opponents
 from unstuck.capture.players.partners import Partners
 from unstuck.capture.players.policies import Policies
 from unstuck.capture.players.rows import Rows
+from unstuck.capture.players.spreads import Spreads
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Place
@@ -39,6 +40,7 @@ class Players(Observer):
         self._bootstraps = Bootstraps(watch, self._moves)
         self._opponents = Opponents(watch)
         self._codes = Codes(watch)
+        self._spreads = Spreads(watch)
         self._partners = Partners(watch)
         self._rows = Rows(watch)
         self._patches: Patches | None = None
@@ -177,6 +179,8 @@ class Players(Observer):
                 self._bootstraps.backward(head, place)
                 self._policies.backward(head, place)
                 self._codes.backward(loss.grad_fn, head, place)
+                if not self._moves.states:
+                    self._spreads.backward(loss.grad_fn, place)
         self._spent += perf_counter() - began
 
     def _move(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:

@@ -214,9 +214,9 @@ class Rows:
 
     def _pick_of(self, tensor: Tensor) -> _Pick | None:
         """How a tensor was picked: the very one, or one with the same numbers, up to a factor and a constant."""
-        known = self._known.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1]
+        reference, known = self._known.get(id(tensor), (None, None))
+        if reference is not None and reference() is tensor:
+            return known
         if not self._fresh or tensor.dim() == 0 or tensor.requires_grad or not tensor.is_cpu:
             return None
         if tensor.numel() > _LARGEST or not (is_plain(tensor) or is_whole(tensor)):
@@ -354,7 +354,7 @@ def _is_shuffled(pick: _Pick) -> bool:
     """Was most of the data put into another order before these rows were picked?"""
     for each, _ in _ancestors(pick):
         rows = each.rows
-        if 2 * len(rows) > each.length and bool((rows.diff() < 0).any()) and len(rows.unique()) == len(rows):
+        if 2 * len(rows) > each.length and bool((rows.diff() < 0).any()) and len(set(rows.tolist())) == len(rows):
             return True
     return False
 

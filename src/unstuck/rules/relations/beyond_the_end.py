@@ -151,9 +151,9 @@ def _same_array(event: Bootstrapped) -> Finding:
         f"The environment hands out one array and changes it in place: in all {event.unmoved:,} transitions that were "
         "looked at, the next state equals the state.",
         cause=f"{event.reused:,} times `step()` returned the array that the program still held from the move before. "
-        "What is stored is not a state but a reference to that array, so all states of an episode show its latest one.",
-        fix="Return a copy from the environment (`return self.state.copy()`, `.clone()` for tensors), or copy the state "
-        "when it is stored.",
+        "What is stored is a reference to that array and not a state, so all states of an episode show its latest one.",
+        fix="Return a copy from the environment (`return self.state.copy()`, `.clone()` for tensors), or copy the "
+        "state when it is stored.",
         subject=Subject("data", "states"),
         place=event.place,
         evidence=[
