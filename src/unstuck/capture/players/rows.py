@@ -214,19 +214,20 @@ class Rows:
 
     def _pick_of(self, tensor: Tensor) -> _Pick | None:
         """How a tensor was picked: the very one, or one with the same numbers, up to a factor and a constant."""
-        reference, known = self._known.get(id(tensor), (None, None))
-        if reference is not None and reference() is tensor:
-            return known
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            pick: _Pick = known[1]
+            return pick
         if not self._fresh or tensor.dim() == 0 or tensor.requires_grad or not tensor.is_cpu:
             return None
         if tensor.numel() > _LARGEST or not (is_plain(tensor) or is_whole(tensor)):
             return None
         own: Tensor | None = None
-        for picked, pick in reversed(self._fresh):
+        for picked, each in reversed(self._fresh):
             if picked.numel() == tensor.numel() and (is_plain(picked) or is_whole(picked)):
-                own = _means(tensor, len(pick.rows)) if own is None or len(own) != len(pick.rows) else own
-                if own is not None and _is_multiple(own, _means(picked, len(pick.rows))):
-                    return pick
+                own = _means(tensor, len(each.rows)) if own is None or len(own) != len(each.rows) else own
+                if own is not None and _is_multiple(own, _means(picked, len(each.rows))):
+                    return each
         return None
 
     def _constants(self, nodes: Iterable[Node]) -> Iterator[_Pick]:
