@@ -48,7 +48,8 @@ def test_subclasses_and_function_handlers(patches: Patches) -> None:
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             asked.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
+            handle: Any = super().__torch_function__
+            return handle(func, types, args, kwargs or {})
 
     picked: list[Any] = []
     patches.around_indexing(lambda *given: picked.append(given))

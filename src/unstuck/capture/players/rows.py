@@ -216,13 +216,13 @@ class Rows:
         """How a tensor was picked: the very one, or one with the same numbers, up to a factor and a constant."""
         known = self._known.get(id(tensor))
         if known is not None and known[0]() is tensor:
-            pick: _Pick = known[1]
-            return pick
+            return known[1]
         if not self._fresh or tensor.dim() == 0 or tensor.requires_grad or not tensor.is_cpu:
             return None
         if tensor.numel() > _LARGEST or not (is_plain(tensor) or is_whole(tensor)):
             return None
         own: Tensor | None = None
+        each: _Pick
         for picked, each in reversed(self._fresh):
             if picked.numel() == tensor.numel() and (is_plain(picked) or is_whole(picked)):
                 own = _means(tensor, len(each.rows)) if own is None or len(own) != len(each.rows) else own
