@@ -74,7 +74,9 @@ from unstuck.events.players import (
     OutputPulled as OutputPulled,
     PairsMatched as PairsMatched,
     PolicyPulled as PolicyPulled,
+    RowsCompared as RowsCompared,
     Spread as Spread,
+    SpreadSeen as SpreadSeen,
     TripletsCompared as TripletsCompared,
     Weighting as Weighting,
 )

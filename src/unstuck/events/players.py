@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from unstuck.events.base import Event
+from unstuck.events.base import Event, Place
 
 
 class Spread(StrEnum):
@@ -50,7 +50,8 @@ class PolicyPulled(Event, tag="policy-pulled", frozen=True):
     surprises: tuple[float, ...] = ()
     """Of few actions: both one by one."""
     played: int = 0
-    """How many actions the environment was given since the last such backward, if as many as here; else 0."""
+    """How many actions the environment was given since the last such backward, if as many as here; else how many of
+    these states an action was drawn for before, without gradients."""
     other: int = 0
     """How many of them are not the ones whose log-probability was taken."""
     weighting: Weighting | None = None
@@ -86,6 +87,9 @@ class Bootstrapped(Event, tag="bootstrapped", frozen=True):
     """Targets that were compared with the highest value of all actions."""
     unmoved: int = 0
     """Targets that were computed from the very state that they are for, though the environment had moved on."""
+    reused: int = 0
+    """How often the environment returned an array that the program still held from an earlier move, with other numbers
+    in it."""
 
 
 class OutputPulled(Event, tag="output-pulled", frozen=True):
@@ -118,6 +122,48 @@ class CodeSeen(Event, tag="code-seen", frozen=True):
     spread: Spread | None = None
     used: bool = True
     """Is the mean of the code used anywhere but in the divergence?"""
+
+
+class SpreadSeen(Event, tag="spread-seen", frozen=True):
+    """A loss in which errors are divided by a spread that is learned: which way its parts push that."""
+
+    ABSENT: ClassVar[str] = "no loss divided errors by a spread that is learned"
+
+    spreads: int = 0
+    """How many there were."""
+    together: float = 0.0
+    """The share of them that all parts of the loss push the same way."""
+    alone: bool = False
+    """Does nothing but the errors push them?"""
+    shared: bool = False
+    """Is it one parameter for all examples?"""
+
+
+class RowsCompared(Event, tag="rows-compared", frozen=True):
+    """Rows that were picked at one line and met, in a loss, rows picked at another: is row for row the same example
+    meant? Counted from the start of the run; `place` is where the rows in the loss were picked."""
+
+    ABSENT: ClassVar[str] = "no rows that the program picks by an index met in a loss"
+
+    other: Place | None = None
+    """Where the rows that they met were picked."""
+    looks: int = 0
+    """How many losses were looked at."""
+    apart: int = 0
+    """In how many of them the rows were not the same, nor all at one distance."""
+    rows: int = 0
+    length: int = 0
+    """How many rows there were to pick from."""
+    pairs: int = 0
+    """Different rows of the other line whose partner is known."""
+    partners: int = 0
+    """How many different partners these have."""
+    again: int = 0
+    """Rows that came again."""
+    changed: int = 0
+    """How many of these had another partner than the first time."""
+    shuffled: bool = False
+    """Was the data that one of them was picked from shuffled as a whole, and the other not?"""
 
 
 class PairsMatched(Event, tag="pairs-matched", frozen=True):

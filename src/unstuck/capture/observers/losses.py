@@ -121,6 +121,7 @@ class Losses(Observer):
             return
         place = watch.places.here()
         self._pairs.loss(name, source, target, place)
+        self._players.compared(target)
         if name == "cross_entropy":
             self._players.matched(source, target, place)
         count = self._calls[place] = self._calls.get(place, 0) + 1

@@ -112,7 +112,8 @@ class Bootstraps:
                 # The program may rename actions, but the same way every time.
                 other_actions=actions - sum(max(taken.values()) for taken in self._taken.values()),
                 best=self._best,
-                unmoved=self._unmoved if any(map(_counts_the_next, self._unmoved_rows)) else 0,
+                unmoved=self._unmoved if self._moves.reused or any(map(_counts_the_next, self._unmoved_rows)) else 0,
+                reused=self._moves.reused,
             )
         )
 

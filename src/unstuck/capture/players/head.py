@@ -28,7 +28,7 @@ from unstuck.capture.torch_hooks.internals import SavedTensor
 MOST_NODES = 4000
 LARGEST_SURPRISE = 2**16
 """Numbers in a regression that is still looked at."""
-_FORMULA = frozenset(
+FORMULA = frozenset(
     {
         "Add", "Sub", "Rsub", "Mul", "Div", "Neg", "Mean", "Sum", "Stack", "Cat", "Exp", "Log", "Pow", "Clamp",
         "ClampMin", "ClampMax", "Minimum", "Maximum", "Min", "Max", "Where", "Abs", "Square", "Sqrt", "Relu",
@@ -73,6 +73,9 @@ class Surprise(NamedTuple):
 class Head:
     """The end of one graph."""
 
+    formula: Collection[str] = FORMULA
+    """Operations that are followed."""
+
     def __init__(self, root: Node, ends: Collection[Token] = ()) -> None:
         self.root = root
         self.log_probabilities: list[LogProbability] = []
@@ -105,7 +108,7 @@ class Head:
             self._nodes.add(node)
             if self._is_end(node) or self._recognize(node):
                 continue
-            if node is self.root or operation(node) in _FORMULA or is_see_through(node):
+            if node is self.root or operation(node) in self.formula or is_see_through(node):
                 waiting.extend(child for child, _ in reversed(node.next_functions) if child is not None)
 
     def _is_end(self, node: Node) -> bool:
@@ -154,21 +157,29 @@ class Head:
 
     def pulls(self, wanted: Collection[Node]) -> dict[Node, Tensor]:
         """The derivative of the loss by what these nodes returned. Empty if the graph may not be asked."""
-        leads = self._leading_to(set(wanted))
+        return {node: pull for (node, _), pull in self.pulls_of({(node, 0) for node in wanted}).items()}
+
+    def pulls_of(
+        self, wanted: Collection[tuple[Node, int]], weight: Tensor | None = None
+    ) -> dict[tuple[Node, int], Tensor]:
+        """The same for single results of nodes that return several. `weight` is that of the end of the graph."""
+        nodes = {node for node, _ in wanted}
+        leads = self._leading_to(nodes)
         order = self._ordered(leads)
-        if not all(map(_may_be_called, order)):
+        if not all(map(_may_be_called, (node for node in order if node not in nodes))):
             return {}
         asked: dict[Node, list[Tensor | None]] = {}
-        found: dict[Node, Tensor] = {}
+        found: dict[tuple[Node, int], Tensor] = {}
         with reading():
-            asked[self.root] = [torch.ones(shape_of(self.root))]
+            asked[self.root] = [torch.ones(shape_of(self.root)) if weight is None else weight]
             for node in order:
                 given = asked.pop(node, None)
                 if given is None:
                     continue
-                if node in wanted:
-                    if given[0] is not None:
-                        found[node] = given[0]
+                if node in nodes:
+                    for place, pull in enumerate(given):
+                        if pull is not None and (node, place) in wanted:
+                            found[(node, place)] = pull
                     continue
                 results = node(*given)
                 results = results if isinstance(results, tuple) else (results,)

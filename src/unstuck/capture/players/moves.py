@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -43,6 +44,9 @@ class Moves:
         """Whose moves they are."""
         self.tells_limits = False
         """Did an environment tell its own end from a limit of time?"""
+        self.reused = 0
+        """How often an observation was the array of an earlier one that is still in use, with other numbers in it."""
+        self._last: dict[int, weakref.ref[Any]] = {}
         self._now: dict[int, int | None] = {}
         self._length: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -50,7 +54,9 @@ class Moves:
 
     def reset(self, environment: int, result: Any) -> None:
         """An environment began another episode."""
-        self._now[environment] = self._seen(_observation(result))
+        first = _observation(result)
+        self._now[environment] = self._seen(first)
+        self._keep(environment, first)
         if self.recent and not self.recent[-1].over:
             self.recent[-1] = self.recent[-1]._replace(over=True)
 
@@ -58,6 +64,10 @@ class Moves:
         """It was given an action."""
         before, after = self._now.get(environment), self._seen(result[0])
         self._now[environment] = after
+        last = self._last.get(environment)
+        if last is not None and before != after and _is_same_memory(last(), result[0]):
+            self.reused += 1
+        self._keep(environment, result[0])
         length = self._length.get(environment, 0) + 1
         self._length[environment] = 0 if over else length
         if over and len(self._ends) <= 1:
@@ -89,11 +99,27 @@ class Moves:
         self.recent = []
         self.environments.clear()
 
+    def _keep(self, environment: int, observation: Any) -> None:
+        try:
+            self._last[environment] = weakref.ref(observation)
+        except TypeError:  # a list
+            self._last.pop(environment, None)
+
     def _seen(self, observation: Any) -> int | None:
         mark = mark_of(observation) if len(self.states) < _MOST_KNOWN else None
         if mark is not None:
             self.states.add(mark)
         return mark
+
+
+def _is_same_memory(last: Any, now: Any) -> bool:
+    if last is None or last is now:
+        return last is not None
+    if isinstance(last, Tensor) and isinstance(now, Tensor):
+        return last.data_ptr() == now.data_ptr()
+    numpy = sys.modules.get("numpy")
+    arrays = numpy is not None and isinstance(last, numpy.ndarray) and isinstance(now, numpy.ndarray)
+    return arrays and bool(last.ctypes.data == now.ctypes.data)
 
 
 def mark_of(observation: Any) -> int | None:

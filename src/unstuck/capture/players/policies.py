@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unstuck.capture.measure.tensors import is_plain
+from unstuck.capture.players.draws import Draws
 from unstuck.capture.players.head import Head, LogProbability
 from unstuck.capture.players.moves import Move, Moves
 from unstuck.capture.players.weights import fit
@@ -32,9 +33,10 @@ class _Pull(NamedTuple):
 class Policies:
     """Follows the backwards of policies and of the values that are learned next to them."""
 
-    def __init__(self, watch: Watch, moves: Moves) -> None:
+    def __init__(self, watch: Watch, moves: Moves, draws: Draws) -> None:
         self._watch = watch
         self._moves = moves
+        self._draws = draws
         self._pull: _Pull | None = None
         """The last one, which may yet meet its values."""
         self._surprise: tuple[int, Tensor] | None = None
@@ -88,13 +90,17 @@ class Policies:
             targets = (one.target for one in head.surprises if one.target is not None and len(one.target) == len(moves))
             fits = (fit(target, moves) for target in targets)
             fitted = next((one for one in fits if one is not None and not one.reverse), None)
+        played = len(moves) if other is not None else 0
+        actions = [one.actions for one in chosen if one.actions is not None]
+        if not played and len(actions) == 1:
+            played, other = self._draws.compare(actions[0])
         self._moves.forget_recent()
         event = PolicyPulled(
             step=self._watch.window.steps,
             place=place,
             actions=len(pulls),
             mixed=bool((pulls > 0).any() and (pulls < 0).any()),
-            played=len(moves) if other is not None else 0,
+            played=played,
             other=other or 0,
             weighting=fitted.weighting if fitted else None,
             reverse=fitted is not None and fitted.reverse,

@@ -22,6 +22,7 @@ from torch.optim import optimizer as optimizers
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import TRANSPARENT
 from unstuck.capture.torch_hooks import internals
+from unstuck.capture.torch_hooks.indexing import Indexing, Observe
 from unstuck.capture.torch_hooks.weaving import RUN_BY_WOVEN_CODE, Arguments, Weave, forget_texts, weave
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -88,6 +89,7 @@ class Patches:
         self._originals: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
         self._handles: dict[str, _Handle] = {}
         self._hooked: dict[str, Callable[..., None]] = {}
+        self._indexing: Indexing | None = None
         self.active = True
         _living.append(self)
 
@@ -151,6 +153,18 @@ class Patches:
         self._hook(BEFORE_STEPS, optimizers.register_optimizer_step_pre_hook, before)
         self._hook(AFTER_STEPS, optimizers.register_optimizer_step_post_hook, after)
 
+    def around_indexing(self, observe: Observe) -> None:
+        """Observe `tensor[...]` until `leave_indexing`."""
+        is_compiling = torch.compiler.is_compiling
+        self._indexing = Indexing(self._observer("Tensor[...]", observe), lambda: self.active and not is_compiling())
+        self._indexing.install()
+
+    def leave_indexing(self) -> None:
+        """Nobody wants to know any more which rows are picked."""
+        if self._indexing is not None:
+            self._indexing.remove()
+            self._indexing = None
+
     def _hook(self, name: str, register: Callable[..., _Handle], function: Callable[..., None]) -> None:
         observe = self._observer(name, function)
         is_compiling = torch.compiler.is_compiling
@@ -190,6 +204,7 @@ class Patches:
         self.active = False
         if self in _living:
             _living.remove(self)
+        self.leave_indexing()
         for woven, watcher in chain.from_iterable(self._woven.values()):
             woven.remove(watcher)
             woven.release()

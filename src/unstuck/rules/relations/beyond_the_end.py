@@ -22,6 +22,7 @@ class Strays(Variant):
     NOT_RESET = "not-reset", "returns run on from one episode into the next"
     GROWING = "growing", "the value of the next state is multiplied by more than 1"
     SAME_STATE = "same-state", "targets are computed from the state itself instead of the next one"
+    SAME_ARRAY = "same-array", "the environment hands out one array that it changes in place, and batches hold copies"
     OTHER_ACTION = "other-action", "the value of another action is trained than the one taken"
     BEST_ACTION = "best-action", "the highest value is trained, whichever action was taken"
 
@@ -60,6 +61,9 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _of_targets(event: Bootstrapped) -> Iterator[Finding]:
     going, ended = event.discount, event.discount_at_end
+    if event.reused >= FEWEST_ROWS and event.unmoved >= FEWEST_ROWS and not event.rows:
+        yield _same_array(event)
+        return
     if not event.rows and event.unmoved >= FEWEST_ROWS:
         yield _same_state(event)
         return
@@ -139,6 +143,24 @@ def _growing(event: Bootstrapped, going: float) -> Finding:
         place=event.place,
         evidence=[Evidence("factor of the next value", going), Evidence("targets", event.rows)],
         variant=Strays.GROWING,
+    )
+
+
+def _same_array(event: Bootstrapped) -> Finding:
+    return rule.finding(
+        f"The environment hands out one array and changes it in place: in all {event.unmoved:,} transitions that were "
+        "looked at, the next state equals the state.",
+        cause=f"{event.reused:,} times `step()` returned the array that the program still held from the move before. "
+        "What is stored is a reference to that array and not a state, so all states of an episode show its latest one.",
+        fix="Return a copy from the environment (`return self.state.copy()`, `.clone()` for tensors), or copy the "
+        "state when it is stored.",
+        subject=Subject("data", "states"),
+        place=event.place,
+        evidence=[
+            Evidence("arrays returned again, with other numbers", event.reused),
+            Evidence("transitions whose next state is the state", event.unmoved),
+        ],
+        variant=Strays.SAME_ARRAY,
     )
 
 
