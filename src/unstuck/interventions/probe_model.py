@@ -59,3 +59,15 @@ class ReadLayers(Intervention, frozen=True):
         from unstuck.capture.trial.layer_probe import LayerProbe
 
         LayerProbe(lab, self.first)
+
+
+class FollowExamples(Intervention, frozen=True):
+    """In the third iteration, follow each example through all operations to where it meets others.
+
+    The note `mixing` has what was found, of `findings.mixing`.
+    """
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.axes.example_probe import ExampleProbe
+
+        ExampleProbe(lab)
