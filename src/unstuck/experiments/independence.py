@@ -78,7 +78,8 @@ def _mixing(outcome: Outcome) -> tuple[Mixing, ...]:
 
 def _met(one: Mixing) -> str:
     shapes = " and ".join(str(list(shape)) for shape in one.shapes)
-    return f"In `{one.operation}` of {shapes} at {one.place} {WORDS[one.mix]}."
+    name = f"{one.module} ({one.kind})" if one.module else f"`{one.operation}`"
+    return f"In {name}, given {shapes}, at {one.place} {WORDS[one.mix]}."
 
 
 def probed(context: Context, changes: Sequence[Intervention]) -> tuple[Outcome, Trial | None]:
