@@ -10,9 +10,10 @@ import msgspec
 
 from unstuck.events import Trial
 from unstuck.experiments import experiment
+from unstuck.findings.mixing import Mix, Mixing
 from unstuck.findings.results import Experiment, ExperimentVerdict, Status
 from unstuck.interventions import Intervention
-from unstuck.interventions.probe_model import ProbeModel
+from unstuck.interventions.probe_model import FollowExamples, ProbeModel
 from unstuck.trials.runner import Outcome, Variant
 
 if TYPE_CHECKING:
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
 
 METHOD = (
     "the first batch was run again on the side, in evaluation mode, so that BatchNorm does not count, with the second "
-    "half of its examples exchanged"
+    "half of its examples exchanged; every operation of the third iteration was repeated with other examples"
 )
+FOLLOWED = 3
+"""Steps: examples are followed in the third."""
+WORDS = {
+    Mix.COLUMN: "(N, 1) meets (N,), which compares all pairs of examples",
+    Mix.COEFFICIENT: "numbers of each example are broadcast along another axis",
+    Mix.PICK: "the entries of all examples are picked from each example",
+    Mix.SOFTMAX: "the softmax runs over the examples",
+    Mix.SEQUENCE: "the layer takes the examples for positions",
+    Mix.ROWS: "a reshape puts several examples into one row",
+    Mix.CODES: "positional codes are added along the batch",
+}
 
 
 @experiment(
@@ -41,8 +53,11 @@ def independence(context: Context, changes: Sequence[Intervention] = ()) -> Expe
     began = time.monotonic()
     context.tell("exchanging examples of the first batch")
     outcome, seen = probed(context, changes)
-    verdict, sentence = _answer(outcome, seen)
+    mixing = _mixing(outcome)
     leak = seen.between_examples if seen is not None else None
+    first = next((one for one in mixing if one.mix is not Mix.OTHER), None)
+    verdict, sentence = _answer(outcome, seen) if first is None else (ExperimentVerdict.MIXING, _met(first))
+    within = next((one.place for one in mixing if one.inside), None)
     return Experiment(
         name="independence",
         verdict=verdict,
@@ -50,15 +65,27 @@ def independence(context: Context, changes: Sequence[Intervention] = ()) -> Expe
         method=METHOD,
         measures={"change": leak.change, "examples": leak.size, "module": leak.module or leak.kind} if leak else {},
         seconds=time.monotonic() - began,
-        place=leak.place if leak else None,
+        place=first.place if first else (within or leak.place) if leak else None,
         probe=seen,
+        mixing=mixing,
     )
+
+
+def _mixing(outcome: Outcome) -> tuple[Mixing, ...]:
+    """What was found where examples were followed, in the order in which it happened."""
+    return tuple(msgspec.convert(outcome.notes.get("mixing") or [], list[Mixing]))
+
+
+def _met(one: Mixing) -> str:
+    shapes = " and ".join(str(list(shape)) for shape in one.shapes)
+    name = f"{one.module} ({one.kind})" if one.module else f"`{one.operation}`"
+    return f"In {name}, given {shapes}, at {one.place} {WORDS[one.mix]}."
 
 
 def probed(context: Context, changes: Sequence[Intervention]) -> tuple[Outcome, Trial | None]:
     """The first step with the model probed. `causality` needs the same run, and shares it. Raises `NoTime`."""
-    context.steps_for(1, 1.0, 1, least=1)
-    (outcome,) = context.run([Variant("probe", (*changes, ProbeModel()))], 1)
+    steps = context.steps_for(1, 1.0, FOLLOWED, least=1)
+    (outcome,) = context.run([Variant("probe", (*changes, ProbeModel(), FollowExamples()))], steps)
     answer = outcome.notes.get("probe")
     return outcome, msgspec.convert(answer, Trial) if answer is not None else None
 

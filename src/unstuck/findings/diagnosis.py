@@ -101,6 +101,10 @@ def _diagnosis(group: Sequence[Finding]) -> Diagnosis:
     distinct = [finding for index, finding in enumerate(group) if finding not in group[:index]]
     # Numbers of the user's own run convince more than text: the run leads, the source knows the place and the fix.
     lead = min(distinct, key=lambda f: (f.severity.rank, f.witness is not Witness.RUN, f.confidence.value))
+    if lead.witness is Witness.RUN and lead.subject.kind == "call":
+        # An experiment that follows operations knows the line, where a graph has none.
+        located = (f for f in distinct if f.witness is Witness.EXPERIMENT and f.subject == lead.subject and f.place)
+        lead = next(located, lead)
     source = next((f for f in distinct if f.witness is Witness.SOURCE and f.place), None)
     if source and lead is not source:
         related = _other_lines(source, lead)

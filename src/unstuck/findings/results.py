@@ -9,6 +9,7 @@ import msgspec
 from unstuck.events import Place, Trial
 from unstuck.findings import Diagnosis, Subject
 from unstuck.findings.curve import Curve
+from unstuck.findings.mixing import Mixing
 from unstuck.findings.relations import Answer
 
 Measure = bool | int | float | str | None
@@ -179,6 +180,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Where in the script it shows, if it shows at one place."""
     probe: Trial | None = None
     """Of `independence` and `causality`: what the model did when parts of its batch were exchanged."""
+    mixing: tuple[Mixing, ...] = ()
+    """Of `independence`: the operations in which examples met."""
     relations: tuple[Answer, ...] = ()
     """Of `relations`: what became of each."""
     pairs: tuple[Pair, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from unstuck.findings.mixing import Mix
 from unstuck.interventions.base import Intervention
 
 if TYPE_CHECKING:
@@ -46,3 +47,33 @@ class BatchFirst(Intervention, frozen=True):
             return args, kwargs
 
         lab.change_calls(switch)
+
+
+class AlignExamples(Intervention, frozen=True):
+    """At one line, or at all lines of the program, let an operation combine each example with itself alone."""
+
+    mix: Mix
+    path: str = ""
+    line: int = 0
+    axis: int = 0
+    """On which the examples lie, where a reshape is about to scatter them."""
+
+    @property
+    def words(self) -> str:
+        at = f" at {self.path}:{self.line}" if self.path else ""
+        return f"{ALIGNED[self.mix]}{at}"
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.axes.alignment import align
+
+        align(lab, self.mix, self.path, self.line, self.axis)
+
+
+ALIGNED = {
+    Mix.COLUMN: "the shapes (N, 1) and (N,) made equal",
+    Mix.COEFFICIENT: "one number for each example along the axis of the examples",
+    Mix.PICK: "one number picked for each example",
+    Mix.SOFTMAX: "the softmax along another axis than the batch",
+    Mix.ROWS: "the axis of the examples moved to the front before the reshape",
+    Mix.CODES: "the positional codes along the positions",
+}

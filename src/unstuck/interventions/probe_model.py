@@ -74,3 +74,15 @@ class TakeFingerprints(Intervention, frozen=True):
         from unstuck.capture.trial.fingerprints import Fingerprints
 
         Fingerprints(lab, self.first, self.last)
+
+
+class FollowExamples(Intervention, frozen=True):
+    """In the third iteration, follow each example through all operations to where it meets others.
+
+    The note `mixing` has what was found, of `findings.mixing`.
+    """
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.axes.example_probe import ExampleProbe
+
+        ExampleProbe(lab)

@@ -602,7 +602,7 @@ def _masked_mean(node: Node) -> Iterator[OperationFact]:
 
 
 def _stretched(node: Node) -> Iterator[OperationFact]:
-    """A difference of (N, 1) and (N,), which is N x N; one of the two comes from a layer as it is."""
+    """A difference of (N, 1) and (N,), which is N x N; one of the two is from a layer, as it is or picked from it."""
     shape = shape_of(node)
     known = [child for child, _ in node.next_functions if child is not None]
     if len(known) != 1 or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
@@ -611,10 +611,11 @@ def _stretched(node: Node) -> Iterator[OperationFact]:
     inner = known[0]
     while operation(inner) == "Slice" and inner.next_functions and inner.next_functions[0][0] is not None:
         inner = inner.next_functions[0][0]
-    if not is_see_through(inner) or operation(inner) == "Squeeze":
-        given = shape_of(known[0])
-        if given in ((shape[0], 1), (shape[0],)):
-            yield _fact(node)
+    given, name = shape_of(known[0]), operation(inner)
+    column, flat = given == (shape[0], 1), given == (shape[0],)
+    as_it_is = not is_see_through(inner) or name == "Squeeze"
+    if (column and (as_it_is or name == "Gather")) or (flat and (as_it_is or name in ("Gather", "Index", "Select"))):
+        yield _fact(node)
 
 
 def _terms(node: Node, weight: float = 1.0, depth: int = 12) -> Iterator[TermFact]:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer, optimizer as optimizers
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Undo = Callable[[], None]
 
@@ -27,6 +28,31 @@ class FunctionCalls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Torch calls this."""
         return self.called(func, args, kwargs or {})
+
+
+class OperationCalls(TorchDispatchMode):
+    """While it is entered, every operation that torch carries out goes through `called`, below autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls) -> None:
+        """As torch has it."""
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+
+    def called(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry it out, or do something else, and return what the program gets."""
+        return operation(*args, **kwargs)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Torch calls this."""
+        return self.called(func, tuple(args), kwargs or {})
+
+
+def enter(mode: FunctionCalls | OperationCalls) -> Undo:
+    """Enter a mode in this thread, until that is undone."""
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    return lambda: mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
+from unstuck.findings.mixing import Mix
 from unstuck.rule import Rule
-from unstuck.rules.shared import losses
+from unstuck.rules.shared import losses, mixtures
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -17,6 +18,7 @@ from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor, Value, alternatives
 
 if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
     from unstuck.source import Script
@@ -37,6 +39,7 @@ CAUSE = (
 )
 RAISES = "This loss requires equal shapes and raises a ValueError."
 FIX = "Give both the same shape: drop the last axis of the {column} with `{column}.squeeze(-1)`."
+BY_HAND = Subject("call", "The difference")
 INTENDED = ("unsqueeze", "expand", "getitem")
 
 
@@ -93,6 +96,22 @@ def _in_crash(record: Record) -> Iterator[Finding]:
 def in_setup(setup: Setup) -> Iterator[Finding]:
     """The shapes of the probed batch."""
     yield from _from_calls(setup.losses, setup.backwards)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """`independence` followed the examples to where (N, 1) met (N,)."""
+    for one in mixtures.of(experiment, Mix.COLUMN):
+        high, low = one.shapes
+        yield rule.finding(
+            f"`{one.operation}` combines {list(high)} with {list(low)}: the result, {list(one.result)}, has a number "
+            f"for each pair of the {one.examples} examples.",
+            cause=CAUSE,
+            fix="Give both the same shape: drop the last axis of the column with `.squeeze(-1)`.",
+            subject=BY_HAND,
+            place=one.place,
+            evidence=[Evidence("given", f"{list(high)} and {list(low)}"), Evidence("result", str(list(one.result)))],
+        )
 
 
 def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
@@ -194,7 +213,7 @@ def _finding(
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),
         # The graph does not show where a difference is written.
-        subject=Subject("call", f"{loss} at {place}" if loss else "The difference"),
+        subject=Subject("call", f"{loss} at {place}") if loss else BY_HAND,
         place=place,
         evidence=evidence,
     )
@@ -202,7 +221,10 @@ def _finding(
 
 @rule.remedied_by
 def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Reshape the target to the shape of the prediction."""
-    from unstuck.interventions import GiveLoss
+    """Give both the same shape: in a loss of torch, or at the line that an experiment has found."""
+    from unstuck.interventions import AlignExamples, GiveLoss
 
-    yield (GiveLoss("same-shape"),)
+    if finding.subject != BY_HAND:
+        yield (GiveLoss("same-shape"),)
+    elif finding.witness is Witness.EXPERIMENT and finding.place is not None:
+        yield (AlignExamples(Mix.COLUMN, finding.place.path, finding.place.line),)

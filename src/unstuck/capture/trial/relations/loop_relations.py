@@ -297,6 +297,9 @@ def _still(loop: Loop, suspects: Sequence[Exchange], tolerance: float) -> Genera
     return still
 
 
+FLAT = "every gradient is exactly 0, whatever the inputs: a clamp, a saturated function or a detach stops them."
+
+
 def of_inputs(loop: Loop, wholes: Sequence[Exchange], asked: Sequence[Exchange], silent: list[Exchange]) -> Answer:
     """What exchanging inputs and their parts showed, as far as it was asked."""
     if not wholes:
@@ -310,6 +313,8 @@ def of_inputs(loop: Loop, wholes: Sequence[Exchange], asked: Sequence[Exchange],
         more = f" and each of {parts} parts" if parts > 1 else ""
         sentence = f"Exchanged between examples, {each}{more} changes the loss or its gradient."
         return _about_inputs(loop, State.HOLDS, sentence)
+    if not product(loop.first.gradient, loop.first.gradient):
+        return loop.does_not_apply(Relation.INPUTS, FLAT)
     every = len(wholes) > 0 and all(any(e == whole for e in silent) for whole in wholes)
     united = _united(silent)
     names = ", ".join(exchange.words for exchange in united)
