@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from unstuck.findings.landmarks import End, Method, PointKind
+from unstuck.findings.landmarks import End, PointKind
 
 if TYPE_CHECKING:
     from unstuck.events import Place
@@ -210,7 +210,8 @@ class Surface:
     """The user's own operating points."""
     mark_names: tuple[str, ...] = ()
     """What each of them is called, if they have names."""
-    method: Method = Method.VECTORISED
+    method: str = "vectorised"
+    """How the grid was computed: a word of `Method`."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be done, or was done in another way than asked."""
     place: Place | None = None

@@ -1,4 +1,7 @@
-"""The append-only file of one process's events. Opening one never runs code; nothing here imports torch."""
+"""The append-only file of one process's events, and what it shows: its trainings, where their losses went, the outcome.
+
+Opening one never runs code; nothing here imports torch.
+"""
 
 from __future__ import annotations
 
