@@ -164,8 +164,10 @@ def judge_surface(surface: Surface, rules: Iterable[Rule] | None = None) -> Verd
 
 def _still_open(surface: Surface) -> Iterator[str]:
     """What descent did not show of a loss in which nothing was found."""
+    from unstuck.findings.landmarks import End
+
     arrivals = surface.arrivals
-    moving = arrivals.ended.get("still moving", 0.0) if arrivals is not None else 0.0
+    moving = arrivals.ended.get(End.MOVING, 0.0) if arrivals is not None else 0.0
     if arrivals is not None and moving:
         yield (
             f"whether descent arrives: {moving:.0%} of {arrivals.starts} starts were still moving after "

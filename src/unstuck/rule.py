@@ -26,7 +26,6 @@ import contextlib
 import functools
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ import msgspec
 
 from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
+from unstuck.importable import importable
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -202,7 +202,7 @@ def all_rules() -> tuple[Rule, ...]:
 @functools.cache
 def source_rules() -> tuple[Rule, ...]:
     """Those that read text. Of ours the others are not even imported, so that lint starts quickly."""
-    own = (_rule_in(module) for module in _modules() if _mentions_source(module))
+    own = (_rule_in(module) for module, path in _modules().items() if _mentions_source(path))
     found = _sorted((*(rule for rule in own if rule is not None), *_of_other_packages()))
     return tuple(rule for rule in found if rule.source)
 
@@ -286,42 +286,40 @@ def files_of_other_packages() -> list[Path]:
     )
 
 
-def _modules() -> list[pkgutil.ModuleInfo]:
-    """The modules and folders of the families, none of them imported; what begins with `_` is a helper of others."""
+def _modules() -> dict[str, str]:
+    """The modules and folders of the families, none of them imported, each with its path; what begins with `_` is a
+    helper of others."""
     import unstuck.rules
 
-    families = [info for info in pkgutil.iter_modules(unstuck.rules.__path__, "unstuck.rules.") if info.ispkg]
-    return [
-        info
-        for family in families
-        if not family.name.endswith(".shared")
-        for info in pkgutil.iter_modules(importlib.import_module(family.name).__path__, f"{family.name}.")
-        if not info.name.rpartition(".")[2].startswith("_")
-    ]
+    families = [family for family in importable(unstuck.rules.__path__) if os.path.isdir(family[1])]
+    return {
+        f"unstuck.rules.{family}.{name}": path
+        for family, folder in families
+        if family != "shared"
+        for name, path in importable([folder])
+        if not name.startswith("_")
+    }
 
 
 @functools.cache
 def load_witnesses() -> None:
     """Import every rule, with the files of those that are folders, which a witness would do when it is first asked."""
     all_rules()
-    for info in _modules():
-        if info.ispkg:
-            folder = importlib.import_module(info.name)
-            for part in pkgutil.iter_modules(folder.__path__, f"{info.name}."):
-                importlib.import_module(part.name)
+    for module, path in _modules().items():
+        for part, _ in importable([path]) if os.path.isdir(path) else ():
+            importlib.import_module(f"{module}.{part}")
 
 
-def _mentions_source(info: pkgutil.ModuleInfo) -> bool:
-    folder = getattr(info.module_finder, "path", None)
-    if folder is None:
-        return True
-    file = Path(folder) / info.name.rpartition(".")[2]
-    files = list(file.glob("*.py")) if info.ispkg else [file.with_suffix(".py")]
-    return any(not file.is_file() or b"in_source" in file.read_bytes() for file in files)
+def _mentions_source(path: str) -> bool:
+    for file in [f"{path}/__init__.py", *(part for _, part in importable([path]))] if os.path.isdir(path) else [path]:
+        with open(file, "rb", buffering=0) as text:
+            if b"in_source" in text.read():
+                return True
+    return False
 
 
-def _rule_in(info: pkgutil.ModuleInfo) -> Rule | None:
-    module = importlib.import_module(info.name)
+def _rule_in(name: str) -> Rule | None:
+    module = importlib.import_module(name)
     rule = getattr(module, "rule", None)
     if not isinstance(rule, Rule) or not module.__file__:
         return None

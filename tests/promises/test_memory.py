@@ -60,10 +60,10 @@ def least_held(go_on: Callable[[int], None]) -> tuple[int, int]:
     return min(size for size, _ in seen), min(tensors for _, tensors in seen)
 
 
-@pytest.mark.parametrize("every", [None, 1], ids=["by default", "every step"])
+@pytest.mark.parametrize("every", [None, pytest.param(1, marks=pytest.mark.slow)], ids=["by default", "every step"])
 def test_our_objects_do_not_add_up(tmp_path: Path, every: int | None):
     training = Training()
-    steps = 800 if every is None else 400
+    steps = 400
     with watching(tmp_path / "run", every=every):
         training.steps(60)
         tracemalloc.start()

@@ -162,7 +162,7 @@ def pretend(folder: Path, version: str) -> None:
     (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
 
 
-@pytest.mark.parametrize("version", ["99.1.0a0+git1234", "2.3.1"])
+@pytest.mark.parametrize("version", ["99.1.0a0+git1234", pytest.param("2.3.1", marks=pytest.mark.slow)])
 def test_an_untried_torch_is_one_line(folder: Path, version: str) -> None:
     pretend(folder, version)
     (folder / "train.py").write_text("print('trained')\nraise SystemExit(3)\n")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.importable import importable
 
 if TYPE_CHECKING:
     from unstuck.findings import Finding
@@ -95,7 +95,7 @@ def experiment(
 
 def find_experiment(name: str) -> ExperimentKind | None:
     """The experiment of this name."""
-    if name not in (info.name for info in pkgutil.iter_modules(__path__)):
+    if name not in dict(importable(__path__)):
         return None
     found = getattr(importlib.import_module(f"{__name__}.{name}"), name, None)
     return found if isinstance(found, ExperimentKind) else None
@@ -104,7 +104,7 @@ def find_experiment(name: str) -> ExperimentKind | None:
 @functools.cache
 def all_experiments() -> tuple[ExperimentKind, ...]:
     """Every experiment in this folder, in the order of the list of commands. Imports no torch."""
-    found = (find_experiment(info.name) for info in pkgutil.iter_modules(__path__))
+    found = (find_experiment(name) for name, _ in importable(__path__))
     return tuple(sorted((kind for kind in found if kind is not None), key=lambda kind: kind.order))
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from unstuck.experiments import experiment, swaps
 from unstuck.experiments.swaps import Swap
-from unstuck.findings.results import Experiment, Status
+from unstuck.findings.results import Experiment, RecipePart, Status
 from unstuck.interventions import Intervention
 from unstuck.interventions.clipping import NoClipping
 from unstuck.interventions.default_weights import DefaultWeights
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.trials.context import Context
 
-CHANGES: dict[str, Intervention] = {
-    "dropout": NoDropout(),
-    "weight decay": NoWeightDecay(),
-    "clipping": NoClipping(),
-    "the schedule": NoSchedule(),
-    "its own initial weights": DefaultWeights(),
+CHANGES: dict[RecipePart, Intervention] = {
+    RecipePart.DROPOUT: NoDropout(),
+    RecipePart.WEIGHT_DECAY: NoWeightDecay(),
+    RecipePart.CLIPPING: NoClipping(),
+    RecipePart.SCHEDULE: NoSchedule(),
+    RecipePart.INITIAL_WEIGHTS: DefaultWeights(),
 }
 """What takes each part away."""
 VARIES = 1.05
@@ -47,7 +47,8 @@ RISING = 1.3
 
 def remedy(done: Experiment) -> Intervention | None:
     """What takes away the part that holds the run back."""
-    return CHANGES.get(str(done.measures.get("part")))
+    part = done.measures.get("part")
+    return CHANGES[RecipePart(part)] if isinstance(part, str) else None
 
 
 @experiment(
@@ -91,12 +92,12 @@ def _parts(record: Record, own: Outcome, context: Context) -> Iterator[Swap]:
     dropped = [p for module in modules for key in ("p", "dropout") if (p := module.numbers.get(key, 0.0)) > 0]
     # Functions drop without leaving a trace in the modules.
     detail = f"dropout {max(dropped):.3g}" if dropped else "its dropout"
-    yield Swap("dropout", CHANGES["dropout"], detail, "without it", "without dropout")
+    yield Swap(RecipePart.DROPOUT, CHANGES[RecipePart.DROPOUT], detail, "without it", "without dropout")
     decay = max((group.weight_decay for event in seen.values() for group in event.groups), default=0.0)
     if decay > 0:
         yield Swap(
-            "weight decay",
-            CHANGES["weight decay"],
+            RecipePart.WEIGHT_DECAY,
+            CHANGES[RecipePart.WEIGHT_DECAY],
             f"weight decay {decay:.3g}",
             "without it",
             "without weight decay",
@@ -106,8 +107,8 @@ def _parts(record: Record, own: Outcome, context: Context) -> Iterator[Swap]:
     if clips:
         limit = min(clip.limit or 0.0 for clip in clips)
         yield Swap(
-            "clipping",
-            CHANGES["clipping"],
+            RecipePart.CLIPPING,
+            CHANGES[RecipePart.CLIPPING],
             f"clipping at {limit:.3g}",
             "without it",
             "without clipping",
@@ -116,13 +117,18 @@ def _parts(record: Record, own: Outcome, context: Context) -> Iterator[Swap]:
     if (rates := _schedule(record, own)) is not None:
         detail = f"a learning rate that goes from {rates[0]:.3g} to {rates[-1]:.3g}"
         yield Swap(
-            "the schedule", CHANGES["the schedule"], detail, "with a constant one", "with a constant rate", place
+            RecipePart.SCHEDULE,
+            CHANGES[RecipePart.SCHEDULE],
+            detail,
+            "with a constant one",
+            "with a constant rate",
+            place,
         )
     if not any(event.matched for event in record.of(StateLoaded)) and not context.live:
         detail, without = "its initial weights", "with torch's default ones"
         yield Swap(
-            "its own initial weights",
-            CHANGES["its own initial weights"],
+            RecipePart.INITIAL_WEIGHTS,
+            CHANGES[RecipePart.INITIAL_WEIGHTS],
             detail,
             without,
             "with torch's default weights",

@@ -13,7 +13,7 @@ import msgspec
 
 from unstuck.experiments import experiment, swaps
 from unstuck.experiments.swaps import Swap
-from unstuck.findings.results import Experiment
+from unstuck.findings.results import Experiment, RecipePart
 from unstuck.interventions import Intervention
 from unstuck.interventions.use_adam import UseAdam
 from unstuck.trials.loops import loop_of
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.trials.context import Context
 
-PART = "its own optimizer"
 ADAM = "with Adam at 0.001"
 WITHOUT_RATE = ("LBFGS",)
 
 
 def remedy(done: Experiment) -> Intervention | None:
     """Adam, if the run learns with it."""
-    return UseAdam() if done.measures.get("part") == PART else None
+    return UseAdam() if done.measures.get("part") == RecipePart.OPTIMIZER else None
 
 
 @experiment(
@@ -72,4 +71,4 @@ def _swap(record: Record, own: Outcome) -> Swap | None:
     rate = f" at {max(first.rates):.3g}" if first.rates else ""
     momentum = max((group.momentum for group in first.groups), default=0.0)
     with_momentum = f" and momentum {momentum:.3g}" if momentum else ""
-    return Swap(PART, UseAdam(), f"{first.kind}{rate}{with_momentum}", ADAM, ADAM, first.place)
+    return Swap(RecipePart.OPTIMIZER, UseAdam(), f"{first.kind}{rate}{with_momentum}", ADAM, ADAM, first.place)

@@ -26,6 +26,7 @@ from unstuck.interventions.data import FreezeBatch
 from unstuck.interventions.learning_rate import SetRate
 from unstuck.interventions.no_dropout import NoDropout
 from unstuck.interventions.options import NoWeightDecay
+from unstuck.record.trend import Direction
 from unstuck.trials.loops import Loop, loop_of
 from unstuck.trials.runner import Outcome, Variant
 
@@ -536,11 +537,11 @@ def _course_of(values: Sequence[float], end: float, left: float | None, levels: 
     is_near = end <= (1 + REACHED) * (levels.floor or 0.0) and left <= FAR
     if left <= REACHED or is_near or (left <= FAR and falls and _arrives(values, end, left, levels.floor or 0.0)):
         return Course.PASSED
-    if whole.word in ("rising", "spiking") and left > 1:
+    if whole.word in (Direction.RISING, Direction.SPIKING) and left > 1:
         return Course.BROKEN
     if falls:
         return Course.FALLING
-    return Course.STUCK if left > FAR and late.word in ("flat", "rising") else Course.BETWEEN
+    return Course.STUCK if left > FAR and late.word in (Direction.FLAT, Direction.RISING) else Course.BETWEEN
 
 
 def _arrives(values: Sequence[float], end: float, left: float, floor: float) -> bool:
@@ -557,7 +558,7 @@ def _course_without_floor(start: float, end: float, whole: Trend, falls: bool) -
         return Course.PASSED
     if falls:
         return Course.FALLING
-    return Course.STUCK if whole.word == "flat" else Course.BETWEEN
+    return Course.STUCK if whole.word == Direction.FLAT else Course.BETWEEN
 
 
 def _creeps(values: Sequence[float]) -> bool:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.findings.curve import Curve
-from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Pair, ProofVerdict, Status
+from unstuck.findings.results import (
+    Experiment,
+    ExperimentVerdict,
+    Measure,
+    NamedCurve,
+    Pair,
+    ProofVerdict,
+    RecipePart,
+    Status,
+)
 from unstuck.interventions import Intervention
 from unstuck.interventions.seeds import Seed
 from unstuck.trials.loops import loop_of
@@ -39,7 +48,7 @@ MOST_REPEATED = 2
 class Swap(msgspec.Struct, frozen=True):
     """One part of the recipe, and the change that takes it away."""
 
-    part: str
+    part: RecipePart
     change: Intervention
     detail: str
     """What the script has, such as `weight decay 0.5`."""
@@ -139,7 +148,7 @@ def answer(
         gains = [gain for pair in pairs if (gain := gain_of(pair, steps)) is not None]
         if level is None or not gains or not level.is_held_back or decide(gains)[0] is not ProofVerdict.CONFIRMED:
             continue
-        measures |= {"part": swap.part, "detail": swap.detail, "own": level.own, "other": level.other}
+        measures |= {"part": swap.part.value, "detail": swap.detail, "own": level.own, "other": level.other}
         return Experiment(
             name=name,
             verdict=ExperimentVerdict.HELD_BACK,

@@ -41,6 +41,17 @@ class Status(StrEnum):
     """It could not be started."""
 
 
+class RecipePart(StrEnum):
+    """What `ablate` and `optimizer` switch off or replace, as sentences name it."""
+
+    DROPOUT = "dropout"
+    WEIGHT_DECAY = "weight decay"
+    CLIPPING = "clipping"
+    SCHEDULE = "the schedule"
+    INITIAL_WEIGHTS = "its own initial weights"
+    OPTIMIZER = "its own optimizer"
+
+
 class ExperimentVerdict(StrEnum):
     """What an experiment showed. Each experiment has words of its own; every one may be undecided."""
 

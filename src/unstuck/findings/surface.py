@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from unstuck.findings.landmarks import End, PointKind
+
 if TYPE_CHECKING:
     from unstuck.events import Place
     from unstuck.findings import Finding
@@ -52,8 +54,7 @@ class Stationary:
     at: Point
     """One coordinate per axis, in axis units."""
     value: float
-    kind: str
-    """`minimum`, `maximum`, `saddle`, or `degenerate` (flat along at least one direction, to second order)."""
+    kind: PointKind
     curvature: Point
     """Eigenvalues of the Hessian, rising; one per axis. Infinite across a kink, where there is no Hessian."""
 
@@ -102,10 +103,7 @@ class FlowLine:
     """`flow` (gradient flow, that is SGD with ever smaller steps), `sgd` or `adam`."""
     points: Array
     """Shape (n, d): the start first, in axis units."""
-    ended: str
-    """`desired region`, `minimum`, `local minimum` (another one is lower), `lowest edge` (the lowest value of the
-    plane, at its edge), `edge of the plane`, `stuck` (no gradient, no minimum), `bottomless` (falls far below all
-    of the grid), `non-finite` or `still moving`."""
+    ended: End
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,8 @@ class Arrivals:
     """Where descent from starts all over the plane ended, each as a share of the starts."""
 
     starts: int
-    ended: Mapping[str, float]
-    """The words of `FlowLine.ended`, each with its share; they add up to 1."""
+    ended: Mapping[End, float]
+    """Each with its share; they add up to 1."""
     destinations: tuple[Destination, ...] = ()
     """Where it came to rest, the most frequent first."""
     steps: int = 0
@@ -213,7 +211,7 @@ class Surface:
     mark_names: tuple[str, ...] = ()
     """What each of them is called, if they have names."""
     method: str = "vectorised"
-    """How the grid was computed: `vectorised`, `vmap` or `point by point`."""
+    """How the grid was computed: a word of `Method`."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be done, or was done in another way than asked."""
     place: Place | None = None

@@ -76,7 +76,8 @@ def check_schedule(schedulers: Sequence[LRScheduler], expected: Sequence[int] | 
 
 
 def explained(error: RuntimeError) -> MisuseError | None:
-    """An error of torch that means a misplaced call, in plain words; None for all others."""
+    """An error of torch that means a misplaced call, in plain words; None for all others. Torch gives no sign but
+    the text."""
     if "second time" in str(error):
         return MisuseError(
             "This loss was used before: each backward() needs a loss of its own, computed after the last step()."

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
+from unstuck.importable import importable
 from unstuck.interventions.base import Intervention as Intervention
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @functools.cache
 def all_interventions() -> dict[str, type[Intervention]]:
     """Every class in the files of this folder, by its name."""
-    for info in pkgutil.iter_modules(__path__, f"{__name__}."):
-        importlib.import_module(info.name)
+    for name, _ in importable(__path__):
+        importlib.import_module(f"{__name__}.{name}")
     return {kind.__name__: kind for kind in Intervention.__subclasses__()}
 
 

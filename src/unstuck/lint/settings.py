@@ -167,10 +167,11 @@ class _Reading:
         return tuple(value)
 
     def codes(self, key: str, value: object) -> tuple[str, ...]:
+        words = self.texts(key, value)
         try:
-            return _codes(self.texts(key, value))
+            return _codes(words)
         except SettingsError as error:
-            raise error if str(error).startswith(self._file) else self.refuse(key, str(error)) from None
+            raise self.refuse(key, str(error)) from None
 
     def table(self, key: str, value: object) -> Mapping[str, object]:
         if not isinstance(value, dict):

@@ -11,7 +11,7 @@ import msgspec
 from unstuck.events import RunStatus
 from unstuck.findings import Diagnosis, Witness
 from unstuck.findings.investigation import Investigation, Reason, Skipped, time_needed
-from unstuck.findings.results import Experiment, Proof
+from unstuck.findings.results import Experiment, ExperimentVerdict, Proof, ProofVerdict
 from unstuck.report import json, text
 from unstuck.report.diff import unified_diff
 from unstuck.report.outcomes import outcome_sentences
@@ -82,8 +82,8 @@ def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
     if proof is None:
         return []
     prose = min(width, PROSE)
-    lines = labelled("proof", proof_sentence(proof), prose, "strong" if proof.verdict == "confirmed" else "")
-    if proof.verdict == "confirmed":
+    lines = labelled("proof", proof_sentence(proof), prose, "strong" if proof.verdict == ProofVerdict.CONFIRMED else "")
+    if proof.verdict == ProofVerdict.CONFIRMED:
         lines += [*_curves(proof, width), *_difference(diagnosis, proof)]
         if diagnosis is done.result.verdict.diagnoses[0]:
             rest = ", ".join(done.left_over)
@@ -94,7 +94,7 @@ def _proof(done: Investigation, diagnosis: Diagnosis, width: int) -> list[Line]:
 def proof_sentence(proof: Proof) -> str:
     """`confirmed: with the edit, after 300 steps the loss is 0.2 instead of 2.3, over 3 seeds.`"""
     way = "with the edit that `fix` makes" if proof.is_edit else f"with {proof.remedy}"
-    if proof.verdict == "confirmed":
+    if proof.verdict == ProofVerdict.CONFIRMED:
         return f"confirmed {way}: {proof.sentence}"
     return f"{NOT_PROVEN[proof.verdict]} ({way}): {proof.sentence}"
 
@@ -138,7 +138,7 @@ def _experiments(done: Investigation, width: int) -> list[Line]:
 
 def _does_not_apply(experiment: Experiment) -> bool:
     """Most models have no future to see and no examples to mix: that these could not run is not news."""
-    return experiment.name in ("independence", "causality") and experiment.verdict == "undecided"
+    return experiment.name in ("independence", "causality") and experiment.verdict == ExperimentVerdict.UNDECIDED
 
 
 def experiment_lines(experiment: Experiment, prose: int) -> list[Line]:
@@ -215,7 +215,7 @@ def answer(done: Investigation) -> str:
         return text.answer(done.result)
     proof = done.proof_of(principal)
     name = f"{principal.lead.code} {principal.lead.name}"
-    if proof is not None and proof.verdict == "confirmed":
+    if proof is not None and proof.verdict == ProofVerdict.CONFIRMED:
         effect = f"{_effect(proof)} ({count(len(proof.pairs), 'seed')})"
         if done.result.verdict.learns and not _is_large(proof):
             return f"It learns, and fixing {name} {effect}."

@@ -58,7 +58,7 @@ def document(result: Result) -> Json:
         "outcomes": [_outcome(outcome) for outcome in verdict.outcomes],
         "checked": verdict.checked,
         "not_checked": (*verdict.not_checked, *verdict.gaps),
-        "errors": [_problem(item) for item in result.errors],
+        "errors": [{"message": item.message, "place": _place(item.place)} for item in result.errors],
     }
 
 

@@ -124,12 +124,12 @@ def _against_a_guess(outcome: Outcome) -> str:
     answer = "always answering the mean" if outcome.is_regression else CONSTANT
     share = ""
     if outcome.right is not None and outcome.right_guess is not None and not outcome.is_regression:
-        share = f", and {percent(outcome.right)} is right (a guess: {percent(outcome.right_guess)})"
+        share = f"{percent(outcome.right)} is right (a guess: {percent(outcome.right_guess)})"
     if outcome.guess is not None:
-        return f"; {answer} costs {number(outcome.guess)}{share}"
+        return f"; {answer} costs {number(outcome.guess)}" + (f", and {share}" if share else "")
     if outcome.term and outcome.cost_guess is not None:
         return f"; its {outcome.term} ends at {number(outcome.cost)}, and {answer} costs {number(outcome.cost_guess)}"
-    return share.replace(", and ", "; ", 1)
+    return f"; {share}" if share else ""
 
 
 def _memorized(outcome: Outcome) -> str:

@@ -92,6 +92,8 @@ class Instance(Value, msgspec.Struct, eq=False):
     """The name the user gave it."""
     fresh: bool = True
     """Made here with new weights; False for a part of something loaded from elsewhere."""
+    is_part: bool = False
+    """An attribute of a model from elsewhere, whose class is unknown; its `kind` says of which."""
 
     @property
     def last(self) -> str:
@@ -150,7 +152,6 @@ class Group(Value, msgspec.Struct, eq=False):
     """No member is missing from `items`."""
     keys: list[object] | None = None
     place: Place | None = None
-    is_tuple: bool = False
 
     def __post_init__(self) -> None:
         if len(self.items) > MOST_ITEMS:

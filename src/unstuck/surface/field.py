@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unstuck.findings.landmarks import Method
 from unstuck.findings.surface import Array
 from unstuck.surface.loss import Loss, SurfaceError
 
@@ -29,7 +30,7 @@ class Field:
 
     loss: Loss
     dtype: torch.dtype
-    method: str
+    method: Method
     evaluate: Evaluate
     shape: tuple[int, ...] = ()
     """The shape of input the loss accepts for one point: (), (1,) or (1, 1)."""
@@ -77,11 +78,14 @@ def field_of(loss: Loss, samples: Array, dtype: torch.dtype, batched: Callable[.
     """
     with quiet():
         known = _alone(loss, samples, dtype)
-        for method, evaluate in (("vectorised", _all_at_once(batched or loss)), ("vmap", _mapped(loss, known.shape))):
+        for method, evaluate in (
+            (Method.VECTORISED, _all_at_once(batched or loss)),
+            (Method.VMAP, _mapped(loss, known.shape)),
+        ):
             if _agrees(evaluate, known, dtype):
                 return Field(loss, dtype, method, evaluate, known.shape, known.differentiable, known.remarks)
     slow = _one_by_one(loss, known.shape)
-    return Field(loss, dtype, "point by point", slow, known.shape, known.differentiable, known.remarks)
+    return Field(loss, dtype, Method.POINT_BY_POINT, slow, known.shape, known.differentiable, known.remarks)
 
 
 @dataclass(frozen=True)

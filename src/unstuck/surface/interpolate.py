@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unstuck.findings.landmarks import Method
 from unstuck.findings.surface import Array, Axis
 from unstuck.surface.field import Field
 from unstuck.surface.loss import Loss
@@ -18,7 +19,7 @@ class Between(Field):
     """Values and gradients in proportion to the nearest points of the grid."""
 
     def __init__(self, loss: Loss, axes: Sequence[Axis], value: Array, gradient: Array) -> None:
-        super().__init__(loss, torch.float64, "vectorised", self._tensors_at)
+        super().__init__(loss, torch.float64, Method.VECTORISED, self._tensors_at)
         counts = np.array([len(axis.points) for axis in axes])
         self._low = np.array([axis.low for axis in axes])
         self._per_unit = (counts - 1) / np.array([axis.span for axis in axes])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unstuck.findings.landmarks import Method, PointKind
 from unstuck.findings.surface import Array, Axis, Point, Region, Surface
 from unstuck.judge import judge_surface
 from unstuck.surface.axes import AxisSpec, axes_of
@@ -161,7 +162,7 @@ def _marks(at: Iterable[Sequence[float] | float], axes: Sequence[Axis]) -> tuple
 def _thinned(field: Field, axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], tuple[str, ...]]:
     """A coarser grid where every point costs a call of its own."""
     total = int(np.prod([len(axis.points) for axis in axes]))
-    if field.method != "point by point" or total <= MOST_SLOW_POINTS:
+    if field.method != Method.POINT_BY_POINT or total <= MOST_SLOW_POINTS:
         return axes, ()
     count = round(MOST_SLOW_POINTS ** (1 / len(axes)))
     coarse = tuple(Axis(axis.name, np.linspace(axis.low, axis.high, count)) for axis in axes)
@@ -204,7 +205,7 @@ def _explained(field: Field, grid: Array, regions: tuple[Region, ...]) -> tuple[
 
 def _with_log_space(seen: Surface, exact: Field, axes: tuple[Axis, ...]) -> Surface:
     """For a product with a saddle: its factors, and the surface it would have in log space."""
-    if exact.method != "vectorised" or not any(point.kind == "saddle" for point in seen.stationary):
+    if exact.method != Method.VECTORISED or not any(point.kind == PointKind.SADDLE for point in seen.stationary):
         return seen
     sample = samples_for_method(axes)
     factors = factors_of(exact, sample[0], _names(axes))

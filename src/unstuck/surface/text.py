@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from unstuck.findings.landmarks import PointKind
 from unstuck.findings.surface import Array, FlowRow, Point, Surface
 from unstuck.report.terminal import Line
 
@@ -14,6 +15,7 @@ SHADES = " .:-=+*#%@"
 COLUMNS, ROWS = 56, 16
 CURVE_ROWS = 10
 MOST_ROWS = 24
+LETTERS = {PointKind.MINIMUM: "m", PointKind.MAXIMUM: "M", PointKind.SADDLE: "s", PointKind.DEGENERATE: "d"}
 
 
 def render(surface: Surface) -> list[Line]:
@@ -82,9 +84,8 @@ def _shade(value: float, ordered: Array) -> str:
 
 
 def _marks(surface: Surface) -> Iterator[tuple[Point, str]]:
-    letters = {"minimum": "m", "maximum": "M", "saddle": "s", "degenerate": "d"}
     for point in surface.stationary:
-        yield point.at, letters[point.kind]
+        yield point.at, LETTERS[point.kind]
     for index, (name, mark) in enumerate(surface.named_marks, 1):
         yield mark, str(index) if name else "o"
 
@@ -96,7 +97,7 @@ def _cell(surface: Surface, at: Point, axis: int, count: int) -> int:
 
 def _legend(surface: Surface) -> str:
     words = {str(index): name for index, name in enumerate(surface.mark_names, 1)}
-    words |= {"m": "minimum", "M": "maximum", "s": "saddle", "d": "degenerate", "o": "your point"}
+    words |= {letter: kind.value for kind, letter in LETTERS.items()} | {"o": "your point"}
     used = dict.fromkeys(mark for _, mark in _marks(surface)) if surface.dimensions == 2 else {}
     parts = [f"low '{SHADES[:3]}...{SHADES[-2:]}' high"] if surface.dimensions == 2 else []
     parts += [f"{mark} {words[mark]}" for mark in used]

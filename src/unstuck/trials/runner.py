@@ -28,7 +28,7 @@ from unstuck.record.in_use import hold
 from unstuck.record.own_folder import NotOurs, keep_only
 from unstuck.record.store import RECORD_NAME
 from unstuck.regular import read_regular
-from unstuck.trials.comparison import Files
+from unstuck.trials.changed_files import Files
 from unstuck.trials.interrupts import deferring_interrupts, end_at_once, forget_to_end
 from unstuck.trials.layers import remove_layer, sweep
 from unstuck.trials.trial import StopReason, Trial

@@ -25,6 +25,7 @@ from unstuck.capture.trial.isolation.errors import FAILED
 from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children
 from unstuck.capture.trial.layout import OUTPUT
 from unstuck.findings.results import Isolation
+from unstuck.importable import importable
 from unstuck.trials.trial import Trial
 
 _answers = 1
@@ -94,7 +95,6 @@ def main() -> None:
 def _import_what_trials_need() -> None:
     """Building an optimizer imports torch._dynamo, which takes longer than a short trial."""
     import importlib
-    import pkgutil
 
     for name in ("numpy", "torch._dynamo"):
         with contextlib.suppress(ImportError):
@@ -103,8 +103,8 @@ def _import_what_trials_need() -> None:
     import unstuck.capture.trial
     import unstuck.trials.perform
 
-    for module in pkgutil.iter_modules(unstuck.capture.trial.__path__, "unstuck.capture.trial."):
-        importlib.import_module(module.name)
+    for name, _ in importable(unstuck.capture.trial.__path__):
+        importlib.import_module(f"unstuck.capture.trial.{name}")
 
 
 def _import_all(names: Sequence[str]) -> float:

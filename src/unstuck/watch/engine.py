@@ -100,7 +100,7 @@ class Engine:
 
     def result(self) -> Result:
         """The run so far, judged, without what is known to concern other models and optimizers."""
-        from unstuck.watch.outcome import result_of
+        from unstuck.watch.result import result_of
 
         record = self.record()
         if self._judged is None or self._judged[0] != len(record.events):

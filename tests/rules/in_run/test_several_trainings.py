@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
+from unstuck.capture import watching
 from unstuck.findings.verdict import Verdict
 from unstuck.judge import judge
-from unstuck.record import Record
+from unstuck.record import Record, read
 from unstuck.record.trainings import players, trainings_of
 
 Judged = Callable[[Callable[[], object]], Verdict]
@@ -208,9 +210,24 @@ def rebuilt() -> None:
         train(model, SGD(model.parameters(), 0.1 * 0.9**epoch), 30)
 
 
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The record of one of the programs above, each of which runs once."""
+
+    @functools.cache
+    def run(script: Callable[[], None]) -> Record:
+        folder = tmp_path_factory.mktemp("healthy") / "run"
+        with watching(folder):
+            script()
+        return read(folder)
+
+    return run
+
+
 @pytest.mark.parametrize("script", [folds, compare, fine_tune, probe, gan, two_optimizers_one_loss, rebuilt])
-def test_healthy_programs_stay_clean(judged: Judged, script: Callable[[], None]) -> None:
-    verdict = judged(script)
+def test_healthy_programs_stay_clean(healthy: Recorded, script: Callable[[], None]) -> None:
+    verdict = judge(record=healthy(script))
+    assert not verdict.failures
     assert codes(verdict) == set()
 
 
@@ -226,34 +243,34 @@ def test_healthy_programs_stay_clean(judged: Judged, script: Callable[[], None])
     ],
 )
 def test_trainings_are_told_apart(
-    recorded: Recorded,
+    healthy: Recorded,
     script: Callable[[], None],
     names: list[str],
     continues: list[int],
 ) -> None:
-    found = trainings_of(recorded(script))
+    found = trainings_of(healthy(script))
     assert [training.name for training in found] == names
     assert [training.continues for training in found] == continues
 
 
-def test_every_step_of_every_training_has_its_loss(recorded: Recorded) -> None:
-    record = recorded(compare)
+def test_every_step_of_every_training_has_its_loss(healthy: Recorded) -> None:
+    record = healthy(compare)
     assert [len(training.record.losses) for training in trainings_of(record)] == [100, 100, 100]
     assert [training.record.losses[0][0] for training in trainings_of(record)] == [0, 0, 0]
 
 
-def test_players_have_a_loss_each(recorded: Recorded) -> None:
-    assert {name: len(pairs) for name, pairs in players(recorded(gan)).items()} == {"Adam": 150, "Adam#2": 150}
+def test_players_have_a_loss_each(healthy: Recorded) -> None:
+    assert {name: len(pairs) for name, pairs in players(healthy(gan)).items()} == {"Adam": 150, "Adam#2": 150}
 
 
 def test_two_optimizers_that_use_one_backward_have_one_loss(
-    recorded: Recorded,
+    healthy: Recorded,
 ) -> None:
-    (losses,) = players(recorded(two_optimizers_one_loss)).values()
+    (losses,) = players(healthy(two_optimizers_one_loss)).values()
     assert len(losses) == 150
 
 
-def test_rules_that_say_nothing_of_a_game_are_not_called_checked(judged: Judged) -> None:
-    verdict = judged(gan)
+def test_rules_that_say_nothing_of_a_game_are_not_called_checked(healthy: Recorded) -> None:
+    verdict = judge(record=healthy(gan))
     assert "M14" not in verdict.checked
     assert any("take turns" in sentence and "M14" in sentence for sentence in verdict.not_checked)

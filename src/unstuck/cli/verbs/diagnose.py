@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.cli import common, trying
+from unstuck.events import RunStatus
 
 if TYPE_CHECKING:
     from unstuck.cli.verbs.run import Split
@@ -44,7 +45,7 @@ def investigate(verb: str, description: str, arguments: Sequence[str], *, only_p
         if interrupts.arrived is not None:
             print("unstuck: interrupted; the report shows the results so far", file=sys.stderr)
             return interrupts.exit_code
-    crashed = bool(done.ended_badly) or (done.result.run is not None and done.result.run.status == "crashed")
+    crashed = bool(done.ended_badly) or (done.result.run is not None and done.result.run.status == RunStatus.CRASHED)
     shown = done.is_proven and options.fail_on != "never"
     return common.FOUND if crashed or shown else common.exit_code(done.result.verdict, options.fail_on)
 

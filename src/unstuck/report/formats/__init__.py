@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING
 
+from unstuck.importable import importable
 from unstuck.report.terminal import encodable
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def names() -> tuple[str, ...]:
     """Every format, found without importing any."""
-    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return tuple(name.replace("_", "-") for name, _ in importable(__path__))
 
 
 def render(result: Result, name: str) -> str:

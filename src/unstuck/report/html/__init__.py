@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from unstuck.findings import Diagnosis, Severity
 from unstuck.findings.investigation import Investigation
+from unstuck.findings.results import ProofVerdict
 from unstuck.report.html.chart import chart, of_curve
 from unstuck.report.html.diagnoses import diagnosis_parts, heading_of, proof_parts
 from unstuck.report.html.experiments import experiment_parts
@@ -92,7 +93,7 @@ def _answer(done: Investigation, principal: Diagnosis | None) -> Html:
     parts = [heading_of(principal), *diagnosis_parts(done, principal)]
     proof = done.proof_of(principal)
     parts += proof_parts(proof) if proof is not None else []
-    if proof is not None and proof.verdict == "confirmed":
+    if proof is not None and proof.verdict == ProofVerdict.CONFIRMED:
         rest = ", ".join(done.left_over)
         parts.append(
             tag("p", f"With it, still found: {rest}." if rest else "With it, nothing else is found in the run.")

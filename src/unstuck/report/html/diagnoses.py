@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unstuck.findings import Confidence, Diagnosis, Evidence
 from unstuck.findings.investigation import Investigation
-from unstuck.findings.results import Proof
+from unstuck.findings.results import Proof, ProofVerdict
 from unstuck.report.diff import unified_diff
 from unstuck.report.excerpt import Sources, excerpt
 from unstuck.report.html.chart import chart, of_curve
@@ -92,7 +92,7 @@ def _coloured(difference: str) -> Html:
 
 def proof_parts(proof: Proof) -> list[Html]:
     """What became of it when its remedy was tried, with the curves of each seed side by side."""
-    good = proof.verdict == "confirmed"
+    good = proof.verdict == ProofVerdict.CONFIRMED
     way = "With the change above" if proof.is_edit else f"With {proof.remedy}"
     words = f"{way}: {proof.sentence}"
     parts = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from unstuck.findings.results import Experiment, Measure, Table
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, Table
 from unstuck.report.experiment import cell_text
 from unstuck.report.html.chart import Mark, chart, of_curve
 from unstuck.report.html.markup import Html, tag
 from unstuck.report.text import number
 
-GOOD = ("passed", "learns", "inside")
+GOOD = (ExperimentVerdict.PASSED, ExperimentVerdict.LEARNS, ExperimentVerdict.INSIDE)
 STYLES = (1, 0, 2, 3)
 CROPPED = 4.0
 """A sweep goes on until the loss diverges; the chart ends at so many times its start."""
@@ -18,7 +18,9 @@ CROPPED = 4.0
 
 def experiment_parts(experiment: Experiment) -> list[Html]:
     """All of it."""
-    tone = "good" if experiment.verdict in GOOD else "quiet" if experiment.verdict == "undecided" else "warning"
+    tone = "good" if experiment.verdict in GOOD else "warning"
+    if experiment.verdict == ExperimentVerdict.UNDECIDED:
+        tone = "quiet"
     chip = tag("span", experiment.verdict, class_=f"chip {tone}")
     parts = [tag("h3", f"{experiment.name} ", chip), tag("p", experiment.sentence)]
     parts.append(tag("p", f"How: {experiment.method}.", class_="quiet"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings.results import ExperimentVerdict
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ LEVELS = {
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The experiment `overfit` failed."""
-    if experiment.name != "overfit" or experiment.verdict != "failed":
+    if experiment.name != "overfit" or experiment.verdict != ExperimentVerdict.FAILED:
         return
     measures = experiment.measures
     codes, works = str(measures.get("explained_by") or ""), measures.get("rate_that_works")

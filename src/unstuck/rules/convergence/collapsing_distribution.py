@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, Event, Histograms, OptimizerStep, TensorsNamed
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 
@@ -87,7 +88,7 @@ FADED_GRADIENTS = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The first of weights, activations and gradients that changed, as one finding, if the loss does not improve."""
-    if not dynamics.problem(record) or dynamics.trend(record).word == "crawling":
+    if not dynamics.problem(record) or dynamics.trend(record).word == Direction.CRAWLING:
         return
     for of in ("weights", "activations", "gradients"):
         if found := list(_changes(record, of)):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, StateLoaded, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import ExperimentVerdict
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.gradients import clip_always_on, vanishing_gradients
 from unstuck.rules.shared import dynamics, range_test
@@ -47,7 +49,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     # Only the groups of these weights count: others may have learning rates of their own.
     rate = dynamics.highest_rate(record, {series.group for series in dynamics.weights(record)})
     if trend.falls:
-        went = "crawled" if trend.word == "crawling" else "came only"
+        went = "crawled" if trend.word == Direction.CRAWLING else "came only"
     else:
         went = "barely moved,"
     yield rule.finding(
@@ -98,7 +100,7 @@ def has_other_reason(record: Record) -> bool:
     if not rates or max(rates) == 0 or rates[-1] > RISING * rates[len(rates) // 2]:
         return True
     loaded = record.continues or any(event.matched for event in record.of(StateLoaded))
-    flat = dynamics.trend(record).word == "flat"
+    flat = dynamics.trend(record).word == Direction.FLAT
     if (loaded and flat) or clip_always_on.judged(record):
         return True
     healthy = (dynamics.median([norm for _, norm in dynamics.grad_norms(record)]) or 0.0) > HEALTHY
@@ -108,7 +110,7 @@ def has_other_reason(record: Record) -> bool:
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The range test suggested a higher learning rate, and on three seeds the run did better with it."""
-    if experiment.name != "lr" or experiment.verdict != "too low":
+    if experiment.name != "lr" or experiment.verdict != ExperimentVerdict.TOO_LOW:
         return
     band = range_test.measures_of(experiment)
     yield rule.finding(

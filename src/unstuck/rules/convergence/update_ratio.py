@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.gradients import vanishing_gradients
@@ -56,8 +57,12 @@ def in_run(record: Record) -> Iterator[Finding]:
     decay = max((group.weight_decay for group in optimizer.groups), default=0.0) * dynamics.highest_rate(record)
     # If weight decay is most of the update, it is not the gradient that moves the weights.
     guesses = dynamics.does_not_beat_a_guess(record)
-    overwritten = middle > LARGE and (guesses or trend.word in ("flat", "rising", "spiking")) and decay < middle / 2
-    flat = guesses or trend.word == "flat"
+    overwritten = (
+        middle > LARGE
+        and (guesses or trend.word in (Direction.FLAT, Direction.RISING, Direction.SPIKING))
+        and decay < middle / 2
+    )
+    flat = guesses or trend.word == Direction.FLAT
     unmoved = 0 < middle < SMALL and flat and not lr_too_low.has_other_reason(record)
     if overwritten or unmoved:
         yield _whole(record, optimizer, middle, len(typical))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
@@ -73,7 +74,7 @@ def _is_slow(record: Record) -> bool:
     """Does the loss fall steadily but slowly, with updates far below the usual size?"""
     values = [value for _, value in dynamics.losses(record)]
     trend, pace = dynamics.trend(record), dynamics.median([ratio for _, ratio in dynamics.pace(record)])
-    if trend.word != "falling" or trend.steps < SLOW_STEPS or trend.first is None or trend.last is None:
+    if trend.word != Direction.FALLING or trend.steps < SLOW_STEPS or trend.first is None or trend.last is None:
         return False
     if pace is None or pace > SLOW_PACE * dynamics.USUAL:
         return False

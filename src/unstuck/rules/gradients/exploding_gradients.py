@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 
@@ -50,7 +51,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     (step, norm), words, consequence = what
     usual = dynamics.median([value for at, value in norms if at < step][-50:]) or norms[0][1]
     clips = next((clip.place for clip in record.of(Clip)), None)
-    broken = dynamics.trend(record).word == "non-finite"
+    broken = dynamics.trend(record).word == Direction.NON_FINITE
     yield rule.finding(
         f"{words}, and {consequence}.",
         cause=CAUSE,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Finding, Severity
+from unstuck.findings.results import RecipePart
 from unstuck.rule import Rule
 from unstuck.rules.shared import held_back
 
@@ -21,7 +22,6 @@ rule = Rule(
     explains=("G09", "G16", "G17", "O22", "O25", "O26", "R01", "R08"),
 )
 
-PART = "its own initial weights"
 CAUSE = (
     "Weights that are all equal get equal gradients and stay equal; weights that are far too large or too small "
     "saturate the layers or make the signal vanish."
@@ -35,16 +35,8 @@ FIX = (
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The run learns without it, and only without."""
-    if held_back.part_of(experiment) != PART:
-        return
-    yield rule.finding(
-        experiment.sentence,
-        cause=CAUSE,
-        fix=FIX,
-        subject=Subject("loop", PART),
-        place=experiment.place,
-        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
-    )
+    if held_back.part_of(experiment) is RecipePart.INITIAL_WEIGHTS:
+        yield held_back.finding_of(rule, experiment, CAUSE, FIX)
 
 
 @rule.remedied_by

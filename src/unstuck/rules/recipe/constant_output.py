@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Gauges, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.outcome import Achieved
-from unstuck.record.trend import trend_of
+from unstuck.record.trend import Direction, trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
 
@@ -83,7 +83,7 @@ def _reach_the_end(calls: Sequence[LossCall], record: Record) -> bool:
 
 def _stays(calls: Sequence[LossCall]) -> bool:
     """Has this loss stopped falling, perhaps after learning a bias?"""
-    return trend_of(dynamics.known([call.value for call in calls])).word in (*dynamics.UNHEALTHY, "crawling")
+    return trend_of(dynamics.known([call.value for call in calls])).word in (*dynamics.UNHEALTHY, Direction.CRAWLING)
 
 
 def _is_telling(call: LossCall) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerStep, Place
+from unstuck.events import OptimizerStep, Place, RunStatus
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.record.trend import trend_of
+from unstuck.record.trend import Direction, trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.schedules import Rates, Schedule, dead_from, finished, rates_in_use, schedules
@@ -34,7 +34,7 @@ CAUSE = "Every update is multiplied by the learning rate, so from there on the w
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The learning rates in use, compared with their peak."""
-    stopped = record.ended is not None and record.ended.status == "stopped"
+    stopped = record.ended is not None and record.ended.status == RunStatus.STOPPED
     if not finished(record) and not stopped:
         return
     for optimizer, rates in rates_in_use(record).items():
@@ -44,7 +44,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         if dead is None or last < FEWEST or last - dead < REST * last or _waits_for_a_metric(makers):
             continue
         after = [loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]
-        if trend_of(after).word != "falling":
+        if trend_of(after).word != Direction.FALLING:
             yield _finding(record, optimizer, rates, dead, makers, after)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import ExperimentVerdict
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ FOLLOW = "Follow the input through forward() to where it becomes the same for ev
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The experiment `baseline` showed no advantage of real inputs."""
-    if experiment.name != "baseline" or experiment.verdict != "ignores":
+    if experiment.name != "baseline" or experiment.verdict != ExperimentVerdict.IGNORES:
         return
     measures = experiment.measures
     unused, seeds, works = bool(measures.get("identical")), measures.get("seeds"), measures.get("overfits") == "passed"

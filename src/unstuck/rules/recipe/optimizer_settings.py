@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Finding, Severity
+from unstuck.findings.results import RecipePart
 from unstuck.rule import Rule
 from unstuck.rules.shared import held_back
 
@@ -21,7 +22,6 @@ rule = Rule(
     explains=("G18", "O07", "O22", "O26", "R08"),
 )
 
-PART = "its own optimizer"
 CAUSE = (
     "Data, model and loss are the same in both runs, so the optimizer or its settings (learning rate, momentum, "
     "betas, eps) are at fault."
@@ -35,16 +35,8 @@ FIX = (
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The run learns without it, and only without."""
-    if held_back.part_of(experiment) != PART:
-        return
-    yield rule.finding(
-        experiment.sentence,
-        cause=CAUSE,
-        fix=FIX,
-        subject=Subject("loop", PART),
-        place=experiment.place,
-        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
-    )
+    if held_back.part_of(experiment) is RecipePart.OPTIMIZER:
+        yield held_back.finding_of(rule, experiment, CAUSE, FIX)
 
 
 @rule.remedied_by

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall, ModelSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.findings.results import RecipePart
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, held_back, losses, objects
 
@@ -37,7 +39,11 @@ rule = Rule(
 HEAVY = 0.7
 """Papers and libraries use 0.1 to 0.5; from 0.7 on fewer than a third of the activations are left."""
 
-PARTS = {"dropout": Strength.DROPOUT, "weight decay": Strength.WEIGHT_DECAY, "clipping": Strength.CLIPPING}
+PARTS = {
+    RecipePart.DROPOUT: Strength.DROPOUT,
+    RecipePart.WEIGHT_DECAY: Strength.WEIGHT_DECAY,
+    RecipePart.CLIPPING: Strength.CLIPPING,
+}
 CAUSES = {
     Strength.DROPOUT: (
         "What is left of the signal after dropout changes at random from step to step, and the gradient is "
@@ -58,7 +64,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     """Layers with a large p in a run whose loss is stuck, or ends where a guess is."""
     trained = losses.trained(record.of(LossCall), ("cross_entropy", "nll_loss", "mse_loss"))
     guesses = any(losses.ends_at_a_guess(calls) for calls in trained)
-    stuck = dynamics.trend(record).word in (*dynamics.STUCK, "rising")
+    stuck = dynamics.trend(record).word in (*dynamics.STUCK, Direction.RISING)
     if dynamics.alternating(record) or not (stuck or guesses):
         return
     for model in record.setup().models:
@@ -87,18 +93,10 @@ def in_run(record: Record) -> Iterator[Finding]:
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """`ablate` showed that the run learns without one of them, and only without."""
-    variant = PARTS.get(held_back.part_of(experiment))
-    if variant is None:
-        return
-    yield rule.finding(
-        experiment.sentence,
-        cause=CAUSES[variant],
-        fix=FIXES[variant],
-        subject=Subject("loop", held_back.part_of(experiment)),
-        place=experiment.place,
-        evidence=[*held_back.evidence(experiment), Evidence("compared", experiment.method)],
-        variant=variant,
-    )
+    part = held_back.part_of(experiment)
+    variant = PARTS.get(part) if part else None
+    if variant is not None:
+        yield held_back.finding_of(rule, experiment, CAUSES[variant], FIXES[variant], variant)
 
 
 @rule.remedied_by

@@ -84,7 +84,9 @@ def in_run(record: Record) -> Iterator[Finding]:
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """Two runs of the same script had different losses."""
-    if experiment.name != "seeds" or experiment.verdict != "not reproducible":
+    from unstuck.findings.results import ExperimentVerdict  # here, since lint loads this file and not that one
+
+    if experiment.name != "seeds" or experiment.verdict != ExperimentVerdict.NOT_REPRODUCIBLE:
         return
     measures = experiment.measures
     if not measures.get("script"):

@@ -1,4 +1,8 @@
-"""Reading a crash, shared by the rules that explain one."""
+"""Reading a crash, shared by the rules that explain one.
+
+Torch's exceptions have no codes: the text is all that tells one from another. So rules about a crash look for words of
+torch in `Crash.message`, and nothing else in unstuck reads a message. A rule lists them in its `Reading`s, or at its
+top."""
 
 from __future__ import annotations
 

@@ -21,15 +21,15 @@ from unstuck.events import (
 from unstuck.record import goals
 from unstuck.record.outcome import Achieved, Outcome, outcome_of
 from unstuck.record.trainings import players
-from unstuck.record.trend import Trend, spikes_in, trend_of
+from unstuck.record.trend import Direction, Trend, spikes_in, trend_of
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
 FAR = 0.4
 """The share of the way from a guess to perfection that is far; a model that answers alike does not get there."""
-UNHEALTHY = ("flat", "rising", "spiking", "non-finite")
-STUCK = ("flat", "crawling")
+UNHEALTHY = (Direction.FLAT, Direction.RISING, Direction.SPIKING, Direction.NON_FINITE)
+STUCK = (Direction.FLAT, Direction.CRAWLING)
 USUAL = 1e-3
 """The relative change per step of a weight that learns well."""
 ADAPTIVE = ("ada", "adam", "prop", "lion", "lamb", "muon", "sophia")
@@ -296,11 +296,6 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else None
 
 
-def longest_run(flags: Sequence[bool]) -> int:
-    """The longest run of true values."""
-    return max((sum(1 for _ in group) for so, group in itertools.groupby(flags) if so), default=0)
-
-
 class Failure(NamedTuple):
     """How the loss went wrong: `word` completes "The loss ..."."""
 
@@ -328,17 +323,17 @@ def failure(record: Record) -> Failure | None:
         return None
     values = losses(record)
     course = trend(record)
-    if course.word == "non-finite":
+    if course.word == Direction.NON_FINITE:
         return _broken(record, values)
     finite = [(step, value) for step, value in values if math.isfinite(value)]
     if len(finite) < FEW or course.first is None or course.last is None or goals.may_rise(record):
         return None
     if jump := _jump(finite, course.last, _early_factor(record)):
         return jump
-    if course.word == "spiking":
+    if course.word == Direction.SPIKING:
         first = spikes_in([value for _, value in finite])[0]
         return Failure(f"spikes, {course.spikes} times so far", finite[first][0], course.first, None)
-    if course.word == "rising" and course.last > 1.5 * course.first > 0:
+    if course.word == Direction.RISING and course.last > 1.5 * course.first > 0:
         return Failure(f"rises from {course.first:.4g} to {course.last:.4g}", finite[-1][0], course.first, course.last)
     return _oscillation(finite)
 

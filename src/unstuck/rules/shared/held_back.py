@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unstuck.findings import Evidence
+from unstuck.findings import Evidence, Finding, Subject
+from unstuck.findings.results import ExperimentVerdict, RecipePart
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
+    from unstuck.rule import Rule
 
 NAMES = {
     "detail": "what the script has",
@@ -19,11 +21,25 @@ NAMES = {
 }
 
 
-def part_of(experiment: Experiment) -> str:
-    """The part that was confirmed to hold the run back; empty if none was."""
-    if experiment.name not in ("ablate", "optimizer") or experiment.verdict != "held back":
-        return ""
-    return str(experiment.measures.get("part") or "")
+def part_of(experiment: Experiment) -> RecipePart | None:
+    """The part that was confirmed to hold the run back, if one was."""
+    part = experiment.measures.get("part")
+    if experiment.name not in ("ablate", "optimizer") or experiment.verdict != ExperimentVerdict.HELD_BACK or not part:
+        return None
+    return RecipePart(str(part))
+
+
+def finding_of(rule: Rule, experiment: Experiment, cause: str, fix: str, variant: str = "") -> Finding:
+    """That the run learns without the part, and only without."""
+    return rule.finding(
+        experiment.sentence,
+        cause=cause,
+        fix=fix,
+        subject=Subject("loop", str(part_of(experiment))),
+        place=experiment.place,
+        evidence=[*evidence(experiment), Evidence("compared", experiment.method)],
+        variant=variant,
+    )
 
 
 def evidence(experiment: Experiment) -> list[Evidence]:

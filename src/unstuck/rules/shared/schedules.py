@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import Gauges, OptimizerStep, Place, ScheduleEnded, SchedulerSeen, SchedulerStep
+from unstuck.events import Gauges, OptimizerStep, Place, RunStatus, ScheduleEnded, SchedulerSeen, SchedulerStep
 from unstuck.rules.shared.dynamics import remembered
 from unstuck.rules.shared.loop_order import places
 
@@ -50,7 +50,7 @@ def schedules(record: Record) -> list[Schedule]:
 
 def finished(record: Record) -> bool:
     """Did the run finish? One that was stopped says nothing about lengths."""
-    return record.ended is not None and record.ended.status == "finished" and record.ended.exit_code == 0
+    return record.ended is not None and record.ended.status == RunStatus.FINISHED and record.ended.exit_code == 0
 
 
 @remembered

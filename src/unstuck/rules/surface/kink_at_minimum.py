@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Severity
+from unstuck.findings.landmarks import PointKind
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import point, subject_of
 
@@ -33,7 +34,7 @@ FIX = (
 def in_surface(surface: Surface) -> Iterator[Finding]:
     """A minimum across which the gradient jumps."""
     for minimum in surface.stationary:
-        if minimum.kind == "minimum" and any(math.isinf(value) for value in minimum.curvature):
+        if minimum.kind == PointKind.MINIMUM and any(math.isinf(value) for value in minimum.curvature):
             yield _finding(surface, minimum)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Severity
+from unstuck.findings.landmarks import End, PointKind
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, point, subject_of
 
@@ -34,7 +35,7 @@ FIX = "Start away from it: break the symmetry of the initial values, or add a te
 @rule.in_surface
 def in_surface(surface: Surface) -> Iterator[Finding]:
     """Saddles. Those of a product, and those next to an operating point, are warnings; the others are advice."""
-    saddles = [each for each in surface.stationary if each.kind == "saddle"]
+    saddles = [each for each in surface.stationary if each.kind == PointKind.SADDLE]
     if saddles:
         yield _finding(surface, sorted(saddles, key=lambda each: not _is_near_a_mark(surface, each)))
 
@@ -80,5 +81,5 @@ def _remedy(surface: Surface, saddle: Stationary) -> Iterator[Evidence]:
         yield Evidence(name, float(f"{steepness:.3g}"))
     arrived = surface.remedy.arrivals
     if arrived:
-        low = arrived.ended.get("minimum", 0.0) + arrived.ended.get("lowest edge", 0.0)
+        low = arrived.ended.get(End.MINIMUM, 0.0) + arrived.ended.get(End.LOWEST_EDGE, 0.0)
         yield Evidence("starts that reach the lowest value in log space", percent(low))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Severity
+from unstuck.findings.landmarks import End
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, subject_of
 
@@ -28,7 +29,7 @@ FIX = "Nothing here. Look at the run next: unstuck run train.py"
 ENOUGH = 0.9
 FADED = 0.1
 """A gradient below this share of the largest is worth a word where the loss is highest."""
-GOOD = ("desired region", "minimum", "lowest edge")
+GOOD = (End.DESIRED, End.MINIMUM, End.LOWEST_EDGE)
 
 
 @rule.in_surface

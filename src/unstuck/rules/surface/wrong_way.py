@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Severity
+from unstuck.findings.landmarks import End, PointKind
 from unstuck.rule import Rule
 from unstuck.rules.surface._words import percent, plane, point, subject_of
 
@@ -51,12 +52,12 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
     if arrivals is None:
         return
     if surface.desired is not None:
-        settled = 1.0 - arrivals.ended.get("still moving", 0.0)
-        share = arrivals.ended.get("desired region", 0.0)
+        settled = 1.0 - arrivals.ended.get(End.MOVING, 0.0)
+        share = arrivals.ended.get(End.DESIRED, 0.0)
         if settled and share / settled < ARRIVED:
             yield _astray(surface, arrivals, share)
-    elif arrivals.ended.get("local minimum", 0.0) >= TRAPPED:
-        yield _trapped(surface, arrivals.ended["local minimum"])
+    elif arrivals.ended.get(End.LOCAL_MINIMUM, 0.0) >= TRAPPED:
+        yield _trapped(surface, arrivals.ended[End.LOCAL_MINIMUM])
     else:
         places = [place for place in arrivals.destinations if place.share >= TRAPPED and not place.is_mirror]
         if len(places) > 1:
@@ -64,7 +65,7 @@ def in_surface(surface: Surface) -> Iterator[Finding]:
 
 
 def _astray(surface: Surface, arrivals: Arrivals, share: float) -> Finding:
-    elsewhere = {word: part for word, part in arrivals.ended.items() if word != "desired region"}
+    elsewhere = {word: part for word, part in arrivals.ended.items() if word != End.DESIRED}
     worst = max(elsewhere, key=lambda word: elsewhere[word])
     gradients = surface.gradient_farthest
     faded = gradients is not None and gradients[0] < FADED * gradients[1]
@@ -83,18 +84,18 @@ def _astray(surface: Surface, arrivals: Arrivals, share: float) -> Finding:
     )
 
 
-def _where(surface: Surface, word: str) -> str:
+def _where(surface: Surface, end: End) -> str:
     places = {
-        "minimum": "in a minimum elsewhere",
-        "local minimum": "in a local minimum elsewhere",
-        "lowest edge": f"at another edge of the {plane(surface)}",
-        "edge of the plane": f"at another edge of the {plane(surface)}",
-        "stuck": "without gradient",
-        "bottomless": "falling without bound",
-        "non-finite": "where the loss is not finite",
-        "still moving": "still moving",
+        End.MINIMUM: "in a minimum elsewhere",
+        End.LOCAL_MINIMUM: "in a local minimum elsewhere",
+        End.LOWEST_EDGE: f"at another edge of the {plane(surface)}",
+        End.EDGE: f"at another edge of the {plane(surface)}",
+        End.STUCK: "without gradient",
+        End.BOTTOMLESS: "falling without bound",
+        End.NON_FINITE: "where the loss is not finite",
+        End.MOVING: "still moving",
     }
-    return places.get(word, word)
+    return places[end]
 
 
 def _gradients(name: str, there: float, largest: float) -> tuple[Evidence, Evidence]:
@@ -119,7 +120,7 @@ def _split(surface: Surface, arrivals: Arrivals, places: Sequence[Destination]) 
 
 
 def _trapped(surface: Surface, share: float) -> Finding:
-    minima = [each for each in surface.stationary if each.kind == "minimum"]
+    minima = [each for each in surface.stationary if each.kind == PointKind.MINIMUM]
     lowest, trap = min(minima, key=lambda each: each.value), max(minima, key=lambda each: each.value)
     return rule.finding(
         f"From {percent(share)} of the starts, descent on {surface.name} ends in a local minimum "

@@ -80,8 +80,10 @@ def _of_instance(reader: Reader, base: Instance, node: ast.Attribute) -> Value:
             return base.cls.assigned[name]
     if name == "module" and knowledge.is_module(base):
         return base  # DataParallel and the like are read as the model they wrap.
-    if base.kind.startswith(("torchvision.models.", "part of ")) and name not in MODULE_METHODS:
-        child = Instance(f"part of {base.label or base.last}", base.place, parent=base, fresh=False, label=name)
+    if (base.is_part or base.kind.startswith("torchvision.models.")) and name not in MODULE_METHODS:
+        child = Instance(
+            f"part of {base.label or base.last}", base.place, parent=base, fresh=False, label=name, is_part=True
+        )
         base.attrs[name] = child
         return child
     return Method(base, name, node)

@@ -111,8 +111,8 @@ def _item(reader: Reader, base: Value, index: Value, node: ast.Subscript) -> Val
             return UNKNOWN
     if isinstance(base, Group | Instance) and isinstance(key, int) and -len(base.items) <= key < len(base.items):
         return base.items[key]
-    if isinstance(base, Instance) and base.kind.startswith("part of "):
-        return Instance(base.kind, base.place, parent=base, fresh=False, label=str(key))
+    if isinstance(base, Instance) and base.is_part:
+        return Instance(base.kind, base.place, parent=base, fresh=False, label=str(key), is_part=True)
     return UNKNOWN
 
 
@@ -128,7 +128,7 @@ def collection(reader: Reader, node: ast.List | ast.Tuple | ast.Set) -> Value:
         inner = reader.evaluate(element.value)
         items.extend(inner.items if isinstance(inner, Group) else [each(inner)])
         complete = complete and isinstance(inner, Group) and inner.complete
-    return Group(items, complete, place=reader.place(node), is_tuple=isinstance(node, ast.Tuple))
+    return Group(items, complete, place=reader.place(node))
 
 
 @expression(ast.Dict)

@@ -25,7 +25,7 @@ def _one_of(value: Value, target: ast.expr | None) -> Value:
     if isinstance(value, Instance) and value.last == "DataLoader":
         dataset = value.args[0] if value.args else value.kwargs.get("dataset", UNKNOWN)
         if isinstance(dataset, Instance) and dataset.last == "TensorDataset" and dataset.args:
-            return Group([Tensor("batch", (tensor,), args=(value,)) for tensor in dataset.args], is_tuple=True)
+            return Group([Tensor("batch", (tensor,), args=(value,)) for tensor in dataset.args])
         return Tensor("data", args=(value,))
     if isinstance(value, Tensor):
         return Tensor("data", (value,))

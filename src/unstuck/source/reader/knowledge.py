@@ -144,7 +144,7 @@ def is_module(value: Value) -> bool:
         return is_module_class(value.cls)
     if value.kind == "torch.nn.Parameter":
         return False
-    return value.kind.startswith(("torch.nn.", "torchvision.models.", "part of "))
+    return value.is_part or value.kind.startswith(("torch.nn.", "torchvision.models."))
 
 
 def has_weights(value: Value) -> bool:

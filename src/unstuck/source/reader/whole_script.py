@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-import pkgutil
 
 from unstuck.events import Backward
+from unstuck.importable import importable
 from unstuck.lazy import pattern
 from unstuck.source.facts import Facts
 from unstuck.source.reader import knowledge
@@ -25,8 +25,9 @@ FUNCTION_TEXT = pattern(
 )
 
 # Importing a file of this folder registers its handlers.
-for _module in pkgutil.walk_packages([os.path.dirname(__file__)], f"{__package__}."):
-    importlib.import_module(_module.name)
+for _inside in ("", "calls"):
+    for _name, _ in importable([os.path.join(os.path.dirname(__file__), _inside)]):
+        importlib.import_module(".".join(filter(None, (__package__, _inside, _name))))
 
 
 def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) -> Facts:

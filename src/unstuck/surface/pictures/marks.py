@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
+from unstuck.findings.landmarks import PointKind
 from unstuck.findings.surface import Array, Mask, Surface
 from unstuck.surface.pictures.colours import DARK_INK, LIGHT_INK
 
@@ -33,10 +34,10 @@ class Look:
 
 
 STATIONARY = {
-    "minimum": Look("o", LIGHT_INK, DARK_INK, 6.5),
-    "maximum": Look("^", LIGHT_INK, DARK_INK, 7.5),
-    "saddle": Look("X", LIGHT_INK, DARK_INK, 8),
-    "degenerate": Look("D", "none", LIGHT_INK, 5.5),
+    PointKind.MINIMUM: Look("o", LIGHT_INK, DARK_INK, 6.5),
+    PointKind.MAXIMUM: Look("^", LIGHT_INK, DARK_INK, 7.5),
+    PointKind.SADDLE: Look("X", LIGHT_INK, DARK_INK, 8),
+    PointKind.DEGENERATE: Look("D", "none", LIGHT_INK, 5.5),
 }
 HOLE = Look("s", HATCHED_GROUND, DARK_INK, 6)
 """A region that is not finite and too small for its hatching to be seen."""

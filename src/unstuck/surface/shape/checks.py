@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from unstuck.findings.landmarks import Method
 from unstuck.findings.surface import Array, Axis, Disagreement, Mask
 from unstuck.surface.field import Field
 from unstuck.surface.shape.stationary import scale_of
@@ -56,7 +57,7 @@ def samples_for_method(axes: Sequence[Axis]) -> Array:
 def notes_on(field: Field, axes: Sequence[Axis], value: Array, gradient: Array) -> Iterator[str]:
     """A sentence for everything that is not as the user may expect."""
     yield from field.remarks
-    if field.method == "point by point":
+    if field.method == Method.POINT_BY_POINT:
         yield f"{field.loss.name} works neither on a batch nor under vmap, so it was called once for every point."
     if not field.differentiable:
         yield f"{field.loss.name} has no gradient: nothing in it connects its result with its inputs."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstuck.findings.landmarks import End, Method, PointKind
 from unstuck.findings.surface import (
     Array,
     Arrivals,
@@ -40,7 +41,7 @@ NEAR_LOWEST = 1e-3
 BARRIER = 0.1
 """Two places are one unless the way between them rises by this share of the plane's typical height. The ripples that a
 grid makes of a narrow valley across it are a quarter of that."""
-AT_REST = ("minimum", "local minimum", "lowest edge", "edge of the plane", "desired region")
+AT_REST = (End.MINIMUM, End.LOCAL_MINIMUM, End.LOWEST_EDGE, End.EDGE, End.DESIRED)
 """Endings of descent that came to rest where there is something to follow: not on a flat part, nor on its way."""
 
 
@@ -104,7 +105,7 @@ class _Descent:
 
 def descents(exact: Field, terrain: Terrain, marks: Sequence[Point]) -> tuple[tuple[FlowLine, ...], Arrivals]:
     """Paths to draw, and where gradient flow ends from starts all over the plane."""
-    sparse = exact.method == "point by point"
+    sparse = exact.method == Method.POINT_BY_POINT
     count = (12 if sparse else 40) if len(terrain.axes) == 1 else (5 if sparse else 12)
     shown = _drawn_starts(terrain, marks)
     starts = np.concatenate([shown, terrain.spread(count)])
@@ -247,25 +248,25 @@ def _step(terrain: Terrain, at: Array, slope: Array, reach: Array) -> Array:
     return step
 
 
-def _ending(terrain: Terrain, descent: _Descent, index: int) -> str:
+def _ending(terrain: Terrain, descent: _Descent, index: int) -> End:
     at, value = descent.path[-1, index], float(descent.value[index])
-    if terrain.desired is not None and _inside(terrain.axes, terrain.desired, at):
-        return "desired region"
+    if terrain.desired is not None and terrain.desired.cells[_cell(terrain.axes, at)]:
+        return End.DESIRED
     if descent.blocked[index]:
-        return "non-finite"
+        return End.NON_FINITE
     if value < terrain.lowest - terrain.height:
-        return "bottomless"
+        return End.BOTTOMLESS
     at_edge = bool(((at <= terrain.low) | (at >= terrain.high)).any())
     if terrain.is_lowest(value):
-        return "lowest edge" if at_edge else "minimum"
+        return End.LOWEST_EDGE if at_edge else End.MINIMUM
     minimum = _minimum_near(terrain, at)
     if minimum is not None:
-        return "minimum" if terrain.is_lowest(minimum.value) else "local minimum"
+        return End.MINIMUM if terrain.is_lowest(minimum.value) else End.LOCAL_MINIMUM
     pull = _step(terrain, at[None], descent.gradient[index][None], np.ones(1))[0]
     steep = float(np.abs(descent.gradient[index] * terrain.scale.spans * (pull != 0)).max())
     if steep <= 100 * ZERO * terrain.scale.rise:
-        return "edge of the plane" if at_edge and not _is_flat(terrain, descent.gradient[index]) else "stuck"
-    return "still moving"
+        return End.EDGE if at_edge and not _is_flat(terrain, descent.gradient[index]) else End.STUCK
+    return End.MOVING
 
 
 def _is_flat(terrain: Terrain, gradient: Array) -> bool:
@@ -273,13 +274,9 @@ def _is_flat(terrain: Terrain, gradient: Array) -> bool:
 
 
 def _minimum_near(terrain: Terrain, at: Array) -> Stationary | None:
-    minima = [point for point in terrain.stationary if point.kind in ("minimum", "degenerate")]
+    minima = [point for point in terrain.stationary if point.kind in (PointKind.MINIMUM, PointKind.DEGENERATE)]
     near = [m for m in minima if (np.abs(at - np.array(m.at)) <= 2 * terrain.scale.cells).all()]
     return near[0] if near else None
-
-
-def _inside(axes: Sequence[Axis], region: Region, at: Array) -> bool:
-    return bool(region.cells[_cell(axes, at)])
 
 
 def _cell(axes: Sequence[Axis], at: Array) -> Cell:
@@ -312,8 +309,8 @@ def _optimized(exact: Field, terrain: Terrain, starts: Array) -> list[FlowLine]:
         path.append(at)
         value, gradient = _only(exact, at, inside)
     descent = _Descent(np.stack(path), value, gradient.T, blocked)
-    left = np.where(blocked, "non-finite", "edge of the plane")
-    endings = [_ending(terrain, descent, i) if inside[i] else str(left[i]) for i in range(2 * count)]
+    left = [End.NON_FINITE if stopped else End.EDGE for stopped in blocked]
+    endings = [_ending(terrain, descent, i) if inside[i] else left[i] for i in range(2 * count)]
     paths = [_without_stops(descent.path[:, i]) for i in range(2 * count)]
     names = ["sgd"] * count + ["adam"] * count
     return [FlowLine(*line) for line in zip(names, paths, endings, strict=True)]

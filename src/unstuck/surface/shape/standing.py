@@ -30,7 +30,7 @@ def _judged(surface: Surface, at: Point, slopes: list[float], loss: float) -> st
     if not np.isfinite([loss, *slopes]).all():
         return "training was where the loss is not finite"
     lowest = loss <= surface.lowest + 1e-3 * (surface.highest - surface.lowest)
-    if any(_holds(region.cells, cell) for region in surface.dead) or not any(slopes):
+    if any(region.cells[cell] for region in surface.dead) or not any(slopes):
         return "training was at its lowest" if lowest else "training was in a dead zone, from which nothing leads out"
     typical = float(np.median(surface.steepness[surface.finite]))
     share = float(np.hypot.reduce(slopes)) / typical if typical else 0.0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unstuck.findings.landmarks import PointKind
 from unstuck.findings.surface import Array, Axis, Mask, Region, Stationary
 from unstuck.surface.field import Field
 from unstuck.surface.shape.regions import connected, rise_of
@@ -130,13 +131,13 @@ def _stationary(at: Array, value: float, hessian: Array, scale: Scale) -> Statio
     return Stationary(tuple(map(float, at)), float(value), _kind(even, flat), tuple(map(float, plain)))
 
 
-def _kind(curvature: Array, flat: Mask) -> str:
+def _kind(curvature: Array, flat: Mask) -> PointKind:
     curved = curvature[~flat]
     if (curved > 0).any() and (curved < 0).any():
-        return "saddle"
+        return PointKind.SADDLE
     if flat.any():
-        return "degenerate"
-    return "minimum" if (curvature > 0).all() else "maximum"
+        return PointKind.DEGENERATE
+    return PointKind.MINIMUM if (curvature > 0).all() else PointKind.MAXIMUM
 
 
 def _kinked_minima(exact: Field, starts: Array, axes: Sequence[Axis], scale: Scale) -> list[Stationary]:
@@ -171,7 +172,7 @@ def _kinked(exact: Field, at: Array, scale: Scale) -> Stationary | None:
     if not (jumps.any() and lowest):
         return None
     curvature = tuple(float("inf") if jump else 0.0 for jump in sorted(jumps))
-    return Stationary(tuple(map(float, at)), float(value), "minimum", curvature)
+    return Stationary(tuple(map(float, at)), float(value), PointKind.MINIMUM, curvature)
 
 
 def _distinct(points: Sequence[Stationary], scale: Scale) -> list[Stationary]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unstuck.capture.live_objects.restore import untouched
+from unstuck.findings.landmarks import Method
 from unstuck.findings.surface import Axis, Surface
 from unstuck.surface.field import Field, one_line
 from unstuck.surface.interpolate import Between
@@ -128,7 +129,7 @@ def _drawn(field: Field, axes: tuple[Axis, ...], exact: bool) -> Surface:
 
 def _notes(field: Field, total: int) -> tuple[str, ...]:
     notes = list(field.remarks)
-    if field.method == "point by point":
+    if field.method == Method.POINT_BY_POINT:
         notes.append(f"{field.loss.name} does not run under vmap, so it was run once for every point.")
     notes += [f"{field.loss.name} raises at {count / total:.0%}: {what}" for what, count in field.errors.items()]
     return tuple(notes)

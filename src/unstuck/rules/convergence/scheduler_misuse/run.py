@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import OptimizerStep, Place, SchedulerSeen, SchedulerStep, StepSkipped
+from unstuck.events import OptimizerStep, Place, RunStatus, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.record.trend import trend_of
+from unstuck.record.trend import Direction, trend_of
 from unstuck.rules.convergence.scheduler_misuse import (
     AFTER_OPTIMIZER,
     NEEDS_METRIC,
@@ -180,7 +180,7 @@ def _never_stepped(record: Record, schedule: Schedule, known: Sequence[Schedule]
 def _pace(record: Record, schedule: Schedule) -> Pace | None:
     """The numbers, if the run finished or was stopped, and stepped one optimizer."""
     ended, used = schedule.ended, rates_in_use(record)
-    stopped = record.ended is not None and record.ended.status == "stopped"
+    stopped = record.ended is not None and record.ended.status == RunStatus.STOPPED
     if ended is None or not ended.count or len(used) != 1 or not (stopped or finished(record)):
         return None
     if any(step.told for step in schedule.steps):
@@ -267,7 +267,7 @@ def _decayed_in_an_epoch(record: Record, pace: Pace) -> Finding | None:
     taken = dead - seen.step
     if taken > batches / pace.micro or taken > pace.steps / 2:
         return None
-    if trend_of([loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]).word == "falling":
+    if trend_of([loss for step, loss in dynamics.losses(record, optimizer) if step >= dead]).word == Direction.FALLING:
         return None
     built = ", ".join(f"{name}={seen.numbers[name]:g}" for name in ("step_size", "gamma") if name in seen.numbers)
     return pace.finding(

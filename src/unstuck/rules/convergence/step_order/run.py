@@ -14,6 +14,7 @@ from unstuck.events import (
     OptimizerSeen,
     OptimizerStep,
     Place,
+    RunStatus,
     StepSkipped,
     ZeroGrad,
 )
@@ -224,4 +225,4 @@ def _left_out(record: Record, events: Sequence[Event]) -> Iterator[Finding]:
 
 
 def _finished(record: Record) -> bool:
-    return record.ended is not None and record.ended.status == "finished"
+    return record.ended is not None and record.ended.status == RunStatus.FINISHED

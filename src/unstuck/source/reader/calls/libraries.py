@@ -69,9 +69,9 @@ def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
         only_trainable = "requires_grad" in ast.unparse(call.node)
         return Parameters(args[1].owner, only_trainable, not only_trainable)
     if name == "enumerate":
-        return Group([Group([UNKNOWN, each(first)], is_tuple=True)], complete=False) if args else UNKNOWN
+        return Group([Group([UNKNOWN, each(first)])], complete=False) if args else UNKNOWN
     if name == "zip":
-        return Group([Group(list(map(each, args)), is_tuple=True)], complete=False)
+        return Group([Group(list(map(each, args)))], complete=False)
     if name == "float" and isinstance(first, Const):
         return Const(math.inf) if first.value in ("inf", "Inf", "infinity") else first
     if name == "getattr" and first == Symbol("torch.optim"):

@@ -105,7 +105,7 @@ def _list_method(reader: Reader, group: Group, name: str, args: tuple[Value, ...
             group.items.append(reader.if_reached(last))
         return last
     elif name == "items":
-        return Group([Group([UNKNOWN, item], is_tuple=True) for item in group.items], complete=False)
+        return Group([Group([UNKNOWN, item]) for item in group.items], complete=False)
     elif name == "values":
         return Group(group.items, group.complete)
     elif name in ("pop", "get") and group.items:
@@ -132,7 +132,7 @@ def _object_method(reader: Reader, receiver: Instance, method: Method, call: Cal
         return unknown_method(reader, method, call)
     # Accelerate and Fabric wrap objects and run backward, and may skip steps on purpose.
     if name in ("prepare", "setup", "setup_module", "setup_dataloaders", "setup_optimizers"):
-        return args[0] if len(args) == 1 else Group(list(args), is_tuple=True)
+        return args[0] if len(args) == 1 else Group(list(args))
     if name == "backward":
         reader.write(Backward(place=reader.place(call.node)), call.first)
         reader.hide(call.node, args)
@@ -146,7 +146,7 @@ def _module_method(reader: Reader, module: Instance, name: str, call: Call) -> V
     if name == "parameters":
         return Parameters(module)
     if name == "named_parameters":
-        return Group([Group([UNKNOWN, Param(module)], is_tuple=True)], complete=False)
+        return Group([Group([UNKNOWN, Param(module)])], complete=False)
     if name == "zero_grad":
         reader.write(ZeroGrad(model=label, place=reader.place(call.node)), subject=module)
     elif name in ("train", "eval"):

@@ -81,7 +81,7 @@ def call_object(reader: Reader, instance: Instance, call: Call) -> Value:
     output = reader.tensor(operation, call.values, call.node, module=instance)
     for name in HEADS if instance.kind.startswith("torchvision.models.") else ():
         head = instance.attrs.get(name)
-        if isinstance(head, Instance) and not head.kind.startswith("part of "):
+        if isinstance(head, Instance) and not head.is_part:
             # A ready-made model whose last layer the user replaced ends in that layer.
             return reader.call(head, Call(call.node, (output,), {}))
     return output

@@ -84,7 +84,7 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
     elif name == "parameters":
         return Parameters(receiver)
     elif name == "named_parameters":
-        return Group([Group([UNKNOWN, Param(receiver)], is_tuple=True)], complete=False)
+        return Group([Group([UNKNOWN, Param(receiver)])], complete=False)
     elif _may_train(method, text, call):
         reader.hide(node, (receiver, *call.values))
     elif name in RETURNS_ITSELF:
