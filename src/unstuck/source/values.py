@@ -92,6 +92,8 @@ class Instance(Value, msgspec.Struct, eq=False):
     """The name the user gave it."""
     fresh: bool = True
     """Made here with new weights; False for a part of something loaded from elsewhere."""
+    holds: list[Value] = msgspec.field(default_factory=list)
+    """What its methods were given, where they could not be read."""
 
     @property
     def last(self) -> str:

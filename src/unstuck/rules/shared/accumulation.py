@@ -31,13 +31,15 @@ from unstuck.events import (
 )
 from unstuck.lazy import pattern
 from unstuck.rules.shared.dynamics import remembered
-from unstuck.source.trace import Branch, Hidden, Located, Loop, hidden_in, located, loops_in
+from unstuck.source.trace import Ability, Branch, Hidden, Located, Loop, hidden_in, located, loops_in
 
 if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
 MICRO_STEPS = pattern(r"accum|micro|grad_?acc", re.I)
+UNSURE = Ability.STEP | Ability.CLEAR | Ability.RESCALE
+"""What makes a window uncertain."""
 STEADY = 3
 """Fewer windows than this may be chance."""
 MOST = 64
@@ -124,7 +126,7 @@ def _guarded(loop: Loop, direct: Sequence[Located]) -> Window | None:
     outside = [item for item in direct if _side(item, guard) is None]
     between = [item for item in direct if _side(item, guard) is (not outcome)]
     text = guard if outcome else f"not ({guard})"
-    return Window(loop, text, every, hidden_in(loop.body), inside, outside, between)
+    return Window(loop, text, every, hidden_in(loop.body, UNSURE), inside, outside, between)
 
 
 def _side(item: Located, condition: str) -> bool | None:
@@ -201,7 +203,7 @@ def _nested(outer: Loop) -> Iterator[Window]:
     for loop in {id(item.loops[0]): item.loops[0] for item in events if item.loops}.values():
         every = _micro_steps(loop)
         direct = [item for item in events if item.loops == (loop,)]
-        window = Window(loop, "", every, hidden_in(outer.body), own, direct, [])
+        window = Window(loop, "", every, hidden_in(outer.body, UNSURE), own, direct, [])
         if every and window.backwards and not window.every_iteration(OptimizerStep):
             yield window
 
