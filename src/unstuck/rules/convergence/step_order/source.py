@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Ord
 from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import fix_with
 from unstuck.source.reader.knowledge import is_module
+from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Ability, Happened, Hidden, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance, Parameters
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from unstuck.source import Script
 
 COMPUTES_GRADIENTS = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
+NO_STEP_IN = frozenset("zero_grad param_groups state_dict load_state_dict defaults".split())
 CLEARS = pattern(
     r"zero_grad(?!\s*(#.*)?$)|\bdel\b.*\.grad\b|\.grad(\.data)?(\[[^\]]*\])?\s*([-+*/]?=(?!=)|\.\w+_\()|setattr\(.*grad"
 )
@@ -118,7 +121,11 @@ def _gradients_of(script: Script, items: Sequence[Happened | Hidden], position: 
 
 def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
-    idle = _never_stepped(script, items, loop_order.hidden_on(ways, Ability.STEP))
+    unread = loop_order.hidden_on(ways, Ability.STEP)
+    idle = _never_stepped(script, items, unread)
+    certain = bool(idle)
+    if not idle and not unread:
+        idle = next((name for item in items if (name := _only_cleared(script, ways, item))), "")
     if not idle:
         return
     # The backward that follows the optimizer's own zero_grad, or else the first.
@@ -130,7 +137,7 @@ def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
         message = f"{name}.step() is never called: backward() runs, but no weight changes."
         edits = fixes.step_added(script, items, idle, backward.place)
         fix = fix_with(f"Call {name}.step() after backward(). {RIGHT_ORDER}", edits, "unsafe")
-        yield _finding(Order.NO_STEP, message, fix, backward.place)
+        yield _finding(Order.NO_STEP, message, fix, backward.place, certain=certain)
 
 
 def _never_stepped(script: Script, items: Sequence[Happened], unread: Sequence[Hidden]) -> Instance | str:
@@ -156,6 +163,24 @@ def _never_stepped(script: Script, items: Sequence[Happened], unread: Sequence[H
     return names[0] if alone and names[0] else ""
 
 
+def _only_cleared(script: Script, ways: Sequence[Path], zero: Happened) -> str:
+    """The name of an optimizer from elsewhere, if every path clears it and its function does nothing else with it."""
+    name = zero.event.optimizer if isinstance(zero.event, ZeroGrad) else None
+    place = zero.event.place
+    if not name or place is None or isinstance(zero.subject, Instance) or not all(zero in way for way in ways):
+        return ""
+    functions = (node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef))
+    function = next((node for node in functions if node.lineno <= place.line <= (node.end_lineno or 0)), None)
+    if function is None or function.name != place.function or place.path != script.path:
+        return ""
+    parts = [part for statement in function.body for part in ast.walk(statement)]
+    # Whoever reads gradients or takes turns with its caller may leave the step to someone else.
+    shared = any(isinstance(part, ast.Yield) or getattr(part, "attr", "") == "grad" for part in parts)
+    plain = {id(part.value) for part in parts if isinstance(part, ast.Attribute) and part.attr in NO_STEP_IN}
+    uses = [part for part in parts if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
+    return "" if shared or any(id(part) not in plain for part in uses) else name
+
+
 @lru_cache(maxsize=1)
 def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
     """The optimizers that are stepped anywhere, and whether these are all; computed once for all loops."""
@@ -171,9 +196,10 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     known = all(
         isinstance(item.subject, Instance) for item in every if isinstance(item.event, ZeroGrad | OptimizerStep)
     )
-    # An optimizer from elsewhere may be cleared elsewhere too, so any mention of clearing counts.
-    if not known and (zeros or any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))):
+    if not known and zeros:
         return
+    # What is stepped in each iteration is an optimizer, wherever it came from; its class may clear by itself.
+    plain = known or not any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))
     # A generator, a hook or a callback that was not followed may clear them as well.
     unread, elsewhere = _clearings(script)
     if unread or not elsewhere <= {place.function for place in loop_order.places(item.event for item in every)}:
@@ -189,7 +215,7 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
             alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
             edits = fixes.clearing_added(script, step.event) if alone else None
             fix = fix_with(f"Call {label}.zero_grad() before each backward(). {RIGHT_ORDER}", edits, "unsafe")
-            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place, certain=not may_clear)
+            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place, certain=plain and not may_clear)
 
 
 def _sometimes_only(ways: Sequence[Path], step: Happened, calls: Sequence[Hidden]) -> bool:
