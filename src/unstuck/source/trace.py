@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from itertools import product
 
 import msgspec
@@ -50,11 +50,36 @@ class Happened(msgspec.Struct, eq=False):
     """The GradScaler through which it was done."""
 
 
+class Ability(Flag):
+    """What code that cannot be read could do with what it was given."""
+
+    BACKWARD = auto()
+    """Run a backward pass."""
+    CLEAR = auto()
+    """Clear or replace gradients."""
+    RESCALE = auto()
+    """Scale or clip gradients, or divide the loss."""
+    STEP = auto()
+    """Step an optimizer, or change weights by hand."""
+    SWITCH = auto()
+    """Switch a model to train or eval mode."""
+
+
+NOTHING = Ability(0)
+EVERYTHING = ~NOTHING
+GRADIENTS = Ability.BACKWARD | Ability.CLEAR | Ability.STEP
+"""What decides which gradients a step applies."""
+
+
 class Hidden(msgspec.Struct, eq=False):
-    """A call into code that cannot be read, given something able to train: anything may have happened."""
+    """A call into code that cannot be read, given something able to train."""
 
     place: Place | None
     called: str
+    can: Ability = EVERYTHING
+    """What it could do."""
+    subjects: tuple[Value, ...] = ()
+    """The models, parameters, optimizers and losses it could do that with; empty when it may reach any."""
 
 
 class Exit(StrEnum):
@@ -179,14 +204,14 @@ def events_in(block: Sequence[Node], *, nested_loops: bool = True) -> Iterator[H
             yield from events_in(node.body)
 
 
-def reads_all(block: Sequence[Node]) -> bool:
-    """Was every call in the block followed that was given something able to train?"""
-    return not hidden_in(block)
+def reads_all(block: Sequence[Node], ability: Ability = EVERYTHING) -> bool:
+    """Is there no call in the block that could not be followed and is able to do any of this?"""
+    return not hidden_in(block, ability)
 
 
-def hidden_in(block: Sequence[Node]) -> list[Hidden]:
-    """The calls in the block that could not be followed and were given something able to train."""
-    return [node for node in _consequences(block) if isinstance(node, Hidden)]
+def hidden_in(block: Sequence[Node], ability: Ability = EVERYTHING) -> list[Hidden]:
+    """The calls in the block that could not be followed and are able to do any of this."""
+    return [node for node in _consequences(block) if isinstance(node, Hidden) and node.can & ability]
 
 
 def paths(loop: Loop, iterations: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:

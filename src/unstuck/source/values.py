@@ -94,6 +94,8 @@ class Instance(Value, msgspec.Struct, eq=False):
     """Made here with new weights; False for a part of something loaded from elsewhere."""
     is_part: bool = False
     """An attribute of a model from elsewhere, whose class is unknown; its `kind` says of which."""
+    holds: list[Value] = msgspec.field(default_factory=list)
+    """What its methods were given, where they could not be read."""
 
     @property
     def last(self) -> str:

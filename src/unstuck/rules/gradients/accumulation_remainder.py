@@ -12,7 +12,7 @@ from unstuck.events import Backward, OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, is_micro, step_windows, usual, windows
+from unstuck.rules.shared.accumulation import STEADY, UNSURE, StepWindow, Window, is_micro, step_windows, usual, windows
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _ends_outside(outer: Loop, window: Window) -> bool:
 
 
 def _hides(block: Sequence[Node], inner: Loop) -> bool:
-    return any(isinstance(node, Hidden) for node in block if node is not inner)
+    return any(isinstance(node, Hidden) and bool(node.can & UNSURE) for node in block if node is not inner)
 
 
 def _leak(script: Script, window: Window) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from unstuck.rule import Rule
 from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
-from unstuck.source.trace import Happened, Path
+from unstuck.source.trace import Happened, Hidden, Path
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
@@ -87,10 +87,10 @@ def _steps_beside(items: Sequence[Happened], clip: Place) -> Iterator[Place | No
 
 
 def _misplaced(path: Path) -> loop_order.Opinion:
-    items = loop_order.gradient_events(path)
+    items = [item for item, _ in loop_order.gradient_items(path)]
     opinion = loop_order.Opinion()
     for position, item in enumerate(items):
-        if isinstance(item.event, Clip) and item.event.place is not None:
+        if isinstance(item, Happened) and isinstance(item.event, Clip) and item.event.place is not None:
             before, after = _before(items[:position], item), _next(items[position + 1 :])
             variant = _misplacement(before, after)
             if variant is not None:
@@ -100,16 +100,19 @@ def _misplaced(path: Path) -> loop_order.Opinion:
     return opinion
 
 
-def _before(earlier: Sequence[Happened], clip: Happened) -> Event | None:
-    """The last thing that happened to the gradients that are clipped."""
+def _before(earlier: Sequence[Happened | Hidden], clip: Happened) -> Event | None:
+    """The last thing that happened to the gradients that are clipped; None if that is uncertain."""
     for item in reversed(earlier):
+        if isinstance(item, Hidden):
+            return None
         if isinstance(item.event, Backward) or (not isinstance(item.event, Clip) and loop_order.concerns(item, clip)):
             return item.event
     return None
 
 
-def _next(later: Sequence[Happened]) -> Event | None:
-    return next((item.event for item in later if not isinstance(item.event, Clip)), None)
+def _next(later: Sequence[Happened | Hidden]) -> Event | None:
+    events = (item.event if isinstance(item, Happened) else None for item in later)
+    return next((event for event in events if not isinstance(event, Clip)), None)
 
 
 def _misplacement(before: Event | None, after: Event | None) -> Misplaced | None:

@@ -14,7 +14,7 @@ from unstuck.rule import Rule
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
 from unstuck.rules.shared import dynamics, loop_order
 from unstuck.source.reader import knowledge
-from unstuck.source.trace import Happened, Loop, events_in, reads_all
+from unstuck.source.trace import Ability, Happened, Loop, events_in, reads_all
 
 if TYPE_CHECKING:
     from unstuck.interventions import Intervention
@@ -55,7 +55,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for loop in script.training_loops:
         happened = list(events_in(loop.body))
         steps = [item for item in happened if isinstance(item.event, OptimizerStep)]
-        if steps and reads_all(loop.body):
+        if steps and reads_all(loop.body, Ability.RESCALE):
             yield from _finding(script, loop, happened)
 
 

@@ -9,7 +9,7 @@ from unstuck.events import Backward, LoaderSeen, ModelSeen, OptimizerSeen, Optim
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
-from unstuck.source.trace import Loop, events_in, loops_in, reads_all
+from unstuck.source.trace import Ability, Loop, events_in, loops_in, reads_all
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
@@ -125,7 +125,7 @@ def _training(script: Script) -> Loop | None:
     for loop in loops_in(script.facts.trace[: script.facts.reached]):
         kinds = {type(item.event) for item in events_in(loop.body)}
         if {Backward, OptimizerStep} <= kinds:
-            return loop if reads_all(loop.body) else None
+            return loop if reads_all(loop.body, Ability.STEP) else None
     return None
 
 

@@ -31,13 +31,16 @@ from unstuck.events import (
 )
 from unstuck.lazy import pattern
 from unstuck.rules.shared.dynamics import remembered
-from unstuck.source.trace import Branch, Hidden, Located, Loop, hidden_in, located, loops_in
+from unstuck.source.trace import Ability, Branch, Hidden, Located, Loop, hidden_in, located, loops_in
 
 if TYPE_CHECKING:
     from unstuck.record import Record
     from unstuck.source import Script
 
 MICRO_STEPS = pattern(r"accum|micro|grad_?acc", re.I)
+MICRO_BATCHES = pattern(r"(micro|accum|sub|mini)_?batches$", re.I)
+UNSURE = Ability.STEP | Ability.CLEAR | Ability.RESCALE
+"""What makes a window uncertain."""
 STEADY = 3
 """Fewer windows than this may be chance."""
 MOST = 64
@@ -95,7 +98,9 @@ def windows(script: Script) -> tuple[Window, ...]:
     """The accumulation windows of the script."""
     if not script.facts.backwards:
         return ()
-    if "%" not in script.text and not MICRO_STEPS.search(script.text) and "+= 1" not in script.text:
+    if not MICRO_STEPS.search(script.text) and not any(
+        word in script.text for word in ("%", "+= 1", "chunk(", "batches")
+    ):
         return ()
     return tuple(_windows(script))
 
@@ -124,7 +129,7 @@ def _guarded(loop: Loop, direct: Sequence[Located]) -> Window | None:
     outside = [item for item in direct if _side(item, guard) is None]
     between = [item for item in direct if _side(item, guard) is (not outcome)]
     text = guard if outcome else f"not ({guard})"
-    return Window(loop, text, every, hidden_in(loop.body), inside, outside, between)
+    return Window(loop, text, every, hidden_in(loop.body, UNSURE), inside, outside, between)
 
 
 def _side(item: Located, condition: str) -> bool | None:
@@ -193,7 +198,7 @@ def _counted(loop: Loop, test: ast.expr, outcome: bool) -> str:
 
 
 def _nested(outer: Loop) -> Iterator[Window]:
-    """`for _ in range(accumulation_steps)` around backward, with the step after it."""
+    """A loop over micro-batches around backward, with the step after it."""
     events = list(located(outer.body))
     own = [item for item in events if not item.loops]
     if not any(isinstance(item.item.event, OptimizerStep) for item in own):
@@ -201,18 +206,29 @@ def _nested(outer: Loop) -> Iterator[Window]:
     for loop in {id(item.loops[0]): item.loops[0] for item in events if item.loops}.values():
         every = _micro_steps(loop)
         direct = [item for item in events if item.loops == (loop,)]
-        window = Window(loop, "", every, hidden_in(outer.body), own, direct, [])
+        window = Window(loop, "", every, hidden_in(outer.body, UNSURE), own, direct, [])
         if every and window.backwards and not window.every_iteration(OptimizerStep):
             yield window
 
 
 def _micro_steps(loop: Loop) -> str:
-    """N of `for _ in range(N)`, if its name says that gradients are accumulated."""
-    called = loop.node.iter if isinstance(loop.node, ast.For) else None
-    if not isinstance(called, ast.Call) or ast.unparse(called.func) not in ("range", "trange") or len(called.args) != 1:
+    """How often a loop runs, if it goes over the micro-batches of one step.
+
+    N of `for _ in range(N)` whose names say so and of `for part in batch.chunk(N)`; the length of `micro_batches`.
+    """
+    if not isinstance(loop.node, ast.For):
         return ""
-    every = ast.unparse(called.args[0])
-    return every if MICRO_STEPS.search(every) else ""
+    for node in ast.walk(loop.node.iter):
+        name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and name in ("range", "trange") and len(node.args) == 1:
+            every = ast.unparse(node.args[0])
+            named = MICRO_STEPS.search(every) or MICRO_STEPS.search(ast.unparse(loop.node.target))
+            return every if named else ""
+        if isinstance(node, ast.Call) and name == "chunk" and node.args:
+            return ast.unparse(node.args[-1] if ast.unparse(node.func) == "torch.chunk" else node.args[0])
+        if isinstance(node, ast.Name) and MICRO_BATCHES.search(node.id):
+            return f"len({node.id})"
+    return ""
 
 
 class StepWindow(NamedTuple):

@@ -14,8 +14,31 @@ import msgspec
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.lazy import pattern
 from unstuck.source.reader.knowledge import is_module, is_optimizer
-from unstuck.source.trace import Happened, Hidden, Inlined, IterationEnd, Loop, Path, events_in, paths
-from unstuck.source.values import Group, Instance, Param, Parameters, Tensor, Value, alternatives, members, root
+from unstuck.source.trace import (
+    GRADIENTS,
+    Ability,
+    Happened,
+    Hidden,
+    Inlined,
+    IterationEnd,
+    Loop,
+    Path,
+    PathItem,
+    events_in,
+    paths,
+)
+from unstuck.source.values import (
+    Group,
+    Instance,
+    Param,
+    Parameters,
+    Tensor,
+    UserFunction,
+    Value,
+    alternatives,
+    members,
+    root,
+)
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -37,19 +60,37 @@ def uses_framework(script: Script) -> bool:
 
 
 def readable_loops(script: Script) -> Iterator[list[Path]]:
-    """All paths through each training loop that can be read completely.
+    """All paths through each training loop, with the calls on them that could not be read.
 
-    Skips loops with calls that could hide a step or a zero_grad, and loops over experiments, which build a new
-    optimizer in each iteration.
+    Skips loops over experiments, which build a new optimizer in each iteration.
     """
     for loop in script.training_loops:
         ways = paths(loop)
-        if ways and not any(_spoils(item) for way in ways for item in way):
+        if ways and not any(_begins_training(item) for way in ways for item in way):
             yield ways
 
 
-def _spoils(item: Happened | Hidden | IterationEnd) -> bool:
-    return isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, OptimizerSeen))
+def _begins_training(item: PathItem) -> bool:
+    return isinstance(item, Happened) and isinstance(item.event, OptimizerSeen)
+
+
+def could(script: Script, hidden: Hidden, ability: Ability, subject: Value | None) -> bool:
+    """Could a call that was not read do this to an optimizer, a model or its gradients? True unless known not to."""
+    if not hidden.can & ability:
+        return False
+    own, escaped = owners(subject), script.facts.escaped
+    # Code reaches an object of this script only if it was given it, now or before.
+    known = isinstance(subject, Instance) and bool(own) and not escaped & {id(subject), *own}
+    if not hidden.subjects:
+        return not known
+    return any(_could_be(given, subject, own, known) for given in hidden.subjects)
+
+
+def _could_be(given: Value, subject: Value | None, own: set[int], known: bool) -> bool:
+    if given is subject or isinstance(given, Tensor | UserFunction):
+        return True
+    theirs = owners(given)
+    return bool(theirs & own) if theirs and own else not known
 
 
 def step_functions(script: Script) -> Iterator[Loop]:
@@ -69,16 +110,24 @@ def gradient_events(path: Path) -> list[Happened]:
     return [item for item in path if isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS)]
 
 
-def iteration_numbers(path: Path) -> list[int]:
-    """For each gradient event of a path, the iteration it happens in."""
-    numbers: list[int] = []
+def gradient_items(path: Path) -> list[tuple[Happened | Hidden, int]]:
+    """The events of a path that concern gradients and the calls that may have caused some, with their iterations."""
+    found: list[tuple[Happened | Hidden, int]] = []
     iteration = 0
     for item in path:
         if isinstance(item, IterationEnd):
             iteration += 1
-        elif isinstance(item, Happened) and isinstance(item.event, GRADIENT_EVENTS):
-            numbers.append(iteration)
-    return numbers
+        elif isinstance(item, Hidden):
+            found += [(item, iteration)] if item.can & GRADIENTS else []
+        elif isinstance(item.event, GRADIENT_EVENTS):
+            found.append((item, iteration))
+    return found
+
+
+def hidden_on(ways: Iterable[Path], ability: Ability) -> list[Hidden]:
+    """The calls on any of these paths that could do this, each once."""
+    calls = (item for way in ways for item in way if isinstance(item, Hidden) and item.can & ability)
+    return list({id(call): call for call in calls}.values())
 
 
 class Opinion(msgspec.Struct):

@@ -13,6 +13,7 @@ from unstuck.source.reader.branches import is_settled
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.reader.scope import dotted
+from unstuck.source.trace import Ability
 from unstuck.source.values import (
     UNKNOWN,
     Const,
@@ -63,7 +64,7 @@ def augmented(reader: Reader, node: ast.AugAssign) -> None:
             reader.write(ZeroGrad(place=reader.place(node)))
         return
     if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
-        reader.hide(node, (old,))
+        reader.hide(node, (old,), Ability.STEP)
     if isinstance(old, Group):
         old.extend(map(reader.if_reached, list(new.items)) if isinstance(new, Group) else [new])
         return
@@ -141,7 +142,7 @@ def _assign_attribute(reader: Reader, target: ast.Attribute, value: Value) -> No
     elif target.attr == "requires_grad" and not knowledge.is_module(owner):
         reader.set_trainable(owner, value, target)
     elif target.attr == "data" and isinstance(owner, Param):
-        reader.hide(target, (owner.owner,))
+        reader.hide(target, (owner.owner,), Ability.STEP, anywhere=False)
     for option in alternatives(owner):
         if isinstance(option, Instance):
             _set_attribute(reader, option, target, value)
@@ -155,7 +156,7 @@ def _assign_gradient(reader: Reader, target: ast.expr, value: Value) -> None:
     if isinstance(value, Const) or (isinstance(value, Tensor) and value.op.startswith("zeros")):
         reader.write(ZeroGrad(place=reader.place(target)))
     else:
-        reader.hide(target, ())
+        reader.hide(target, (), Ability.CLEAR | Ability.RESCALE)
 
 
 def _set_attribute(reader: Reader, owner: Instance, target: ast.Attribute, value: Value) -> None:

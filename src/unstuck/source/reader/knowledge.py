@@ -95,7 +95,7 @@ def is_optimizer(value: Value) -> bool:
         return False
     if value.cls is not None:
         return _derives_from(value.cls, "torch.optim.")
-    return value.kind.startswith("torch.optim.") or value.last in OPTIMIZERS
+    return (value.kind.startswith("torch.optim.") and "swa_utils" not in value.kind) or value.last in OPTIMIZERS
 
 
 def is_scheduler(value: Value) -> bool:

@@ -21,9 +21,10 @@ from unstuck.events import Backward, Event, LossCall, Place
 from unstuck.source.facts import Facts, Frozen
 from unstuck.source.flow import papers_over
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.abilities import reachable
 from unstuck.source.reader.project import Project
 from unstuck.source.reader.scope import Scope, SourceFile, dotted
-from unstuck.source.trace import Block, Happened, Hidden, Inlined, Loop, says_something
+from unstuck.source.trace import EVERYTHING, Ability, Block, Happened, Hidden, Inlined, Loop, says_something
 from unstuck.source.values import (
     UNKNOWN,
     Choice,
@@ -201,11 +202,16 @@ class Reader:
             self.facts.backwards.append(happened)
         return happened
 
-    def hide(self, node: ast.AST, values: Iterable[Value]) -> None:
-        """Something trainable went where the reader cannot follow: anything may have happened there."""
+    def hide(self, node: ast.AST, values: Iterable[Value], can: Ability = EVERYTHING, *, anywhere: bool = True) -> None:
+        """Something trainable went where the reader cannot follow, and all that it `can` may have happened there.
+
+        It happened to `values`, unless it could reach others `anywhere`.
+        """
         name = dotted(node.func) if isinstance(node, ast.Call) else ""
-        self.block.append(Hidden(self.place(node), name))
-        self.facts.escaped.update(map(id, values))
+        given = tuple(values)
+        within = (*given, *reachable(given))
+        self.block.append(Hidden(self.place(node), name, can, () if anywhere else within))
+        self.facts.escaped.update(map(id, within))
 
     def tensor(
         self,

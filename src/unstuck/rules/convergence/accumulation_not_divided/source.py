@@ -125,7 +125,7 @@ def _counts_micro_batches(window: Window, value: Value, divisor: int) -> bool:
 def _divides_elsewhere(text: str, every: str) -> bool:
     """Is anything but a count or a logged sum divided by N, such as the learning rate or the gradients?"""
     name = re.escape(every.rpartition(".")[2])
-    found = re.finditer(rf"^(?P<before>.*?)(?<!/)/=?\s*(\w+\.|float\(|\()*{name}\b", text, re.M)
+    found = re.finditer(rf"^(?P<before>.*?)(?<!/)/=?\s*(\w+\.|float\(|\()*{name}(?!\w)", text, re.M)
     return any(not ONLY_LOGGED.search(match["before"]) for match in found)
 
 

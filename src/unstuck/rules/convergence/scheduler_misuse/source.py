@@ -28,7 +28,7 @@ from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.reader.scope import SourceFile
-from unstuck.source.trace import Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
+from unstuck.source.trace import Ability, Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
 from unstuck.source.values import Instance, alternatives
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def _opinion(path: Path) -> loop_order.Opinion:
     items = [
         item
         for item in path
-        if isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, STEPS))
+        if (isinstance(item, Hidden) and item.can & Ability.STEP)
+        or (isinstance(item, Happened) and isinstance(item.event, STEPS))
     ]
     for position, item in enumerate(items):
         if isinstance(item, Hidden) or not isinstance(item.event, SchedulerStep) or item.event.place is None:

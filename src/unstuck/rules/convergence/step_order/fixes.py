@@ -54,7 +54,9 @@ def _later(path: Path, step: Place) -> Iterator[Place | None]:
 def _iterations_with(path: Path, place: Place) -> Iterator[tuple[list[Happened], int]]:
     """Each iteration of the path in which something happens at a place, and its position in the iteration."""
     iterations: dict[int, list[Happened]] = {}
-    for item, number in zip(loop_order.gradient_events(path), loop_order.iteration_numbers(path), strict=True):
+    for item, number in loop_order.gradient_items(path):
+        if not isinstance(item, Happened):
+            continue
         iterations.setdefault(number, []).append(item)
     for items in iterations.values():
         yield from ((items, at) for at, item in enumerate(items) if item.event.place == place)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, OptimizerSeen, OptimizerStep, Place, ZeroGrad
-from unstuck.findings import Finding, Fix, Subject
+from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, fixes, rule
 from unstuck.rules.shared import loop_order
 from unstuck.source.edits.edit import fix_with
-from unstuck.source.trace import Happened, Path, events_in, loops_in, reads_all
-from unstuck.source.values import Instance
+from unstuck.source.reader.knowledge import is_module
+from unstuck.source.reader.scope import dotted
+from unstuck.source.trace import Ability, Happened, Hidden, Path, events_in, loops_in, reads_all
+from unstuck.source.values import Instance, Parameters
 
 if TYPE_CHECKING:
     from unstuck.source import Script
 
 COMPUTES_GRADIENTS = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
-CLEARS = pattern(r"zero_grad(?!\s*(#.*)?$)|\.grad\b")
+NO_STEP_IN = frozenset("zero_grad param_groups state_dict load_state_dict defaults".split())
+CLEARS = pattern(
+    r"zero_grad(?!\s*(#.*)?$)|\bdel\b.*\.grad\b|\.grad(\.data)?(\[[^\]]*\])?\s*([-+*/]?=(?!=)|\.\w+_\()|setattr\(.*grad"
+)
 
 
 def find(script: Script) -> Iterator[Finding]:
@@ -32,7 +38,7 @@ def find(script: Script) -> Iterator[Finding]:
         yield from _no_backward(script)
 
 
-def _finding(variant: Order, message: str, fix: Fix, place: Place | None) -> Finding:
+def _finding(variant: Order, message: str, fix: Fix, place: Place | None, *, certain: bool = True) -> Finding:
     return rule.finding(
         message,
         cause=CAUSES[variant],
@@ -40,6 +46,8 @@ def _finding(variant: Order, message: str, fix: Fix, place: Place | None) -> Fin
         subject=Subject("loop", f"training loop at {place}"),
         place=place,
         variant=variant,
+        severity=Severity.ERROR if certain else Severity.WARNING,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
     )
 
 
@@ -49,7 +57,8 @@ def _no_backward(script: Script) -> Iterator[Finding]:
         items = list(events_in(loop.body, nested_loops=False))
         kinds = {type(item.event) for item in items}
         steps = [item for item in items if isinstance(item.event, OptimizerStep) and isinstance(item.subject, Instance)]
-        if steps and kinds >= {LossCall, ZeroGrad} and OptimizerSeen not in kinds and reads_all(loop.body):
+        complete = OptimizerSeen not in kinds and reads_all(loop.body, Ability.BACKWARD)
+        if steps and kinds >= {LossCall, ZeroGrad} and complete:
             event = steps[0].event
             assert isinstance(event, OptimizerStep)
             if not event.inside_closure and id(steps[0].subject) not in script.facts.escaped:
@@ -59,44 +68,51 @@ def _no_backward(script: Script) -> Iterator[Finding]:
 
 
 def _lost(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    for place, kind in loop_order.always(ways, _losing).items():
+    for place, kind in loop_order.always(ways, lambda path: _losing(script, path)).items():
         early = kind == Order.STEP_BEFORE_BACKWARD
         variant = Order.STEP_BEFORE_BACKWARD if early else Order.CLEARED_TOO_LATE
         edits = fixes.reordered(script, ways, place, step_is_early=early)
         yield _finding(variant, f"{variant.meaning}.", fix_with(FIXES[variant], edits, "safe"), place)
 
 
-def _losing(path: Path) -> loop_order.Opinion:
+def _losing(script: Script, path: Path) -> loop_order.Opinion:
     """Guilty: a zero_grad between a backward and the step that should have used it. Innocent: a step that works."""
     opinion = loop_order.Opinion()
-    items, iteration = loop_order.gradient_events(path), loop_order.iteration_numbers(path)
+    numbered = loop_order.gradient_items(path)
+    items, iteration = [item for item, _ in numbered], [number for _, number in numbered]
     for position, step in enumerate(items):
-        origin = _gradients_of(items, position)
-        if origin is None:
+        origin = _gradients_of(script, items, position)
+        if origin is None or not isinstance(step, Happened):
             continue
         backward, zero = origin
         if zero is None:
-            clearings = [item for item in items[:backward] if isinstance(item.event, ZeroGrad)]
+            earlier = [item for item in items[:backward] if isinstance(item, Happened)]
+            clearings = [item for item in earlier if isinstance(item.event, ZeroGrad)]
             helpful = [item.event for item in clearings if loop_order.concerns(item, step)]
             opinion.innocent |= set(loop_order.places([step.event, *helpful]))
         elif iteration[backward] == iteration[zero] == iteration[position]:
-            opinion.guilty.update(dict.fromkeys(loop_order.places([items[zero].event]), Order.CLEARED_TOO_LATE))
+            clearing = items[zero]
+            assert isinstance(clearing, Happened)
+            opinion.guilty.update(dict.fromkeys(loop_order.places([clearing.event]), Order.CLEARED_TOO_LATE))
         else:
             opinion.guilty.update(dict.fromkeys(loop_order.places([step.event]), Order.STEP_BEFORE_BACKWARD))
     return opinion
 
 
-def _gradients_of(items: Sequence[Happened], position: int) -> tuple[int, int | None] | None:
+def _gradients_of(script: Script, items: Sequence[Happened | Hidden], position: int) -> tuple[int, int | None] | None:
     """The backward whose gradients a step uses and the zero_grad that cleared them; None if the backward is unknown."""
     step = items[position]
-    if not isinstance(step.event, OptimizerStep) or step.event.inside_closure:
+    if isinstance(step, Hidden) or not isinstance(step.event, OptimizerStep) or step.event.inside_closure:
         return None
     zero: int | None = None
     for index in range(position - 1, -1, -1):
         item = items[index]
-        if isinstance(item.event, Backward):
+        if isinstance(item, Hidden):
+            if loop_order.could(script, item, Ability.BACKWARD | Ability.STEP, step.subject):
+                return None
+        elif isinstance(item.event, Backward):
             return index, zero
-        if isinstance(item.event, ZeroGrad) and zero is None and loop_order.concerns(item, step):
+        elif isinstance(item.event, ZeroGrad) and zero is None and loop_order.concerns(item, step):
             zero = index
         elif isinstance(item.event, OptimizerStep) and loop_order.concerns(item, step):
             return None
@@ -105,7 +121,11 @@ def _gradients_of(items: Sequence[Happened], position: int) -> tuple[int, int | 
 
 def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
-    idle = _never_stepped(script, items)
+    unread = loop_order.hidden_on(ways, Ability.STEP)
+    idle = _never_stepped(script, items, unread)
+    certain = bool(idle)
+    if not idle and not unread:
+        idle = next((name for item in items if (name := _only_cleared(script, ways, item))), "")
     if not idle:
         return
     # The backward that follows the optimizer's own zero_grad, or else the first.
@@ -117,11 +137,14 @@ def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
         message = f"{name}.step() is never called: backward() runs, but no weight changes."
         edits = fixes.step_added(script, items, idle, backward.place)
         fix = fix_with(f"Call {name}.step() after backward(). {RIGHT_ORDER}", edits, "unsafe")
-        yield _finding(Order.NO_STEP, message, fix, backward.place)
+        yield _finding(Order.NO_STEP, message, fix, backward.place, certain=certain)
 
 
-def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
-    """An optimizer that belongs to this loop and that nothing in the script steps: the object, or its name."""
+def _never_stepped(script: Script, items: Sequence[Happened], unread: Sequence[Hidden]) -> Instance | str:
+    """An optimizer that belongs to this loop and that nothing in the script steps: the object, or its name.
+
+    `unread` are calls that may step some optimizer, or change weights by hand.
+    """
     stepped, all_known = _all_stepped(script)
     if not all_known:
         return ""
@@ -132,11 +155,30 @@ def _never_stepped(script: Script, items: Sequence[Happened]) -> Instance | str:
     for made in script.facts.optimizers:
         # If another optimizer steps, the loss may depend on both: only its own zero_grad shows that this one counts.
         belongs = id(made.optimizer) in zeroed or (not steps_here and loop_order.owners(made.parameters) & trained)
-        if belongs and id(made.optimizer) not in stepped | script.facts.escaped:
+        hidden = any(loop_order.could(script, call, Ability.STEP, made.optimizer) for call in unread)
+        if belongs and not hidden and id(made.optimizer) not in stepped | script.facts.escaped:
             return made.optimizer
     names = [item.event.optimizer for item in items if isinstance(item.event, ZeroGrad) and item.event.optimizer]
-    alone = bool(names) and not stepped and not script.facts.optimizers and ".step(" not in script.text
+    alone = bool(names) and not unread and not stepped and not script.facts.optimizers and ".step(" not in script.text
     return names[0] if alone and names[0] else ""
+
+
+def _only_cleared(script: Script, ways: Sequence[Path], zero: Happened) -> str:
+    """The name of an optimizer from elsewhere, if every path clears it and its function does nothing else with it."""
+    name = zero.event.optimizer if isinstance(zero.event, ZeroGrad) else None
+    place = zero.event.place
+    if not name or place is None or isinstance(zero.subject, Instance) or not all(zero in way for way in ways):
+        return ""
+    functions = (node for node in ast.walk(script.tree) if isinstance(node, ast.FunctionDef))
+    function = next((node for node in functions if node.lineno <= place.line <= (node.end_lineno or 0)), None)
+    if function is None or function.name != place.function or place.path != script.path:
+        return ""
+    parts = [part for statement in function.body for part in ast.walk(statement)]
+    # Whoever reads gradients or takes turns with its caller may leave the step to someone else.
+    shared = any(isinstance(part, ast.Yield) or getattr(part, "attr", "") == "grad" for part in parts)
+    plain = {id(part.value) for part in parts if isinstance(part, ast.Attribute) and part.attr in NO_STEP_IN}
+    uses = [part for part in parts if isinstance(part, ast.Name | ast.Attribute) and dotted(part) == name]
+    return "" if shared or any(id(part) not in plain for part in uses) else name
 
 
 @lru_cache(maxsize=1)
@@ -154,21 +196,34 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     known = all(
         isinstance(item.subject, Instance) for item in every if isinstance(item.event, ZeroGrad | OptimizerStep)
     )
-    # An optimizer from elsewhere may be cleared elsewhere too, so any mention of clearing counts.
-    if not known and (zeros or any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))):
+    if not known and zeros:
         return
+    # What is stepped in each iteration is an optimizer, wherever it came from; its class may clear by itself.
+    plain = known or not any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))
     # A generator, a hook or a callback that was not followed may clear them as well.
     unread, elsewhere = _clearings(script)
     if unread or not elsewhere <= {place.function for place in loop_order.places(item.event for item in every)}:
         return
+    calls = loop_order.hidden_on(ways, Ability.CLEAR)
     for step in _repeated_steps(ways):
+        may_clear = [call for call in calls if loop_order.could(script, call, Ability.CLEAR, step.subject)]
+        if may_clear and not _sometimes_only(ways, step, may_clear):
+            continue
         if not any(loop_order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
             label = step.event.optimizer
             message = f"{label} steps in every iteration, but its gradients are never cleared."
             alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
             edits = fixes.clearing_added(script, step.event) if alone else None
             fix = fix_with(f"Call {label}.zero_grad() before each backward(). {RIGHT_ORDER}", edits, "unsafe")
-            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place)
+            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place, certain=plain and not may_clear)
+
+
+def _sometimes_only(ways: Sequence[Path], step: Happened, calls: Sequence[Hidden]) -> bool:
+    """Does some path step twice without these calls, none of which was given an optimizer?"""
+    given = [value for call in calls for value in call.subjects]
+    if not given or not all(is_module(value) or isinstance(value, Parameters) for value in given):
+        return False
+    return any(sum(item is step for item in way) > 1 and not any(call in way for call in calls) for way in ways)
 
 
 @lru_cache(maxsize=1)

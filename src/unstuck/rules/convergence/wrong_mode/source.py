@@ -17,6 +17,7 @@ from unstuck.rules.shared import loop_order, modes
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
+    Ability,
     Branch,
     Happened,
     Hidden,
@@ -86,7 +87,7 @@ def _stays(script: Script, loop: Loop, ways: Sequence[Path], model: Value | None
         return
     name = model.label or model.last
     trained_at: dict[Place, tuple[Place | None, Place | None]] = {}
-    for place in loop_order.always(ways, lambda path: _opinion(path, model, trained_at)):
+    for place in loop_order.always(ways, lambda path: _opinion(script, path, model, trained_at)):
         if not _comes_again(loop, place):
             continue
         forward, step = trained_at[place]
@@ -106,7 +107,7 @@ def _stays(script: Script, loop: Loop, ways: Sequence[Path], model: Value | None
 
 
 def _opinion(
-    path: Path, model: Instance, trained_at: dict[Place, tuple[Place | None, Place | None]]
+    script: Script, path: Path, model: Instance, trained_at: dict[Place, tuple[Place | None, Place | None]]
 ) -> loop_order.Opinion:
     opinion = loop_order.Opinion()
     since: _SinceEval | None = None
@@ -115,7 +116,7 @@ def _opinion(
             if since is not None and since.forward is not None and not since.backward:
                 since.evaluated = True  # The iteration ended and nothing was back-propagated.
             continue
-        if since is not None and _ends_eval(item, model):
+        if since is not None and _ends_eval(script, item, model):
             opinion.innocent.add(since.place)
             since = None
         elif isinstance(item, Happened) and _switches_to_eval(item) and item.subject is model and item.event.place:
@@ -129,10 +130,10 @@ def _opinion(
     return opinion
 
 
-def _ends_eval(item: Happened | Hidden | IterationEnd, model: Instance) -> bool:
+def _ends_eval(script: Script, item: Happened | Hidden, model: Instance) -> bool:
     """Is the model put back into train mode, or may it be, or is it a new one?"""
-    if not isinstance(item, Happened):
-        return True
+    if isinstance(item, Hidden):
+        return loop_order.could(script, item, Ability.SWITCH, model)
     event, subject = item.event, item.subject
     if isinstance(event, OptimizerSeen):
         return True

@@ -18,7 +18,7 @@ from unstuck.rules.shared.accumulation import windows
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import is_scaler
-from unstuck.source.trace import Happened, Hidden, Path, events_in, located, paths
+from unstuck.source.trace import GRADIENTS, Ability, Happened, Hidden, Path, events_in, located, paths
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
 SCALED_BY_HAND = pattern(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")
+CHANGES_GRADIENTS = GRADIENTS | Ability.RESCALE
 UPDATES = pattern(r"\.update\(\s*(new_scale[^)]*)?\)")
 AT_FIRST = " by 65,536 at first"
 ABOUT_PRECISION = pattern(r"scaler|amp|fp16|half|mixed|precision", re.I)
@@ -110,7 +111,8 @@ def _verdicts(path: Path) -> Iterator[Scaled | tuple[Happened, bool]]:
     items = [
         item
         for item in path
-        if isinstance(item, Hidden) or (isinstance(item, Happened) and isinstance(item.event, SEEN))
+        if (isinstance(item, Hidden) and item.can & CHANGES_GRADIENTS)
+        or (isinstance(item, Happened) and isinstance(item.event, SEEN))
     ]
     for position, item in enumerate(items):
         if not isinstance(item, Happened) or not isinstance(item.event, Clip | OptimizerStep):

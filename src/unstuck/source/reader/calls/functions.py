@@ -28,7 +28,7 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
     name = getattr(node, "name", "<lambda>")
     if owner is not None and name != "__init__" and knowledge.is_optimizer(owner):
         # An optimizer that the user wrote may step, clear and back-propagate in any order.
-        reader.hide(node, (owner, *args))
+        reader.hide(node, (owner, *args), anywhere=False)
         return UNKNOWN
     stack = reader.call_stack
     if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
@@ -46,6 +46,8 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
                 value = _run(reader, node)
         if any(dotted(_without_arguments(item)).rpartition(".")[2] == "contextmanager" for item in decorators):
             # What follows its `yield` happens after the body of the `with`, not here.
+            if reader.block and isinstance(reader.block[-1], Inlined):
+                reader.block.pop()
             reader.hide(node, args)
         return value
     finally:

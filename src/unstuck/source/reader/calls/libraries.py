@@ -8,6 +8,7 @@ import math
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.calls.torch_functions import call_torch, make
 from unstuck.source.reader.calls.unknown import hide_if_training
+from unstuck.source.reader.everyday import is_observer
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.values import (
@@ -54,7 +55,7 @@ def call_symbol(reader: Reader, symbol: Symbol, call: Call) -> Value:
         tensors = tuple(filter(may_be_tensor, call.args))
         cut = "" if last in knowledge.NUMPY_ASKS_THE_TENSOR else f"numpy.{last}()"
         return reader.tensor(last, tensors, call.node, cut, args=call.args) if tensors else UNKNOWN
-    return hide_if_training(reader, call)
+    return UNKNOWN if is_observer(name) else hide_if_training(reader, call, last)
 
 
 def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
@@ -74,6 +75,9 @@ def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
         return Group([Group(list(map(each, args)))], complete=False)
     if name == "float" and isinstance(first, Const):
         return Const(math.inf) if first.value in ("inf", "Inf", "infinity") else first
+    if name == "dict":
+        whole = not call.args
+        return Group(list(call.values), whole, keys=list(call.kwargs) if whole else None)
     if name == "getattr" and first == Symbol("torch.optim"):
         return Symbol("torch.optim.Optimizer")
     if name == "setattr" and isinstance(first, Instance):

@@ -14,6 +14,7 @@ from unstuck.source.reader.calls.unknown import RETURNS_ITSELF, unknown_method
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.reader.scope import dotted
+from unstuck.source.trace import Ability
 from unstuck.source.values import (
     UNKNOWN,
     Const,
@@ -64,7 +65,7 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
         if name == "requires_grad_":
             reader.set_trainable(receiver, args[0] if args else Const(True), call.node)
         elif name.endswith("_"):
-            reader.hide(call.node, (receiver.owner,))
+            reader.hide(call.node, (receiver.owner,), Ability.STEP, anywhere=False)
         return UNKNOWN
     return unknown_method(reader, method, call)
 
@@ -135,7 +136,7 @@ def _object_method(reader: Reader, receiver: Instance, method: Method, call: Cal
         return args[0] if len(args) == 1 else Group(list(args))
     if name == "backward":
         reader.write(Backward(place=reader.place(call.node)), call.first)
-        reader.hide(call.node, args)
+        reader.hide(call.node, args, Ability.RESCALE)
     elif name.startswith("clip_grad"):
         reader.write(Clip(place=reader.place(call.node)), subject=call.first)
     return UNKNOWN

@@ -9,6 +9,8 @@ from unstuck.source.reader.reader import Call, Reader
 from unstuck.source.values import UNKNOWN, Const, Group, Instance, Parameters, Symbol, Value, adopt, may_be_tensor
 
 GRADIENT_SWITCHES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
+OTHER_MODULES = tuple(f"torch.{name}" for name in ("utils.", "distributed", "cuda.", "backends", "autograd.", "optim."))
+"""Functions of these compute nothing."""
 NO_LIMIT = frozenset({Symbol("math.inf"), Symbol("torch.inf"), Symbol("numpy.inf")})
 
 
@@ -38,9 +40,9 @@ def call_torch(reader: Reader, symbol: Symbol, call: Call) -> Value:
         result = reader.tensor("rebuilt", inputs, node, f"torch.{last}()" if has_history else "")
         result.leaf = wants_gradient and not has_history
         return result
-    if last[:1].isupper() or name.startswith("torch.optim."):
+    if last[:1].isupper() or (name.startswith("torch.optim.") and "swa_utils" not in name):
         return make(reader, symbol, call)
-    if name.startswith(("torch.utils.", "torch.distributed", "torch.cuda.", "torch.backends", "torch.autograd.")):
+    if name.startswith(OTHER_MODULES):
         return UNKNOWN
     if last in ("save", "load", "manual_seed", "device", "no_grad"):
         return UNKNOWN

@@ -8,10 +8,13 @@ import re
 from unstuck.events import Backward, OptimizerStep, SchedulerStep, ZeroGrad
 from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.abilities import ability_of, ability_of_unknown, reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import scaler_method
+from unstuck.source.reader.everyday import ability_of_name
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.reader.scope import dotted
+from unstuck.source.trace import NOTHING, Ability
 from unstuck.source.values import (
     UNKNOWN,
     Choice,
@@ -26,22 +29,18 @@ from unstuck.source.values import (
     Unknown,
     UserFunction,
     Value,
-    members,
 )
 
 OPTIMIZER_WORDS = pattern(r"opt(im\w*|imi[sz]er\w*)?(_?[a-z0-9]{1,3})?$|^(d|g|critic|actor)_?opt|solver$|optim", re.I)
 SCHEDULER_WORDS = pattern(r"sched|warmup|lr_|_lr$", re.I)
 SCALER_WORDS = pattern(r"scaler$", re.I)
 LOSS_WORDS = pattern(r"loss|err|cost|out|sum|total", re.I)
-TRAINING_WORDS = pattern(r"(^|[._])(opt(im\w*)?|optimi[sz]er\w*|scaler|loss\w*|model|net|trainer|engine|self)$", re.I)
-WORLD_WORDS = pattern(
-    r"(^|[._])(envs?|environment|gym|game|world|simulator|sim|progress|pbar|bar|profiler|prof)$", re.I
-)
-"""What has a step() or an update() of its own that trains nothing: an environment, a progress bar, a profiler."""
 TRAINING_METHODS = frozenset(
     "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
     "optimize_parameters update_parameters run_step".split()
 )
+WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric)$", re.I)
+NUMBERS = frozenset({knowledge.CUTS["item"], "float()", "int()"})
 RETURNS_ITSELF = frozenset(
     "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_".split()
 )
@@ -53,11 +52,40 @@ def unknown_callee(reader: Reader, value: Value, call: Call) -> Value:
     return hide_if_training(reader, call)
 
 
-def hide_if_training(reader: Reader, call: Call) -> Value:
-    """A call that cannot be followed: anything may have happened there if it was given something able to train."""
-    if _is_given_training(call):
-        reader.hide(call.node, call.values)
+def hide_if_training(reader: Reader, call: Call, name: str = "") -> Value:
+    """A call that cannot be followed: what may have happened there follows from its name and from what it was given."""
+    hide_given(reader, call, ability_of_name(name or _last_name(call.node.func)))
     return UNKNOWN
+
+
+def hide_given(reader: Reader, call: Call, at_most: Ability, receiver: Value = UNKNOWN) -> None:
+    """Note what a call could do with its arguments and with what its receiver holds, which is `at_most` this."""
+    if not at_most:
+        return
+    given = list(reachable((receiver, *call.values)))
+    can = NOTHING
+    for value in given:
+        can |= ability_of(value)
+    for value, node in (*zip(call.args, call.node.args, strict=False), *_keywords(call)):
+        named = ability_of_unknown(value, node)
+        if named:
+            given.append(value)
+            can |= named
+    if isinstance(receiver, Instance) and given:
+        receiver.holds.extend(given)
+    if can & at_most:
+        reader.hide(call.node, given, can & at_most, anywhere=False)
+
+
+def _keywords(call: Call) -> list[tuple[Value, ast.expr]]:
+    return [(call.kwargs[item.arg], item.value) for item in call.node.keywords if item.arg in call.kwargs]
+
+
+def _last_name(node: ast.expr) -> str:
+    """`meters` of `self.meters["loss"]`."""
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
@@ -85,49 +113,43 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
         return Parameters(receiver)
     elif name == "named_parameters":
         return Group([Group([UNKNOWN, Param(receiver)])], complete=False)
-    elif _may_train(method, text, call):
-        reader.hide(node, (receiver, *call.values))
-    elif name in RETURNS_ITSELF:
+    elif name in RETURNS_ITSELF and not isinstance(receiver, Symbol):
         return receiver
+    else:
+        _unread_method(reader, method, call)
     return UNKNOWN
+
+
+def _unread_method(reader: Reader, method: Method, call: Call) -> None:
+    """`tracker.update(loss)`, `agent.learn(batch)`: an object of which only the name or the class is known."""
+    receiver, holder = method.receiver, _last_name(method.node.value)
+    kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
+    at_most = ability_of_name(method.name, holder, kind)
+    known = isinstance(receiver, Symbol | Instance)
+    if at_most and method.name in TRAINING_METHODS and not known and not _is_given_numbers(method, call):
+        # Whatever it holds, it may train that.
+        reader.hide(call.node, (receiver, *reachable(call.values)), at_most)
+    else:
+        hide_given(reader, call, at_most, receiver)
+
+
+def _is_given_numbers(method: Method, call: Call) -> bool:
+    """`x.update(loss.item(), 32)`: what is updated with a number is a meter; what learns is given data."""
+    return method.name == "update" and any(map(_is_number, call.values))
+
+
+def _is_number(value: Value) -> bool:
+    if isinstance(value, Const):
+        return isinstance(value.value, int | float)
+    return isinstance(value, Tensor) and value.cut in NUMBERS
 
 
 def _backward(reader: Reader, receiver: Value, name: str, call: Call) -> None:
     # `accelerator.backward(loss)` is given the loss; `loss.backward(gradient=...)` is the loss itself.
     is_given_loss = bool(call.args) and not LOSS_WORDS.search(name)
     reader.write(Backward(place=reader.place(call.node)), call.args[0] if is_given_loss else receiver)
-    if is_given_loss:
+    if is_given_loss and WRAPS_BACKWARD.search(name):
+        # It divides by the number of accumulated batches.
+        reader.hide(call.node, call.args, Ability.RESCALE)
+    elif is_given_loss:
         reader.hide(call.node, call.args)
-
-
-def _may_train(method: Method, receiver: str, call: Call) -> bool:
-    if method.name in TRAINING_METHODS and not isinstance(method.receiver, Symbol):
-        return not WORLD_WORDS.search(receiver)
-    return _is_given_training(call)
-
-
-def _is_given_training(call: Call) -> bool:
-    if any(_can_train(value, node) for value, node in zip(call.args, call.node.args, strict=False)):
-        return True
-    return any(_can_train(value, None) for value in call.kwargs.values())
-
-
-def _can_train(value: Value, node: ast.expr | None) -> bool:
-    """Could code that is given this value step, zero or back-propagate?"""
-    if value is UNKNOWN:
-        return node is not None and TRAINING_WORDS.search(dotted(node)) is not None
-    return any(map(_carries_training, members(value)))
-
-
-def _carries_training(value: Value) -> bool:
-    if isinstance(value, Tensor):
-        return not value.cut and value.op in knowledge.LOSS_FUNCTIONS
-    if isinstance(value, Parameters | Param):
-        return True
-    if not isinstance(value, Instance):
-        return False
-    if knowledge.is_optimizer(value) or knowledge.is_scaler(value) or knowledge.is_module(value):
-        return value.last not in knowledge.LOSSES
-    return value.cls is not None and any(
-        item is not value and knowledge.is_optimizer(item) for item in value.attrs.values()
-    )
