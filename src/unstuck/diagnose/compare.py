@@ -13,7 +13,7 @@ from unstuck.diagnose.script import NoRun, has_trained, prepare
 from unstuck.events import OptimizerSeen, Place
 from unstuck.findings.curve import Curve
 from unstuck.findings.fingerprints import Fingerprint, Kind
-from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Table
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, NamedCurve, Status, Table
 from unstuck.interventions.probe_model import TakeFingerprints
 from unstuck.interventions.seeds import Seed
 from unstuck.regular import LARGEST_SCRIPT, read_regular
@@ -248,7 +248,7 @@ class _Answer:
                 f"{ANOTHER_SIZE:g} times the size is listed."
             )
         for version, outcomes in zip((self._old, self._new), self._runs, strict=True):
-            if any(outcome.failure or outcome.status == "crashed" for outcome in outcomes):
+            if any(outcome.failure or outcome.status is Status.CRASHED for outcome in outcomes):
                 said.append(f"{version.label} did not run to its end: {outcomes[0].last_line}")
         return said
 
