@@ -149,7 +149,10 @@ def softmax_axis(node: Node) -> int | None:
 def shape_of(node: Node) -> tuple[int, ...]:
     """The shape of what an operation returned; empty where it had none, or torch does not say."""
     metadata = getattr(node, "_input_metadata", ())
-    return tuple(int(side) for side in metadata[0].shape) if metadata else ()
+    try:
+        return tuple(int(side) for side in metadata[0].shape) if metadata else ()
+    except (RuntimeError, AttributeError, TypeError):  # a nested tensor has no such shape
+        return ()
 
 
 _IN_ORDER = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "Squeeze", "Unsqueeze", "ToCopy"})
