@@ -16,6 +16,7 @@ from unstuck.findings.results import EDIT, Pair, Proof, ProofVerdict, Status, ma
 from unstuck.interventions import Intervention, in_words
 from unstuck.interventions.edit_source import EditSource
 from unstuck.interventions.give_loss import GiveLoss
+from unstuck.record.trainings import players
 from unstuck.rule import find_rule
 from unstuck.trials.context import Context
 from unstuck.trials.pairs import (
@@ -31,6 +32,7 @@ from unstuck.trials.pairs import (
     run_pairs,
 )
 
+GAME = "undecided: several optimizers have a loss each, and none of these says whether the fix helps."
 LONG_ENOUGH = 200
 """Steps from which on a remedy that shows nothing has no effect, if the script takes as many."""
 
@@ -95,7 +97,15 @@ def try_remedy(context: Context, remedied: Remedied, steps: int, seeds: int = SE
     is_whole = steps >= LONG_ENOUGH or (available is not None and steps >= available)
     if proof.verdict is ProofVerdict.NO_EFFECT and not is_whole:
         return msgspec.structs.replace(proof, verdict=ProofVerdict.UNDECIDED)
+    if proof.verdict in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE) and _is_game(context):
+        return msgspec.structs.replace(proof, verdict=ProofVerdict.UNDECIDED, sentence=GAME)
     return proof
+
+
+def _is_game(context: Context) -> bool:
+    """Do several optimizers each minimise a loss of their own? What is good for one may be bad for another."""
+    record = context.outcomes[0].record_or_none() if context.outcomes else None
+    return record is not None and len(players(record)) > 1
 
 
 def judged(remedied: Remedied, pairs: Sequence[Pair], steps: int) -> Proof:

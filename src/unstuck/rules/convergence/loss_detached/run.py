@@ -22,6 +22,7 @@ from unstuck.rules.shared import objects
 from unstuck.rules.shared.idle import cut_parts
 
 if TYPE_CHECKING:
+    from unstuck.events import Place
     from unstuck.record import Record
 
 EventType = TypeVar("EventType", bound=Event)
@@ -191,16 +192,35 @@ def _optimizer_not_reached(record: Record) -> Iterator[Finding]:
         given = max(step.parameters or 0 for step in taken)
         if len(taken) < REPEATED or given < 2 or any(step.with_grad != 0 for step in taken):
             continue
+        message = f"In {len(taken)} steps of {label} none of its {given} parameters had a gradient."
+        cause = "No backward() reaches the parameters of this optimizer, so its part of the model never learns."
+        fix = "Compute its loss from the output of that part without detaching it; call backward() before this step()."
+        other, place = _owner_besides(record, label)
+        if other:
+            message = f"{label} has the parameters of {other}; in {len(taken)} steps none of them had a gradient."
+            cause = "It was built from the parameters of another network than the one whose loss it should lower."
+            fix = "Build it from the parameters of the network that its loss is meant to train."
         yield rule.finding(
-            f"In {len(taken)} steps of {label} none of its {given} parameters had a gradient.",
-            cause="No backward() reaches the parameters of this optimizer, so its part of the model never learns.",
-            fix="Compute its loss from the output of that part without detaching it, and call backward() before this "
-            "step().",
+            message,
+            cause=cause,
+            fix=fix,
             subject=Subject("optimizer", label),
-            place=taken[0].place,
+            place=place or taken[0].place,
+            related=[taken[0].place] if place else [],
             evidence=[Evidence("steps seen", len(taken)), Evidence("parameters with a gradient", f"0 of {given}")],
             variant=Detached.OPTIMIZER_NOT_REACHED,
         )
+
+
+def _owner_besides(record: Record, label: str) -> tuple[str, Place | None]:
+    """Another optimizer that has all parameters of this one, and where this one was built; empty if there is none."""
+    seen = {event.optimizer: event for event in record.of(OptimizerSeen)}
+    built = next((event.place for event in record.of(OptimizerSeen) if event.optimizer == label and event.place), None)
+    own = {fact.key for fact in seen[label].parameters} if label in seen else set()
+    for other, event in seen.items():
+        if own and other != label and own <= {fact.key for fact in event.parameters}:
+            return other, built
+    return "", None
 
 
 def _cut_in_model(record: Record) -> Iterator[Finding]:
