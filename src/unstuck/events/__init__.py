@@ -114,6 +114,7 @@ from unstuck.events.tasks import (
     CoverScored as CoverScored,
     GradientRerouted as GradientRerouted,
     KeysHidden as KeysHidden,
+    MaskIndexed as MaskIndexed,
     MessagesReturned as MessagesReturned,
     Pairing as Pairing,
     PartnersSeen as PartnersSeen,

@@ -149,6 +149,16 @@ class MessagesReturned(Event, tag="messages-returned", frozen=True):
     """Is the index one of the two rows of an index that the model was given?"""
 
 
+class MaskIndexed(Event, tag="mask-indexed", frozen=True):
+    """Rows were picked by an index of zeros and ones that has one entry for each row. `place` is the backward."""
+
+    ABSENT: ClassVar[str] = "no rows of a prediction were picked by an index"
+
+    rows: int = 0
+    marked: int = 0
+    """How many of its entries are 1."""
+
+
 class ColumnsMatched(Event, tag="columns-matched", frozen=True):
     """Numbers of the input from which the target follows exactly, each by itself, in one batch. `place` is the loss."""
 

@@ -14,7 +14,7 @@ from unstuck.capture.detect.graph import Node, nodes_from, operation, saved
 from unstuck.capture.live_objects.arguments import tensors_in
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.preview.predicting import CLASS_LOSSES
-from unstuck.capture.tasks import attentions, columns, covers, messages, partners, sequences
+from unstuck.capture.tasks import attentions, columns, covers, masks, messages, partners, sequences
 from unstuck.capture.tasks.cells import Whole
 from unstuck.capture.tasks.passes import Passes
 from unstuck.capture.tasks.sequences import Wanted
@@ -122,6 +122,7 @@ class Tasks(Observer):
                 partial(attentions.keys_hidden, nodes, padded, step, place),
                 partial(attentions.leaked, nodes, step, place),
                 partial(partners.seen, whole, nodes, self._inputs, step, place),
+                partial(masks.indexed, nodes, step, place),
                 partial(messages.returned, nodes, self._ids, step, place),
                 *(partial(columns.matched, one, self._inputs, step) for one in self._wanted),
             ]
