@@ -89,8 +89,6 @@ class EvaluationInputs:
         ids = is_whole(tensor) and tensor.dtype != torch.bool
         if not tensor.is_cpu or tensor.dim() == 0 or not tensor.numel() or not (ids or is_plain(tensor)):
             return
-        if tensor.dim() == 1 and not ids:
-            return
         if key not in self._seen:
             if evaluates or len(self._seen) >= _MOST_KINDS:
                 return

@@ -21,6 +21,7 @@ class Differs(Variant):
 
     SCALE = "scale", "inputs in evaluation are a multiple of those in training"
     RANGE = "range", "inputs in evaluation have another mean or spread than in training"
+    BEYOND = "beyond", "a number that comes with each example, such as a time, is far beyond those of training"
     IDS = "ids", "ids in evaluation do not stand for what they stand for in training"
 
 
@@ -43,6 +44,8 @@ FEWEST_COLUMNS = 8
 """Of one column alone another scale may be another range, which is tested on purpose."""
 SHIFT = 1.0
 """In standard deviations of training."""
+BEYOND = 8.0
+"""In standard deviations of training: farther out than any test of other ranges."""
 SHARE = 0.8
 """Evaluation agrees with training less than this share of what its halves agree with each other."""
 ALIKE = 0.2
@@ -62,6 +65,11 @@ def in_run(record: Record) -> Iterator[Finding]:
                 yield _of_ids(event)
                 return
         elif event.scales:
+            if math.prod(event.shape) == 1:
+                if (event.shift or 0.0) > BEYOND:
+                    yield _of_number(event)
+                    return
+                continue
             factor = _common_factor(event)
             if factor is not None:
                 yield _of_scale(event, factor, fails)
@@ -115,6 +123,21 @@ def _of_scale(event: InputsCompared, factor: float, fails: bool) -> Finding:
         severity=Severity.ERROR if fails else Severity.WARNING,
         confidence=Confidence.CERTAIN if fails else Confidence.LIKELY,
         variant=Differs.SCALE,
+    )
+
+
+def _of_number(event: InputsCompared) -> Finding:
+    return rule.finding(
+        f"Without gradients, {event.model} is given `{event.input}` {event.shift or 0.0:.3g} standard deviations away "
+        f"from what it is in training, with {event.scales[1]:.3g} times the spread.",
+        cause="One number that comes with each example, such as the time of a diffusion, has another unit there: a "
+        "step number instead of a share of all steps, or the other way round. The model has never seen such numbers.",
+        fix="Compute it by the same expression in training and in sampling (t / T in both, or t in both).",
+        subject=Subject("model", event.model),
+        place=event.place,
+        evidence=_evidence(event),
+        severity=Severity.WARNING,
+        variant=Differs.BEYOND,
     )
 
 
