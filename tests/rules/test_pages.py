@@ -11,7 +11,7 @@ from unstuck.findings import Witness
 from unstuck.page import Example, PageError, read_page
 from unstuck.rule import Rule, all_rules
 
-ASK_THE_GRAPH = ("P14", "P15", "P16", "P18")
+ASK_THE_GRAPH = ("P12", "P14", "P15", "P16", "P18", "P23", "P32")
 """Rules that call the nodes of a graph to see what a loss wants; torch 2.4 does not say whose hooks that would run."""
 
 

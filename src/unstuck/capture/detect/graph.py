@@ -50,10 +50,13 @@ def saved(node: Any, name: str) -> Tensor | None:
 def saved_list(node: Any, name: str) -> list[Tensor | None]:
     """What a node kept under this name, where that is several tensors; empty if it cannot be had."""
     raws: Any = getattr(node, f"_raw_saved_{name}", None)
-    if not knows_hooks or not isinstance(raws, tuple):
+    if not isinstance(raws, tuple) or (_hooks_were_used and not knows_hooks):
         return []
     try:
-        found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
+        if knows_hooks:
+            found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
+        else:
+            found = list(getattr(node, f"_saved_{name}"))
     except RuntimeError:  # freed by a backward
         return []
     return [value if isinstance(value, Tensor) else None for value in found]
@@ -226,6 +229,8 @@ def nodes_from(root: Node, most: int = _MOST_NODES) -> list[Node]:
         if child is None:
             stack.pop()
             finished.append(node)
+            if not has_shapes:
+                note_inputs(node, saved)
         elif len(seen) < most:
             seen.add(child)
             stack.append((child, iter(child.next_functions)))

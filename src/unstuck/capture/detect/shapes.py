@@ -27,6 +27,8 @@ _ELEMENTWISE = frozenset(
     }
 )  # fmt: skip
 """Those that return as many numbers as they were given, where they have one input."""
+_SAVE_RESULT = frozenset({"Softmax", "SafeSoftmax", "LogSoftmax", "Exp", "Relu", "Sigmoid", "Tanh", "Sqrt", "Rsqrt"})
+"""Those of them that save what they return."""
 
 
 def note_inputs(node: Node, read: Read) -> None:
@@ -90,13 +92,15 @@ def _note(edge: tuple[Node, int], shape: Shape) -> None:
 
 def _first_input(node: Node, read: Read) -> Shape:
     sizes = _sizes(node, "self")
-    value = None if sizes else read(node, "self")
+    value = None if sizes else read(node, "result" if _operation(node) in _SAVE_RESULT else "self")
     return sizes if value is None else tuple(value.shape)
 
 
 def _sizes(node: Node, name: str) -> Shape:
     sizes: object = getattr(node, f"_saved_{name}_sym_sizes", ())
-    return tuple(int(side) for side in sizes) if isinstance(sizes, tuple) else ()
+    if not isinstance(sizes, tuple) or not all(isinstance(side, int) for side in sizes):  # of a nested tensor
+        return ()
+    return sizes
 
 
 def _axes(node: Node, sides: int) -> set[int] | None:
