@@ -19,6 +19,7 @@ VALUES = {
     "Form": "log",
     "Inputs": "zeros",
     "Layout": "[N, H, W, C]",
+    "Mix": "pick",
     "tuple[Edit, ...]": (),
 }
 

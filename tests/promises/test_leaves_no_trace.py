@@ -71,9 +71,10 @@ def test_after_success(tmp_path: Path):
         during = state_of_torch()
         step()
     assert state_of_torch() == before
+    during["attributes"].pop(("Tensor", "__getitem__"))  # type: ignore[attr-defined] # see docs/watching.md
     assert during["attributes"] == before["attributes"]
     assert during["forward hooks"] == before["forward hooks"]
-    changed = {key for key, value in during["code"].items() if before["code"][key] != value}  # type: ignore[attr-defined, index]
+    changed = {key for key, value in during["code"].items() if before["code"].get(key) != value}  # type: ignore[attr-defined, index]
     watched = {("torch.autograd", "backward"), ("torch.nn.functional", "cross_entropy"), ("Module", "_call_impl")}
     assert watched <= changed
 

@@ -223,7 +223,7 @@ def answer(done: Investigation) -> str:
     label = text.likely(principal, done.result.verdict)
     unproven = " (not confirmed by a run)" if done.result.command in TRYING else ""
     if principal.lead.witness is Witness.EXPERIMENT:
-        unproven = " (shown by the runs of an experiment)"
+        unproven = " (shown by an experiment)"
     return f"{label}{unproven}."
 
 

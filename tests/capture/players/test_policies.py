@@ -9,6 +9,7 @@ from torch.distributions import Categorical
 
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
+from unstuck.capture.players.draws import Draws
 from unstuck.capture.players.head import LARGEST_SURPRISE, Head
 from unstuck.capture.players.moves import Move, Moves
 from unstuck.capture.players.policies import Policies, _differing
@@ -32,13 +33,13 @@ def policy_loss(rows: int = 6) -> Tensor:
 
 
 def test_nothing_is_kept_of_a_regression_without_an_agent(watch: Watch) -> None:
-    policies = Policies(watch, Moves())
+    policies = Policies(watch, Moves(), Draws(watch))
     policies.backward(regression(), None)
     assert policies._surprise is None
 
 
 def test_what_is_kept_for_an_agent_goes_after_a_few_windows(watch: Watch) -> None:
-    policies = Policies(watch, Moves())
+    policies = Policies(watch, Moves(), Draws(watch))
     policies.backward(Head(policy_loss(4).grad_fn), None)
     policies.backward(regression(), None)
     assert policies._surprise is not None

@@ -155,7 +155,10 @@ def shape_of(node: Node) -> tuple[int, ...]:
     if not has_shapes:
         return shape_from_saved(node, saved)
     metadata = getattr(node, "_input_metadata", ())
-    return tuple(int(side) for side in metadata[0].shape) if metadata else ()
+    try:
+        return tuple(int(side) for side in metadata[0].shape) if metadata else ()
+    except (RuntimeError, AttributeError, TypeError):  # a nested tensor has no such shape
+        return ()
 
 
 _IN_ORDER = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "ViewAs", "Squeeze", "Unsqueeze", "ToCopy"})

@@ -39,7 +39,7 @@ class Draws:
 
     def model_ran(self, given: Tensor, learning: bool) -> None:
         """A model was called in a sampled window."""
-        if given.is_cpu and given.dim() > 0 and given.numel() <= _LARGEST:
+        if may_measure() and given.is_cpu and given.dim() > 0 and given.numel() <= _LARGEST:
             self._given = None if learning else given.detach()
             if learning:
                 self._trained = given.detach()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unstuck.capture.detect.graph import Node, operation, saved, saved_list
-from unstuck.capture.measure.tensors import is_plain, is_whole
+from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure
 from unstuck.capture.places import TRANSPARENT
 from unstuck.capture.players.head import Head
 from unstuck.capture.window import Watch
@@ -107,6 +107,8 @@ class Rows:
     def picked(self, tensor: Tensor, index: Any, result: Tensor) -> None:
         """A tensor was indexed."""
         if tensor.requires_grad or not tensor.is_cpu or tensor.dim() == 0 or tensor.layout is not torch.strided:
+            return
+        if tensor.is_inference() or not may_measure():  # inference tensors have no versions
             return
         caller = _caller()
         if caller is None or not self._watch.places.is_users(caller.f_code):
@@ -284,7 +286,7 @@ def _tensors_around(frame: FrameType, length: int) -> Iterator[tuple[Any, int]]:
     if own is not None and type(own).__dictoffset__:
         found += list(vars(own).items())[:_MOST_NAMES]
     for _, value in found:
-        if type(value) is Tensor and value.dim() and len(value) == length:
+        if type(value) is Tensor and value.dim() and len(value) == length and not value.is_inference():
             yield weakref.ref(value), value._version
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection
 from typing import Any
 
@@ -29,7 +30,7 @@ class _Loop:
     __slots__ = ("cut", "ends", "last", "linked", "module", "place", "root")
 
     def __init__(self, module: nn.Module, root: nn.Module, place: Place | None) -> None:
-        self.module, self.root, self.place = module, root, place
+        self.module, self.root, self.place = weakref.ref(module), weakref.ref(root), place
         self.last: list[Tensor] = []
         self.ends: list[list[Node]] = []
         self.cut = self.linked = 0
@@ -96,13 +97,14 @@ class Passes:
             if calls < _FEWEST_CALLS or not loop.cut or loop.linked or not is_whole:
                 continue
             reached = sum(any(node in reachable for node in ends) for ends in loop.ends)
-            if reached:
+            module, root = loop.module(), loop.root()
+            if reached and module is not None and root is not None:
                 self._watch.tell(
                     StateDetached(
                         step=self._watch.window.steps,
                         place=loop.place,
-                        module=_name_in(loop.root, loop.module),
-                        kind=type(loop.module).__name__,
+                        module=_name_in(root, module),
+                        kind=type(module).__name__,
                         calls=calls,
                         cut=loop.cut,
                         reached=reached,

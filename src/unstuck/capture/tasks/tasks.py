@@ -126,7 +126,10 @@ class Tasks(Observer):
                 *(partial(columns.matched, one, self._inputs, step) for one in self._wanted),
             ]
             for look in looks:
-                event = look()
+                try:
+                    event = look()
+                except RuntimeError:  # an earlier backward has freed the graph: the one that follows fails by itself
+                    return
                 if event is not None:
                     self._watch.tell(event)
 

@@ -33,27 +33,33 @@ class _Followed:
     """Some weights of one optimizer, as its last step left them."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        tensors = sorted((p for p in parameters_of(optimizer) if is_plain(p) and p.is_cpu), key=lambda p: -p.numel())
-        self.tensors = tensors[:_TENSORS]
-        self.pointers = [tensor.data_ptr() for tensor in self.tensors]
-        self.views = [sample(tensor.detach()).reshape(-1)[:_ELEMENTS] for tensor in self.tensors]
+        every = list(parameters_of(optimizer))
+        plain = [number for number, p in enumerate(every) if is_plain(p) and p.is_cpu]
+        # By number: whoever keeps a parameter, or a weak reference to it, keeps it from being swapped.
+        self.numbers = sorted(plain, key=lambda number: -every[number].numel())[:_TENSORS]
+        self.pointers = [every[number].data_ptr() for number in self.numbers]
+        self.views = [sample(every[number].detach()).reshape(-1)[:_ELEMENTS] for number in self.numbers]
         self.after = [view.clone() for view in self.views]
-        self.since = torch.cat(self.after).double()
+        self.since = torch.cat(self.after).double() if self.after else torch.zeros(0)
         """As they were after the last write."""
         self.steps: list[int] = []
         self.undone: list[float] = []
         self.by_loading = 0
         self.recorded = 0
 
-    def is_current(self) -> bool:
+    def is_current(self, optimizer: Optimizer) -> bool:
         """Are they still where they were, and not replaced by others?"""
-        return self.pointers == [tensor.data_ptr() for tensor in self.tensors]
+        every = list(parameters_of(optimizer))
+        if max(self.numbers, default=0) >= len(every) or not all(is_plain(every[number]) for number in self.numbers):
+            return False
+        return self.pointers == [every[number].data_ptr() for number in self.numbers]
 
 
 class _Load(NamedTuple):
     module: weakref.ref[nn.Module]
     place: Place | None
-    weights: list[tuple[weakref.ref[Tensor], Tensor]]
+    weights: dict[str, Tensor]
+    """Parts of them, by the names of the parameters."""
 
 
 class WrittenWeights:
@@ -62,7 +68,8 @@ class WrittenWeights:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._followed: weakref.WeakKeyDictionary[Optimizer, _Followed] = weakref.WeakKeyDictionary()
-        self._newest: _Followed | None = None
+        self._newest: weakref.ref[Optimizer] | None = None
+        """The one that stepped last."""
         self._loads: list[_Load] = []
         self._has_loaded = False
 
@@ -72,10 +79,10 @@ class WrittenWeights:
         if not may_measure():
             return
         # Biases and norms are often left at their defaults, loaded or not.
-        own: list[Tensor] = [p for p in module.parameters() if is_plain(p) and p.is_cpu and p.dim() > 1]
-        plain = sorted(own, key=lambda p: -p.numel())
+        own = {name: p for name, p in module.named_parameters() if is_plain(p) and p.is_cpu and p.dim() > 1}
+        plain = sorted(own, key=lambda name: -own[name].numel())
         with reading():
-            weights = [(weakref.ref(p), _part(p)) for p in plain[:_LOADED] if p.numel() > 1]
+            weights = {name: _part(own[name]) for name in plain[:_LOADED] if own[name].numel() > 1}
         others = [load for load in self._loads if load.module() not in (None, module)]
         self._loads = [*others[-_MOST_LOADS:], _Load(weakref.ref(module), place, weights)]
 
@@ -85,10 +92,12 @@ class WrittenWeights:
             return
         held = {id(parameter) for parameter in parameters_of(optimizer)}
         for load in self._loads:
-            known = [(p, value) for reference, value in load.weights if (p := reference()) is not None]
-            own = [(p, value) for p, value in known if id(p) in held]
             module = load.module()
-            if not own or module is None or self._watch.objects.was_trained(module):
+            if module is None or self._watch.objects.was_trained(module):
+                continue
+            there = {name: p for name, p in module.named_parameters() if id(p) in held}
+            own = [(there[name], value) for name, value in load.weights.items() if name in there]
+            if not own:
                 continue
             with reading():
                 self._compare_loaded(optimizer, load, [(_part(p), value) for p, value in own])
@@ -120,24 +129,26 @@ class WrittenWeights:
             return
         followed = self._followed.get(optimizer)
         with reading():
-            if followed is None or not followed.is_current():
+            if followed is None or not followed.is_current(optimizer):
                 self._newest = None
                 if followed is not None or len(self._followed) < _MOST_OPTIMIZERS:
                     followed = _Followed(optimizer)
-                    if followed.tensors:
-                        self._followed[optimizer] = self._newest = followed
+                    if followed.views:
+                        self._followed[optimizer] = followed
+                        self._newest = weakref.ref(optimizer)
             else:
                 foreach_copy(followed.after, followed.views)
-                self._newest = followed
+                self._newest = weakref.ref(optimizer)
         self._has_loaded = False
 
     def look(self) -> None:
         """A backward begins: are the weights what the last step left?"""
-        followed, self._newest = self._newest, None
-        if followed is None or not may_measure():
+        optimizer, self._newest = self._newest() if self._newest is not None else None, None
+        followed = self._followed.get(optimizer) if optimizer is not None else None
+        if followed is None or optimizer is None or not may_measure():
             return
         with reading():
-            if all(map(torch.equal, followed.views, followed.after)) or not followed.is_current():
+            if all(map(torch.equal, followed.views, followed.after)) or not followed.is_current(optimizer):
                 return
             after, now = torch.cat(followed.after).double(), torch.cat(followed.views).double()
             way, length = after - followed.since, float((after - followed.since).norm())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -25,14 +24,12 @@ class _Weights:
     """Some of the weights that gradients were asked for, as they were then."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        self.tensors = [weakref.ref(tensor) for tensor in tensors]
-        self.values = [_part(tensor) for tensor in tensors]
+        self.tensors = tensors
+        """Until the gradients are there: whoever keeps a parameter keeps it from being swapped."""
+        self.now = [sample(tensor.detach()).reshape(-1)[:_PART] for tensor in tensors]
+        """A part of each, as it is at any moment if it is changed in place."""
+        self.values = [part.clone() for part in self.now]
         self.gradients: list[Tensor | None] = []
-
-    def alive(self) -> list[Tensor] | None:
-        """The tensors themselves; None if one is gone."""
-        found = [tensor for reference in self.tensors if (tensor := reference()) is not None]
-        return found if len(found) == len(self.tensors) else None
 
 
 class HandSteps:
@@ -89,9 +86,10 @@ class HandSteps:
         if self._watch.window.sampled:
             with reading():
                 given: list[Tensor | None] = [*_listed(gradients)]
-                given = given or [tensor.grad for tensor in weights.alive() or ()]
+                given = given or [tensor.grad for tensor in weights.tensors]
                 kept = given[: len(weights.values)]
                 weights.gradients = [_part(one) if is_plain(one) and one is not None else None for one in kept]
+        weights.tensors = []
         if self._changed:
             self._changed = False
             self._end_window()
@@ -102,8 +100,6 @@ class HandSteps:
 
     def _looked_up(self, loss: Tensor, inputs: Any) -> _Weights | None:
         given = [tensor for tensor in _listed(inputs) if is_plain(tensor)]
-        if not given and self._weights is not None and not self._watch.window.sampled:
-            given = self._weights.alive() or []
         if not given and loss.grad_fn is not None:
             nodes = graph.nodes_from(loss.grad_fn, _MOST_NODES)
             leaves = {id(leaf): leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None}
@@ -118,10 +114,7 @@ class HandSteps:
             if changed:
                 self._tell(last, now)
             return changed
-        alive = last.alive()
-        return alive is not None and not all(
-            torch.equal(_part(tensor), value) for tensor, value in zip(alive, last.values, strict=True)
-        )
+        return not all(map(torch.equal, last.now, last.values))
 
     def _tell(self, last: _Weights, now: _Weights) -> None:
         moves = [after - before for before, after in zip(last.values, now.values, strict=True)]

@@ -13,7 +13,7 @@ from unstuck.rule import Rule, all_rules
 HELP = "list all rules"
 GROUP = "more"
 
-NARROWEST = 30
+NARROWEST = 25
 HEADER = ("code", "name", "severity", "seen by", "pitfall")
 
 
