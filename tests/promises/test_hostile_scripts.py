@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,22 +180,55 @@ with Runner(Program("train.py"), Path(".unstuck/runs/20260101-000000-test").abso
 """
 
 
-@pytest.mark.parametrize("after", [(), pytest.param(("endless",), marks=pytest.mark.slow)], ids=["idle", "busy"])
-def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str, ...]) -> None:
-    """Libraries are imported once, by the process that forks trials, which is killed if it is busy at the end."""
-    if not can_have(OVERLAY):
-        pytest.skip("no overlays here")
-    with a_world({"one": ""}, None) as world:
+KILL = f"""{PREPARE}
+    import signal
+    keeper = runner._process.pid
+    (forks,) = map(int, Path(f"/proc/{{keeper}}/task/{{keeper}}/children").read_text().split())
+    os.kill({{"keeper": keeper, "forks": forks}}[os.environ["WHICH"]], signal.SIGKILL)
+    while os.path.exists(f"/proc/{{forks}}"):
+        time.sleep(0.01)
+"""
+
+
+def prepare(program: str, *modules: str, isolation: str, user: int | None = None, which: str = "") -> None:
+    """Have libraries imported by the process that forks trials. One of them starts a daemon."""
+    if not can_have(isolation):
+        pytest.skip(f"no {isolation} here")
+    with a_world({"one": ""}, user) as world:
         library = world / "project" / "site-packages"
         library.mkdir()
         (library / "daemonic.py").write_text(LIBRARY)
         (library / "endless.py").write_text("import time; time.sleep(600)")
         (world / "project" / "train.py").write_text(TRAINING)
         path = os.pathsep.join([str(library), environment_of(world, ())["PYTHONPATH"]])
-        process = run_python(world, PREPARE, "daemonic", *after, isolation=OVERLAY, user=None, PYTHONPATH=path)
+        process = run_python(world, program, *modules, isolation=isolation, user=user, PYTHONPATH=path, WHICH=which)
         output, _ = process.communicate(timeout=150)
         assert process.returncode == 0, output
-        assert not survivors()
+
+
+@pytest.mark.parametrize("after", [(), pytest.param(("endless",), marks=pytest.mark.slow)], ids=["idle", "busy"])
+def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str, ...]) -> None:
+    """Libraries are imported once, by the process that forks trials, which is killed if it is busy at the end."""
+    prepare(PREPARE, "daemonic", *after, isolation=OVERLAY)
+    assert not survivors()
+
+
+@pytest.mark.parametrize("which", ["forks", "keeper"])
+@pytest.mark.parametrize(
+    ("isolation", "user"),
+    [
+        (OVERLAY, None),
+        pytest.param(OVERLAY, USER, marks=[AS_ROOT, pytest.mark.slow]),
+        pytest.param(LANDLOCK, None, marks=pytest.mark.slow),
+    ],
+)
+def test_such_a_daemon_ends_where_others_kill_what_started_it(isolation: str, user: int | None, which: str) -> None:
+    """Either of two processes that look after each other: the one that forks, or the one that waits for it."""
+    prepare(KILL, "daemonic", isolation=isolation, user=user, which=which)
+    deadline = time.monotonic() + 10
+    while survivors() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not survivors()
 
 
 PATHS = [

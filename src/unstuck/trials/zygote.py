@@ -22,7 +22,7 @@ import msgspec
 
 from unstuck.capture.trial.isolation import Ground, isolate
 from unstuck.capture.trial.isolation.errors import FAILED
-from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children
+from unstuck.capture.trial.isolation.processes import adopt_orphans, end_children, end_with_keeper, leave_keeper
 from unstuck.capture.trial.layout import OUTPUT
 from unstuck.findings.results import Isolation
 from unstuck.importable import importable
@@ -55,13 +55,16 @@ def main() -> None:
     """Serve until stdin is closed, then leave nothing running."""
     global _answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us when it ends
+    leave_keeper()
     _answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what modules print when they are imported
     assignment = msgspec.convert(json.loads(sys.argv[1]), type=Assignment)
     script = os.path.join(assignment.home, assignment.target)
     ground = isolate(assignment.home, assignment.folder, script, assignment.arguments)
     _say({"isolation": ground.kind, "reason": ground.reason})
+    running: dict[int, tuple[int, str]] = {}
     adopt_orphans()  # a library may start a daemon when it is imported
+    end_with_keeper(lambda: _leave_nothing(ground, running))
     try:
         _import_what_trials_need()
     except (AttributeError, ImportError) as error:
@@ -70,7 +73,6 @@ def main() -> None:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    running: dict[int, tuple[int, str]] = {}
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [])
@@ -170,6 +172,7 @@ def _become(ground: Ground, trial: Trial) -> None:
     """Be the trial, in a process group of its own, then end."""
     code = FAILED
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         os.close(_answers)  # the parent is to notice when the process that forks is gone
         signal.set_wakeup_fd(-1)

@@ -10,6 +10,7 @@ import torch
 
 from tests.rules.in_run.pace_runs import CODES, Codes, Recorded
 from unstuck.capture import watching
+from unstuck.capture.detect import graph
 from unstuck.judge import judge
 from unstuck.record import Record, read
 from unstuck.rule import find_rule
@@ -23,6 +24,12 @@ def seeded():
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old torch does not say which saved tensors have hooks: what any test hooked, no later one could look at."""
+    monkeypatch.setattr(graph, "_hooks_were_used", False)
 
 
 @pytest.fixture

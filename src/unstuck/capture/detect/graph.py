@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from unstuck.capture.detect.shapes import note_inputs, shape_from_saved
 from unstuck.capture.measure.tensors import finite_range, flaw, is_finite, is_plain, reading
-from unstuck.capture.torch_hooks.internals import SavedTensor
+from unstuck.capture.torch_hooks.internals import SavedTensor, has_shapes
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.events import GraphFact, OperationFact, TermFact
 
@@ -49,10 +50,13 @@ def saved(node: Any, name: str) -> Tensor | None:
 def saved_list(node: Any, name: str) -> list[Tensor | None]:
     """What a node kept under this name, where that is several tensors; empty if it cannot be had."""
     raws: Any = getattr(node, f"_raw_saved_{name}", None)
-    if not knows_hooks or not isinstance(raws, tuple):
+    if not isinstance(raws, tuple) or (_hooks_were_used and not knows_hooks):
         return []
     try:
-        found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
+        if knows_hooks:
+            found = [raw.data if isinstance(raw, SavedTensor) and raw.unpack_hook is None else None for raw in raws]
+        else:
+            found = list(getattr(node, f"_saved_{name}"))
     except RuntimeError:  # freed by a backward
         return []
     return [value if isinstance(value, Tensor) else None for value in found]
@@ -148,6 +152,8 @@ def softmax_axis(node: Node) -> int | None:
 
 def shape_of(node: Node) -> tuple[int, ...]:
     """The shape of what an operation returned; empty where it had none, or torch does not say."""
+    if not has_shapes:
+        return shape_from_saved(node, saved)
     metadata = getattr(node, "_input_metadata", ())
     try:
         return tuple(int(side) for side in metadata[0].shape) if metadata else ()
@@ -178,6 +184,8 @@ def _moved_off(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int
         children = [] if node is None else [child for child, _ in node.next_functions if child is not None]
         if node is None or len(children) != 1 or not (is_in_order(node) or operation(node) == "LogSoftmax"):
             break
+        if not has_shapes:
+            note_inputs(node, saved)
         node = children[0]
     before = shape_of(node) if node is not None else ()
     if node is None or classes < 2 or math.prod(before) != math.prod(shape) or before == shape:
@@ -224,6 +232,8 @@ def nodes_from(root: Node, most: int = _MOST_NODES) -> list[Node]:
         if child is None:
             stack.pop()
             finished.append(node)
+            if not has_shapes:
+                note_inputs(node, saved)
         elif len(seen) < most:
             seen.add(child)
             stack.append((child, iter(child.next_functions)))
@@ -469,6 +479,8 @@ def _behind(node: Node, most: int) -> list[Node]:
     while waiting and len(found) < most:
         each = waiting.popleft()
         found.append(each)
+        if not has_shapes:
+            note_inputs(each, saved)
         fresh = [child for child, _ in each.next_functions if child is not None and child not in seen]
         seen.update(fresh)
         waiting.extend(fresh)

@@ -84,7 +84,8 @@ def _applied(node: Node, index: Tensor) -> Tensor | None:
     if name in _SAME or name in ("Mul", "Div"):
         return index
     if name in _RESHAPES:
-        return index.reshape(shape_of(node))
+        shape = shape_of(node)  # which an old torch may not know
+        return index.reshape(shape) if math.prod(shape) == index.numel() else None
     if name == "T":
         return index.t()
     if name == "Transpose":

@@ -50,6 +50,45 @@ def run(body: Callable[[], int]) -> int:
     return end_alike(status)
 
 
+def leave_keeper() -> None:
+    """Go on in a child. The process that called this stays, to end what that leaves behind when it is killed, and dies
+    with it as it died."""
+    if not ADOPTS:
+        return
+    adopt_orphans()
+    keeper = os.getpid()
+    program = os.fork()
+    if program == 0:
+        kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(FAILED)
+        return
+    code = FAILED
+    try:
+        os.closerange(0, 2)  # whoever talks to the child is to notice when it is gone
+        while (ended := os.waitpid(-1, 0))[0] != program:
+            pass
+        end_children()
+        code = end_alike(ended[1])
+    finally:
+        os._exit(code)
+
+
+def end_with_keeper(end: Callable[[], None]) -> None:
+    """When the keeper is killed, or we are asked to end, call this, which ends us."""
+    if not ADOPTS:
+        return
+    ours = os.getpid()
+
+    def asked(*_: object) -> None:
+        if os.getpid() == ours:
+            end()
+        os._exit(FAILED)  # what a library forked has no part in this
+
+    signal.signal(signal.SIGTERM, asked)
+    kernel.die_with_parent(signal.SIGTERM)
+
+
 def close_folders(but: int = -1) -> None:
     """Close all open folders: one that was opened before is a way around what forbids to write it, and a lock."""
     if not ADOPTS:
