@@ -33,6 +33,7 @@ from unstuck.events.data import (
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
     StateLoaded as StateLoaded,
+    StatisticsUntouched as StatisticsUntouched,
     TargetsCompared as TargetsCompared,
     TargetsCopied as TargetsCopied,
 )

@@ -124,6 +124,19 @@ class Evaluated(Event, tag="evaluated", frozen=True):
     """For numbers: the share of the variance of the targets that the answers explain."""
 
 
+class StatisticsUntouched(Event, tag="statistics-untouched", frozen=True):
+    """A model was evaluated with batch norms whose statistics are those of a new layer, and whose weights are not."""
+
+    ABSENT: ClassVar[str] = "no trained batch norm was evaluated with the statistics of a new one"
+
+    model: str = ""
+    layers: tuple[str, ...] = ()
+    batch_norms: int = 0
+    """All in that model that keep statistics."""
+    looks: int = 0
+    """Evaluations of it so far."""
+
+
 class InputsCompared(Event, tag="inputs-compared", frozen=True):
     """What a model was given in evaluation, next to what it was given in training. `place` is the call there."""
 

@@ -7,6 +7,7 @@ backward. It is recorded in every kind of window, up to a few calls.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.evaluation_inputs import EvaluationInputs
 from unstuck.capture.detect.graph import Token
+from unstuck.capture.detect.untouched_statistics import untouched
 from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, arguments_of, has_weights, looked_at, marks_of
@@ -23,9 +25,12 @@ from unstuck.capture.observers.scores import Scores
 from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
-from unstuck.events import Evaluated, Place, TensorFact
+from unstuck.events import Evaluated, Place, StatisticsUntouched, TensorFact
 
 MOST_CALLS = 16
+MOST_LOOKS = 20
+"""Evaluations of one model in which its batch norms are looked at."""
+MOST_LAYERS = 64
 _DENSE = 30
 """So many stretches are all looked at; then at most one in so many steps outside of sampled windows."""
 _PAUSE = 20
@@ -115,6 +120,8 @@ class Evaluations(Observer):
         self._scores = scores
         self._batches = batches
         self._inputs = EvaluationInputs(watch)
+        self._looks: Counter[str] = Counter()
+        self._look_at_statistics = watch.guard.protect("batch norms in evaluation", self._statistics)
         self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
@@ -217,6 +224,7 @@ class Evaluations(Observer):
         if stretch.forwards == 1:
             stretch.model, stretch.place, stretch.training = label, place, module.training
             stretch.grad_enabled = recording
+            self._look_at_statistics(module, label, place)
             stretch.input = _input(arguments)
             if not (recording and module.training):
                 self._batches.evaluated(module, label, arguments, output)
@@ -233,6 +241,24 @@ class Evaluations(Observer):
         wanted = not self._on_training_data if evaluates else module.training and self._watch.window.sampled
         if wanted and self._inputs.wants(label, evaluates):
             self._compare_inputs(label, arguments_of(module, arguments), place, evaluates)
+
+    def _statistics(self, model: nn.Module, label: str, place: Place | None) -> None:
+        """Do its batch norms answer by statistics of their own?"""
+        self._looks[label] += 1
+        if torch.is_grad_enabled() or model.training or self._looks[label] > MOST_LOOKS:
+            return
+        layers, kept = untouched(model)
+        if layers:
+            self._watch.tell(
+                StatisticsUntouched(
+                    step=self._watch.window.steps,
+                    place=place,
+                    model=label,
+                    layers=tuple(layers[:MOST_LAYERS]),
+                    batch_norms=kept,
+                    looks=self._looks[label],
+                )
+            )
 
     def _compare(self, found: _HeldOut, known: _Target, output: Any) -> None:
         """Compare the answers with the target of the batch that was drawn last."""
