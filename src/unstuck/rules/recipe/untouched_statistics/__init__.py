@@ -30,8 +30,8 @@ def in_run(record: Record) -> Iterator[Finding]:
     for event in last.values():
         yield rule.finding(
             f"{event.model} is evaluated with running statistics that no batch has changed: mean 0 and variance 1 in "
-            f"{len(event.layers)} of its {event.batch_norms} batch norms ({objects.listed(event.layers)}), though their "
-            "weights are trained ones.",
+            f"{len(event.layers)} of its {event.batch_norms} batch norms ({objects.listed(event.layers)}); their "
+            "weights are not those of new layers.",
             cause="In evaluation mode a batch norm divides by its running statistics. An average of weights, a copy or "
             "a loaded state that leaves out the buffers keeps those of a new layer, so the answers mean nothing.",
             fix="Copy the buffers too: for a, b in zip(ema.buffers(), model.buffers()): a.copy_(b); or use "
