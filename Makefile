@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
+# Tests start hundreds of processes, which should not compile all of our modules each.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test test-all test-most test-cases attack check-style check-types check-tables tables new-rule compat golden bench clean
 
 help: ## list the targets

@@ -63,6 +63,7 @@ def test_a_change_in_the_model_is_found_at_its_module(unstuck: Unstuck) -> None:
     assert "new.py is worse with every seed" in sentence
 
 
+@pytest.mark.slow
 def test_a_later_change_is_found_at_its_step_and_a_rate_by_its_name(unstuck: Unstuck) -> None:
     late = SCRIPT.replace(
         "        optimizer.zero_grad()", "        if epoch == 3: x = x * 1.5\n        optimizer.zero_grad()"

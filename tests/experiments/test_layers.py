@@ -174,6 +174,7 @@ def test_the_right_position_of_a_sequence(tmp_path: Path, monkeypatch: pytest.Mo
     assert findings_in(done) == []
 
 
+@pytest.mark.slow
 def test_live_objects_are_read_and_left_as_they_were() -> None:
     torch.manual_seed(0)
     x = torch.randn(640, 6)

@@ -115,6 +115,7 @@ def same_without(folder: Path, names: str, **environment: str) -> str:
     return watched.stderr
 
 
+@pytest.mark.slow
 def test_everything_private_is_missing_at_once(folder: Path) -> None:
     # One of them holds others, and without another nothing at all may be watched.
     names = [name for name in NAMES if name not in ("_C._dynamo.eval_frame", "_C.DisableTorchFunction")]
