@@ -310,7 +310,8 @@ def outcome(result: Result) -> str:
     """How much was found, in a sentence."""
     verdict = result.verdict
     where = _looked_at(result)
-    if verdict.diagnoses and not verdict.in_trouble:
+    advice_alone = all(diagnosis.severity is Severity.ADVICE for diagnosis in verdict.diagnoses)
+    if verdict.diagnoses and not verdict.in_trouble and not (advice_alone and trouble(verdict)):
         return f"Found {_counts(verdict)}{where if result.command == 'lint' else ''}."
     if not verdict.checked:
         return "No file could be checked." if result.command == "lint" else "Nothing was checked."
