@@ -193,6 +193,8 @@ class TargetsCopied(Event, tag="targets-copied", frozen=True):
     copied: int = 0
     looked_at: int = 0
     """Batches of ids."""
+    given: int = 1
+    """How many tensors of ids the model was given: one of several may be what it should answer."""
 
 
 class BatchSeen(Event, tag="batch-seen", frozen=True):

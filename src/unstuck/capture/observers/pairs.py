@@ -186,6 +186,7 @@ class Pairs(Observer):
             shape=same or known.shape,
             copied=known.copied + (same is not None),
             looked_at=known.looked_at + 1,
+            given=max(known.given, len(self._ids)),
         )
         self._copied[place] = counted
         if counted.looked_at in (10, 30, 100):

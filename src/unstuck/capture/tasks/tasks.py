@@ -135,8 +135,9 @@ class Tasks(Observer):
                     self._watch.tell(event)
 
     def _all_ids(self, nodes: list[Node]) -> list[Tensor]:
-        """Those that embeddings looked up, and those that models were given: an embedding may be frozen."""
+        """Those that embeddings looked up; those that models were given, if no embedding is trained."""
         found = [
             index for node in nodes if operation(node) == "Embedding" and (index := saved(node, "indices")) is not None
         ]
-        return [one for one in (*found[:_MOST_KEPT], *self._ids) if one.dim() == 2 and one.is_cpu]
+        # What a model is given may be what it should answer; what it looks up is what it sees.
+        return [one for one in (found[:_MOST_KEPT] or self._ids) if one.dim() == 2 and one.is_cpu]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Leak, LossCall, Place, Setup, TargetsCopied, Trial
+from unstuck.events import Leak, LossCall, Place, Setup, TargetsCopied, TargetsPlaced, Trial
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
@@ -35,6 +35,7 @@ SEES_FIX = (
 FEWEST = 10
 SOLVED = 0.1
 """As a share of the loss of guessing."""
+NEARLY_ALL = 0.99
 COPIES = "The target is the current token, so the model learns to repeat its input instead of what comes next."
 COPIES_FIX = "Shift by one: feed tokens[:, :-1] and compare with tokens[:, 1:]."
 
@@ -66,7 +67,8 @@ def in_run(record: Record) -> Iterator[Finding]:
         values = [call.value for call in calls if call.value is not None]
         classes = max((losses.classes_of(call) for call in calls), default=0)
         solved = bool(values) and classes > 2 and values[-1] < SOLVED * math.log(classes)
-        if event.looked_at >= FEWEST and event.copied == event.looked_at and solved:
+        seen = event.given == 1 or any(one.shift == 0 and one.share > NEARLY_ALL for one in record.of(TargetsPlaced))
+        if event.looked_at >= FEWEST and event.copied == event.looked_at and solved and seen:
             yield _copies(event.shape, event.place)
 
 
