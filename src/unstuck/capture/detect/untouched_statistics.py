@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from unstuck.capture.measure.tensors import is_plain, reading
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def untouched(model: nn.Module) -> tuple[list[str], int]:
@@ -13,7 +14,7 @@ def untouched(model: nn.Module) -> tuple[list[str], int]:
     found, kept = [], 0
     with reading():
         for name, layer in model.named_modules():
-            if not isinstance(layer, _BatchNorm) or layer.running_mean is None or layer.running_var is None:
+            if not isinstance(layer, BATCH_NORMS) or layer.running_mean is None or layer.running_var is None:
                 continue
             kept += 1
             if layer.training or layer.weight is None or not is_plain(layer.weight) or not layer.weight.is_cpu:
