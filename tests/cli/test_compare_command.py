@@ -101,6 +101,16 @@ def test_what_cannot_be_read_is_one_sentence(unstuck: Unstuck, old: str, said: s
     assert said in done.stderr
 
 
+def test_versions_without_a_backward_are_not_called_the_same(unstuck: Unstuck) -> None:
+    by_hand = SCRIPT.replace("loss.backward()", "grads = torch.autograd.grad(loss, list(model.parameters()))").replace(
+        "optimizer.step()", "[p.data.sub_(0.1 * g) for p, g in zip(model.parameters(), grads)]"
+    )
+    by_hand = by_hand.replace("optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)\n", "")
+    Path("by_hand.py").write_text(by_hand.replace("        optimizer.zero_grad()\n", ""))
+    done = unstuck("compare", "--quiet", "by_hand.py", "by_hand.py")
+    assert "the same" not in done.stdout
+
+
 def test_two_scripts_are_needed(unstuck: Unstuck) -> None:
     done = unstuck("compare", "old.py")
     assert done.returncode == 2

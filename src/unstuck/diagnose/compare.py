@@ -147,7 +147,10 @@ class _Answer:
         self._old, self._new = old, new
         self._runs = runs
         self._found = found
-        self._steps, self._seconds = steps, seconds
+        losses = [{one.step for one in fingerprints_of(each[0]) if one.kind is Kind.LOSS} for each in runs]
+        self._compared = len(losses[0] & losses[1])
+        """Steps of which both versions have a loss."""
+        self._steps, self._seconds = min(steps, *(max(1, len(each[0].curve.losses)) for each in runs)), seconds
         starts = [one for one in found if one.either.kind is Kind.WEIGHT]
         self._other_start = bool(starts)
         """Do the weights begin differently? Then all that follows differs too."""
@@ -177,16 +180,17 @@ class _Answer:
 
     def _verdict(self) -> ExperimentVerdict:
         if not self._found:
-            return ExperimentVerdict.THE_SAME
+            return ExperimentVerdict.THE_SAME if self._compared else ExperimentVerdict.UNDECIDED
         ends = [_ends(outcomes) for outcomes in self._runs]
         if _all_above(ends[1], ends[0]):
             return ExperimentVerdict.WORSE
         return ExperimentVerdict.BETTER if _all_above(ends[0], ends[1]) else ExperimentVerdict.DIFFERENT
 
     def _where(self) -> str:
+        if not self._found and not self._compared:
+            return "Nothing could be compared: no loss was back-propagated by backward() in both versions."
         if not self._found:
-            taken = min(len(outcomes[0].curve.losses) for outcomes in self._runs)
-            return f"Both compute the same to the last bit in all {taken} steps."
+            return f"Both compute the same to the last bit in all {self._compared} steps."
         shown = self._telling[0] if self._telling else self._found[0]
         step = shown.either.step
         if self._other_start:
@@ -238,7 +242,7 @@ class _Answer:
 
     def _table(self) -> Table | None:
         rows = tuple(_row(one) for one in self._telling[:MOST_ROWS])
-        return Table(("differs first", "in", "old", "new"), rows) if rows else None
+        return Table(("differs first", "old", "new"), rows) if rows else None
 
     def _caveats(self) -> list[str]:
         said = []
@@ -278,7 +282,9 @@ def _optimizers(outcome: Outcome) -> list[str]:
 
 
 def _row(one: Difference) -> tuple[Measure, ...]:
-    return f"{one.either.kind} {one.either.name}", f"step {one.either.step}", _value(one.old), _value(one.new)
+    mark = one.either
+    what = mark.name if mark.kind is Kind.LOSS else f"{mark.kind} {mark.name}"
+    return what, _value(one.old), _value(one.new)
 
 
 def _value(mark: Fingerprint | None) -> str:

@@ -67,7 +67,7 @@ def table_lines(table: Table, prose: int) -> list[Line]:
     """A table, with a bar at the end of each row if it has one."""
     cells = [[cell_text(value) for value in row] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(table.columns, *cells, strict=True)]
-    room = prose - sum(widths) - 2 * len(widths) - BAR - 2
+    room = prose - sum(widths) - 2 * len(widths) - (BAR + 2 if table.bar is not None else 0)
     widths[0] = max(8, widths[0] + min(0, room))
     lines: list[Line] = [[("  " + _row(table.columns, widths), "label")]]
     for row, shown in zip(table.rows, cells, strict=True):
