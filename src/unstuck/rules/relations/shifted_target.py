@@ -9,10 +9,9 @@ from unstuck.events import TargetsPlaced
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.findings.relations import Relation
 from unstuck.rule import Rule
-from unstuck.rules.shared import broken_relations
+from unstuck.rules.shared import broken_relations, objects
 
 if TYPE_CHECKING:
-    from unstuck.events import Place
     from unstuck.findings.results import Experiment
     from unstuck.record import Record
 
@@ -54,9 +53,7 @@ FIXES = {
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """Every target is the input two or more positions on. A head that looks further ahead than another is meant to."""
-    lines: dict[Place | None, list[TargetsPlaced]] = {}
-    for event in record.of(TargetsPlaced):
-        lines.setdefault(event.place, []).append(event)
+    lines = objects.by_place(record.of(TargetsPlaced))
     if any(event.shift == 1 and event.share >= NEARLY_ALL for events in lines.values() for event in events):
         return
     for events in lines.values():

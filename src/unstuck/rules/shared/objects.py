@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from unstuck.events import GroupFact, ModelSeen, ModuleFact, OptimizerSeen, ParameterFact, Setup
+from unstuck.events import Event, GroupFact, ModelSeen, ModuleFact, OptimizerSeen, ParameterFact, Place, Setup
 
 NAMES_SHOWN = 4
 NORMALISING = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm")
+
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+def by_place(events: Iterable[AnyEvent]) -> dict[Place | None, list[AnyEvent]]:
+    """Events of one line together, in the order in which they came."""
+    found: dict[Place | None, list[AnyEvent]] = {}
+    for event in events:
+        found.setdefault(event.place, []).append(event)
+    return found
 
 
 def listed(names: Sequence[str]) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import ColumnsMatched
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.rule import Rule
+from unstuck.rules.shared import objects
 
 if TYPE_CHECKING:
-    from unstuck.events import Place
     from unstuck.record import Record
 
 rule = Rule(
@@ -32,9 +32,7 @@ MOST = 4
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """A column from which the target follows exactly, in every batch looked at."""
-    lines: dict[Place | None, list[ColumnsMatched]] = {}
-    for event in record.of(ColumnsMatched):
-        lines.setdefault(event.place, []).append(event)
+    lines = objects.by_place(record.of(ColumnsMatched))
     for events in lines.values():
         last = events[-1]
         always = set(last.matching).intersection(*(event.matching for event in events))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import Cover, CoverScored, TargetsPlaced
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
+from unstuck.rules.shared import objects
 
 if TYPE_CHECKING:
-    from unstuck.events import Place
     from unstuck.record import Record
 
 
@@ -46,15 +46,11 @@ HOW = {
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """From the first backwards: which cells are shown, and which does the loss depend on?"""
-    tokens: dict[Place | None, list[TargetsPlaced]] = {}
-    for event in record.of(TargetsPlaced):
-        tokens.setdefault(event.place, []).append(event)
+    tokens = objects.by_place(record.of(TargetsPlaced))
     for placed in tokens.values():
         if len(placed) >= FEWEST and all(map(_is_copy_of_the_rest, placed)):
             yield _of_tokens(placed)
-    covers: dict[Place | None, list[CoverScored]] = {}
-    for cover in record.of(CoverScored):
-        covers.setdefault(cover.place, []).append(cover)
+    covers = objects.by_place(record.of(CoverScored))
     for covered in covers.values():
         if len(covered) >= FEWEST and all(one.scored == one.both == one.shown for one in covered):
             yield _of_cover(covered)

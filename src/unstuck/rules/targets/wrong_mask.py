@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from unstuck.events import KeysHidden, WeightsLeaked
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
+from unstuck.rules.shared import objects
 
 if TYPE_CHECKING:
-    from unstuck.events import Place
     from unstuck.record import Record
 
 
@@ -41,15 +41,11 @@ CLEARLY = 0.05
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """From the weights of attentions in the first backwards."""
-    keys: dict[Place | None, list[KeysHidden]] = {}
-    for event in record.of(KeysHidden):
-        keys.setdefault(event.place, []).append(event)
+    keys = objects.by_place(record.of(KeysHidden))
     for hidden in keys.values():
         if len(hidden) >= FEWEST and all(map(_is_inverted, hidden)):
             yield _inverted(hidden)
-    weights: dict[Place | None, list[WeightsLeaked]] = {}
-    for leak in record.of(WeightsLeaked):
-        weights.setdefault(leak.place, []).append(leak)
+    weights = objects.by_place(record.of(WeightsLeaked))
     for leaks in weights.values():
         if len(leaks) >= FEWEST and all(leak.weight > CLEARLY * leak.masked for leak in leaks):
             yield _not_hiding(leaks)
