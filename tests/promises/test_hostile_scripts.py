@@ -184,7 +184,10 @@ KILL = f"""{PREPARE}
     import signal
     keeper = runner._process.pid
     (forks,) = map(int, Path(f"/proc/{{keeper}}/task/{{keeper}}/children").read_text().split())
-    os.kill({{"keeper": keeper, "forks": forks}}[os.environ["WHICH"]], signal.SIGKILL)
+    if os.environ["WHICH"] in ("keeper", "forks"):
+        os.kill({{"keeper": keeper, "forks": forks}}[os.environ["WHICH"]], signal.SIGKILL)
+    else:
+        os.killpg(keeper, signal.SIGKILL)
     while os.path.exists(f"/proc/{{forks}}"):
         time.sleep(0.01)
 """
@@ -213,7 +216,7 @@ def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str,
     assert not survivors()
 
 
-@pytest.mark.parametrize("which", ["forks", "keeper"])
+@pytest.mark.parametrize("which", ["forks", "keeper", "their group"])
 @pytest.mark.parametrize(
     ("isolation", "user"),
     [
@@ -223,7 +226,7 @@ def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str,
     ],
 )
 def test_such_a_daemon_ends_where_others_kill_what_started_it(isolation: str, user: int | None, which: str) -> None:
-    """Either of two processes that look after each other: the one that forks, or the one that waits for it."""
+    """One of two processes that look after each other, the one that forks or the one that waits for it, or a group."""
     prepare(KILL, "daemonic", isolation=isolation, user=user, which=which)
     deadline = time.monotonic() + 10
     while survivors() and time.monotonic() < deadline:

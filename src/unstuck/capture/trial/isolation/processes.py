@@ -51,14 +51,15 @@ def run(body: Callable[[], int]) -> int:
 
 
 def leave_keeper() -> None:
-    """Go on in a child. The process that called this stays, to end what that leaves behind when it is killed, and dies
-    with it as it died."""
+    """Go on in a child, in a session of its own. The process that called this stays, to end what that leaves behind when
+    it is killed, and dies with it as it died. A signal to the group of either reaches one of them only."""
     if not ADOPTS:
         return
     adopt_orphans()
     keeper = os.getpid()
     program = os.fork()
     if program == 0:
+        os.setsid()
         kernel.die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(FAILED)
