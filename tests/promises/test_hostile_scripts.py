@@ -184,10 +184,17 @@ KILL = f"""{PREPARE}
     import signal
     keeper = runner._process.pid
     (forks,) = map(int, Path(f"/proc/{{keeper}}/task/{{keeper}}/children").read_text().split())
-    if os.environ["WHICH"] in ("keeper", "forks"):
-        os.kill({{"keeper": keeper, "forks": forks}}[os.environ["WHICH"]], signal.SIGKILL)
-    else:
-        os.killpg(keeper, signal.SIGKILL)
+    match os.environ["WHICH"]:
+        case "keeper":
+            os.kill(keeper, signal.SIGKILL)
+        case "forks":
+            os.kill(forks, signal.SIGKILL)
+        case "their group":
+            os.killpg(keeper, signal.SIGKILL)
+        case "the one that ends both":  # half-way
+            os.kill(keeper, signal.SIGSTOP)
+            os.kill(forks, signal.SIGKILL)
+            os._exit(0)
     while os.path.exists(f"/proc/{{forks}}"):
         time.sleep(0.01)
 """
@@ -216,7 +223,7 @@ def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str,
     assert not survivors()
 
 
-@pytest.mark.parametrize("which", ["forks", "keeper", "their group"])
+@pytest.mark.parametrize("which", ["forks", "keeper", "their group", "the one that ends both"])
 @pytest.mark.parametrize(
     ("isolation", "user"),
     [
@@ -226,7 +233,8 @@ def test_a_daemon_that_a_library_starts_when_imported_ends_too(after: tuple[str,
     ],
 )
 def test_such_a_daemon_ends_where_others_kill_what_started_it(isolation: str, user: int | None, which: str) -> None:
-    """One of two processes that look after each other, the one that forks or the one that waits for it, or a group."""
+    """One of two processes that look after each other, the one that forks or the one that waits for it; their group; or
+    the command, while it ends them."""
     prepare(KILL, "daemonic", isolation=isolation, user=user, which=which)
     deadline = time.monotonic() + 10
     while survivors() and time.monotonic() < deadline:

@@ -51,11 +51,12 @@ def run(body: Callable[[], int]) -> int:
 
 
 def leave_keeper() -> None:
-    """Go on in a child, in a session of its own. The process that called this stays, to end what that leaves behind when
-    it is killed, and dies with it as it died. A signal to the group of either reaches one of them only."""
+    """Go on in a child, in a session of its own. The process that called this stays, to end what the child leaves behind
+    when it is killed, and dies as the child died. A signal to the group of either reaches one of them only."""
     if not ADOPTS:
         return
     adopt_orphans()
+    kernel.die_with_parent(signal.SIGCONT)  # it may be killed when it has stopped us, and not yet ended us
     keeper = os.getpid()
     program = os.fork()
     if program == 0:
