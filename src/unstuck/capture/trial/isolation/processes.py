@@ -51,8 +51,8 @@ def run(body: Callable[[], int]) -> int:
 
 
 def leave_keeper() -> None:
-    """Go on in a child, in a session of its own. The process that called this stays, to end what the child leaves behind
-    when it is killed, and dies as the child died. A signal to the group of either reaches one of them only."""
+    """Go on in a child, in a session of its own. The process that called this stays, to end what the child leaves when
+    it is killed, and dies as the child died. A signal to the group of either reaches one of them only."""
     if not ADOPTS:
         return
     adopt_orphans()
