@@ -171,8 +171,6 @@ def test_no_code_compares_sentences() -> None:
 
 
 def test_closed_sets_are_compared_by_their_enums() -> None:
-    """The words of verdicts, trends and states have a name; in these rooms they are not used everywhere yet."""
-    not_yet = ("capture/", "rules/relations/", "rules/wiring/")
     words: dict[str, set[str]] = defaultdict(set)
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
     for tree in trees.values():
@@ -188,12 +186,11 @@ def test_closed_sets_are_compared_by_their_enums() -> None:
     }
     guilty = []
     for file, tree in trees.items():
-        if not str(file.relative_to(PACKAGE)).startswith(not_yet):
-            for node in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
-                attribute = node.left.attr if isinstance(node.left, ast.Attribute) else ""
-                sides = [side for other in node.comparators for side in ast.walk(other)]
-                if any(isinstance(side, ast.Constant) and side.value in sets.get(attribute, ()) for side in sides):
-                    guilty.append(f"{file.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}")
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
+            attribute = node.left.attr if isinstance(node.left, ast.Attribute) else ""
+            sides = [side for other in node.comparators for side in ast.walk(other)]
+            if any(isinstance(side, ast.Constant) and side.value in sets.get(attribute, ()) for side in sides):
+                guilty.append(f"{file.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}")
     assert guilty == [], "compare with a member of the enum"
 
 

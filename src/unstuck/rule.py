@@ -165,7 +165,6 @@ class Rule(msgspec.Struct, eq=False):
         if variant and variant not in self.variants:
             raise ValueError(f"rule {self.code} declares no variant {str(variant)!r}; add it to Rule(variants=...).")
         others = tuple(dict.fromkeys(spot for spot in related if spot is not None and spot != place))
-        key = _without_places(subject.key, [spot for spot in (place, *others) if spot is not None])
         return Finding(
             code=self.code,
             name=self.name,
@@ -173,7 +172,7 @@ class Rule(msgspec.Struct, eq=False):
             confidence=confidence,
             message=message,
             cause=cause,
-            subject=Subject(subject.kind, subject.name, key),
+            subject=subject,
             place=place,
             related=others,
             evidence=tuple(evidence),
@@ -183,14 +182,6 @@ class Rule(msgspec.Struct, eq=False):
             variant=str(variant),
             hygiene=self.hygiene,
         )
-
-
-def _without_places(name: str, places: Iterable[Place]) -> str:
-    """`nll_loss` of `nll_loss at train.py:12`."""
-    for place in places:
-        for word in ("at", "of", "fed by", "fed to", "behind"):
-            name = name.removesuffix(f" {word} {place}")
-    return name
 
 
 @functools.cache

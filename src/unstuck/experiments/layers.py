@@ -70,6 +70,8 @@ class Spot(msgspec.Struct, frozen=True):
 
     name: str
     kind: str = ""
+    module: str = ""
+    """What it is an output or an input of; which of several outputs does not matter."""
     is_input: bool = False
     """Is it what the module was given, made by an operation that is not a module?"""
     shape: tuple[int, ...] = ()
@@ -98,11 +100,6 @@ class Spot(msgspec.Struct, frozen=True):
         if self.is_input:
             return f"the input of `{self.module}`"
         return f"`{self.module}`" if self.kind == self.module else f"`{self.module}` ({self.kind})"
-
-    @property
-    def module(self) -> str:
-        """The module that it is an output or an input of; which of several outputs does not matter."""
-        return self.name.removeprefix("input of ").partition("[")[0]
 
     @property
     def is_alike(self) -> bool:
@@ -242,7 +239,7 @@ def _judge(first: Outcome, second: Outcome) -> Experiment:
             f"No gradient comes past {from_there.text}: {last.text} and everything before it receives none, in "
             "training as at the start, though the modules there have weights that should learn."
         )
-        measures: dict[str, Measure] = {"blocked_at": from_there.name, "blocked": last.name}
+        measures: dict[str, Measure] = {"blocked_at": from_there.module, "blocked": last.name}
         return _answer(
             ExperimentVerdict.BLOCKED, sentence, before, after, caveats, measures, from_there.place or last.place
         )

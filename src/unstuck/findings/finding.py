@@ -87,13 +87,18 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
     name: str
     """As the user calls it, such as `self.optimizer` or `nll_loss at train.py:12`."""
     key: str = ""
-    """The same wherever it is met: `optimizer`, `nll_loss`, `model.fc1.weight`. Derived from the name, so it
-    says nothing about which object is meant."""
+    """The same wherever it is met: `optimizer`, `nll_loss`, `model.fc1.weight`. It says nothing about which object is
+    meant."""
 
     def __post_init__(self) -> None:
         if not self.key:
             # A method that is read on its own and from its caller calls one object `self.optimizer` and `optimizer`.
             msgspec.structs.force_setattr(self, "key", self.name.replace("self.", ""))
+
+    @classmethod
+    def at(cls, kind: str, what: str, place: Place | None, *, word: str = "at") -> Subject:
+        """One of several that go by the same name, told apart by a place: `nll_loss at train.py:12`."""
+        return cls(kind, f"{what} {word} {place}" if place is not None else what, cls(kind, what).key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subject) and (self.kind, self.name) == (other.kind, other.name)

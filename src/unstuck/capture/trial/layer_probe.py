@@ -73,7 +73,8 @@ class Site:
 
     def __init__(self, key: Key, module: nn.Module, tensor: Tensor, place: Any) -> None:
         self.root, self.name, self.part, is_input, self.call = key
-        self.kind, self.is_input, self.place, self.label = type(module).__name__, is_input, place, ""
+        self.kind, self.is_input, self.place = type(module).__name__, is_input, place
+        self.module = self.label = ""
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         self.weights = [] if is_input else [id(p) for p in module.parameters() if p.requires_grad]
         self.is_zero = not is_input and any(p.dim() > 1 and not bool(p.detach().any()) for p in own)
@@ -406,7 +407,7 @@ class LayerProbe:
         self._sites = dict(_spread(list(unit.sites.items()), MOST_SITES))
         models = _named([type(root).__name__ for root in unit.roots])
         for site in self._sites.values():
-            site.label = _label(site, models)
+            site.module, site.label = _names(site, models)
         table_ids = {
             name: int(tensor.max()) + 1
             for name, tensor in unit.inputs
@@ -620,6 +621,7 @@ class LayerProbe:
     def _facts(self, site: Site) -> dict[str, Any]:
         return {
             "name": site.label,
+            "module": site.module,
             "kind": site.kind,
             "is_input": site.is_input,
             "shape": list(site.shape),
@@ -656,13 +658,15 @@ def _named(kinds: list[str]) -> list[str]:
     ]
 
 
-def _label(site: Site, models: list[str]) -> str:
+def _names(site: Site, models: list[str]) -> tuple[str, str]:
+    """The module of a site, and the name by which it is told apart from all others."""
     name = site.name
     if site.root >= 0:
         model = models[site.root]
         name = model if not name else f"{model}.{name}" if len(models) > 1 else name
     prefix = "input of " if site.is_input and name != PREDICTION else ""
-    return f"{prefix}{name}{site.part}{f' (call {site.call})' if site.call > 1 else ''}"
+    call = f" (call {site.call})" if site.call > 1 else ""
+    return name + call, f"{prefix}{name}{site.part}{call}"
 
 
 def _turn(index: int) -> int:

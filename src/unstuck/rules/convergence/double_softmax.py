@@ -174,7 +174,7 @@ def _finding(
         f"cross_entropy is given {given}, so {twice}.",
         cause=HARMLESS if harmless else CAUSE,
         fix=fix,
-        subject=Subject("call", f"cross_entropy fed by {place}"),
+        subject=Subject.at("call", "cross_entropy", place, word="fed by"),
         place=place,
         related=(loss,),
         evidence=evidence,

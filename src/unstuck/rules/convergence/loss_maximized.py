@@ -83,7 +83,7 @@ def _find_upwards(record: Record) -> Iterator[Finding]:
         f"{last:.3g}.",
         cause="The gradient points to where the loss rises.",
         fix="Subtract it: p -= rate * p.grad.",
-        subject=Subject("loss", f"sign at {place}"),
+        subject=Subject.at("loss", "sign", place),
         place=place,
         evidence=[
             Evidence("cosine of updates and -gradient", dynamics.median(along) or 0.0, threshold=UPWARDS),
@@ -124,7 +124,7 @@ def _find_negated(pairs: list[tuple[LossCall, Backward]]) -> Iterator[Finding]:
         cause="An optimizer minimizes what backward() is called on. The negative of an error is smallest where the "
         "error is largest.",
         fix=f"Remove the minus sign before {call.loss}.",
-        subject=Subject("loss", f"sign at {backward.place}"),
+        subject=Subject.at("loss", "sign", backward.place),
         place=call.place,
         related=(backward.place,),
         evidence=[
@@ -157,7 +157,7 @@ def _find_unbounded(record: Record) -> Iterator[Finding]:
         "model learns.",
         fix="Check the sign of every term. Minimize a distance or a negative log-likelihood; a score that is meant to "
         "grow needs a limit, such as a margin, a normalised output or a penalty on its size.",
-        subject=Subject("loss", f"sign at {place}"),
+        subject=Subject.at("loss", "sign", place),
         place=place,
         evidence=[
             Evidence("loss at the start", start),

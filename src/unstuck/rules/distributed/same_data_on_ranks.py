@@ -64,7 +64,7 @@ def _same_order(script: Script) -> Iterator[Finding]:
                 f"set_epoch() is never called on {name or 'the DistributedSampler'}.",
                 cause="It shuffles by the number set with set_epoch(); without it, every epoch has the same order.",
                 fix=f"Call {name or 'sampler'}.set_epoch(epoch) at the start of every epoch.",
-                subject=Subject("call", f"sampler at {call.place}"),
+                subject=Subject.at("call", "sampler", call.place),
                 place=call.place,
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,

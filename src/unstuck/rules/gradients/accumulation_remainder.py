@@ -85,7 +85,7 @@ def _leak(script: Script, window: Window) -> Iterator[Finding]:
         cause=CAUSE,
         fix=f"Step on the last batch too (`if {window.guard} or {_last_turn(window)}`), or call zero_grad() at the "
         "start of each epoch.",
-        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        subject=Subject.at("loop", "accumulation", window.loop.place),
         place=window.once(OptimizerStep)[0].item.event.place,
         related=[window.loop.place],
         severity=Severity.ADVICE if left is None else Severity.WARNING,
@@ -149,7 +149,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             f"{found.every}.",
             cause=CAUSE,
             fix="Step on the last batch of an epoch too, or call zero_grad() at the start of each epoch.",
-            subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
+            subject=Subject.at("loop", "accumulation", found.windows[-1].backwards[0].place),
             place=step.place,
             related=[found.windows[-1].backwards[0].place],
             evidence=evidence,
@@ -162,7 +162,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             cause="Their gradients were computed and never applied; without shuffling, the same batches are lost "
             "every time.",
             fix="Step on the last batch of an epoch too.",
-            subject=Subject("loop", f"accumulation at {found.windows[-1].backwards[0].place}"),
+            subject=Subject.at("loop", "accumulation", found.windows[-1].backwards[0].place),
             place=zero.place if zero is not None else None,
             related=[step.place],
             evidence=evidence,

@@ -94,7 +94,7 @@ def _finding(record: Record, place: Place | None, norms: list[float], limit: flo
         cause=CAUSE,
         fix=f"Set max_norm to about {dynamics.rounded(high)}: 90 % of the norms in this run are below {high:.3g}, "
         "so only spikes would be cut.",
-        subject=Subject("call", f"gradient clipping at {place}"),
+        subject=Subject.at("call", "gradient clipping", place),
         place=place,
         evidence=[
             Evidence("max_norm", limit),

@@ -66,7 +66,7 @@ def _finding(call: Called, limit: float) -> Finding:
         f"Gradients are clipped element by element at {limit:g}, which changes their direction.",
         cause=CAUSE,
         fix=FIX,
-        subject=Subject("call", f"clipping by value at {call.place}"),
+        subject=Subject.at("call", "clipping by value", call.place),
         place=call.place,
         evidence=[Evidence("limit", limit)],
         confidence=Confidence.LIKELY,
@@ -89,7 +89,7 @@ def in_run(record: Record) -> Iterator[Finding]:
                 f"Clipping element by element at {limit:g} rotated the gradient by {turned:.0f} degrees.",
                 cause=CAUSE,
                 fix=FIX,
-                subject=Subject("call", f"clipping by value at {clips[-1].place}"),
+                subject=Subject.at("call", "clipping by value", clips[-1].place),
                 place=clips[-1].place,
                 evidence=[
                     Evidence("limit", limit or 0.0),

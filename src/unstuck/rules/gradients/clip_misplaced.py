@@ -187,7 +187,7 @@ def _finding(
         MESSAGES[variant],
         cause=CAUSES[variant],
         fix=fix,
-        subject=Subject("call", f"gradient clipping at {place}"),
+        subject=Subject.at("call", "gradient clipping", place),
         place=place,
         evidence=evidence,
         variant=variant,

@@ -71,7 +71,7 @@ def _finding(script: Script, loop: Loop, happened: list[Happened]) -> Iterator[F
             f"This loop trains {what} and never clips its gradients.",
             cause=CAUSE,
             fix=FIX.format(parameters=f"{label}.parameters()"),
-            subject=Subject("loop", f"training loop at {loop.place}"),
+            subject=Subject.at("loop", "training loop", loop.place),
             place=place,
             severity=Severity.ADVICE,
             confidence=Confidence.LIKELY,

@@ -67,7 +67,7 @@ def _finding(record: Record, place: Place | None, limit: float, worst: dynamics.
         f"{worst.norm / worst.usual:,.0f} times the usual norm, and {after}.",
         cause=CAUSE,
         fix=f"Set max_norm to about {dynamics.rounded(better)}: 90 % of the normal steps are below it.",
-        subject=Subject("call", f"gradient clipping at {place}"),
+        subject=Subject.at("call", "gradient clipping", place),
         place=place,
         evidence=[
             Evidence("max_norm", limit),

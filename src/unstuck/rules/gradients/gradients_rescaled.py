@@ -51,7 +51,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                     cause=CAUSE.format(every=window.every),
                     fix=f"Divide the loss instead: (loss / {window.every}).backward(); or divide the gradients once, "
                     "right before step().",
-                    subject=Subject("loop", f"accumulation at {window.loop.place}"),
+                    subject=Subject.at("loop", "accumulation", window.loop.place),
                     place=place,
                     related=[step.item.event.place for step in window.once(OptimizerStep)],
                 )
@@ -106,7 +106,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         f"After each of {every} backward passes the accumulated gradients are divided by {divisor}.",
         cause=CAUSE.format(every=every),
         fix=f"Divide the loss instead: (loss / {every}).backward(); or divide the gradients once, right before step().",
-        subject=Subject("loop", f"accumulation at {backward.place}"),
+        subject=Subject.at("loop", "accumulation", backward.place),
         place=backward.place,
         related=[windows[-1].step.place],
         evidence=[

@@ -62,7 +62,7 @@ def _finding(script: Script, window: Window, zero: Located) -> Finding:
         f"zero_grad() runs in every iteration, but step() {window.when}.",
         cause=CAUSE.format(others=others),
         fix=fix_with(f"Move zero_grad() {where}.", _moved(script, window, zero.item.event.place, steps), "unsafe"),
-        subject=Subject("loop", f"accumulation at {window.loop.place}"),
+        subject=Subject.at("loop", "accumulation", window.loop.place),
         place=zero.item.event.place,
         related=steps,
     )
@@ -99,7 +99,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         f"zero_grad() discarded {every - 1} of every {every} backward passes before a step.",
         cause=CAUSE.format(others=every - 1),
         fix="Move zero_grad() after step().",
-        subject=Subject("call", f"zero_grad at {zero.place}"),
+        subject=Subject.at("call", "zero_grad", zero.place),
         place=zero.place,
         related=[emptied[-1].step.place],
         evidence=[

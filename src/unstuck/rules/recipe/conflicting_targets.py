@@ -102,7 +102,7 @@ def _unrelated(event: TargetsCompared) -> Finding:
         f"({event.different / event.repeats:.0%}) had a different one{by_chance}.",
         cause=SHUFFLED,
         fix=FIX,
-        subject=Subject("loss", f"targets at {event.place}"),
+        subject=Subject.at("loss", "targets", event.place),
         place=event.place,
         evidence=_evidence(event),
         variant=Conflict.UNRELATED,
@@ -116,7 +116,7 @@ def _partly(event: TargetsCompared) -> Finding:
         cause="No model can give two answers to one input, so the loss of these examples has a floor well above 0.",
         fix="Look at examples that occur several times and decide on one label; check that labels are joined to "
         "examples by their id and not by their position.",
-        subject=Subject("loss", f"targets at {event.place}"),
+        subject=Subject.at("loss", "targets", event.place),
         place=event.place,
         evidence=_evidence(event),
         severity=Severity.WARNING,

@@ -184,7 +184,7 @@ def _finding(calls: Sequence[LossCall], what: str, evidence: list[Evidence]) -> 
         f"{_when(calls)} {what}, and the loss stays at {level:.3g}.",
         cause=CAUSE,
         fix=FIX,
-        subject=Subject("call", f"predictions at {last.place}"),
+        subject=Subject.at("call", "predictions", last.place),
         place=last.place,
         evidence=[*evidence, Evidence("calls examined", len(calls))],
         confidence=Confidence.LIKELY,

@@ -167,7 +167,7 @@ def _finding(call: LossCall, guess: float, words: str, inputs: str, severity: Se
         f"{call.loss} starts at {value:.3g}, but guessing would cost {guess:.3g} ({words}){inputs}.",
         cause=LARGE if call.loss == "mse_loss" else CONFIDENT,
         fix=FIX,
-        subject=Subject("call", f"first {call.loss} at {call.place}"),
+        subject=Subject.at("call", f"first {call.loss}", call.place),
         place=call.place,
         evidence=evidence,
         severity=severity,

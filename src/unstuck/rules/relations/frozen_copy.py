@@ -84,7 +84,7 @@ def _own_weights(load: StateLoaded, count: int) -> Finding:
         cause="state_dict() returns references to the weights, not a copy: a state that was kept from it changes with "
         "the model. And a target made by assignment (target = model) is the model itself.",
         fix="Keep a copy: copy.deepcopy(model.state_dict()). Make a target network with copy.deepcopy(model).",
-        subject=Subject("call", f"load_state_dict at {load.place}"),
+        subject=Subject.at("call", "load_state_dict", load.place),
         place=load.place,
         evidence=[Evidence("calls", count), Evidence("tensors loaded", load.matched)],
         variant=Copied.OWN_WEIGHTS,

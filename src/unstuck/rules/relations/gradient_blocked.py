@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Severity, Subject
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="P22",
@@ -30,12 +27,12 @@ FIX = "Follow the tensor between these two places in the code and remove what cu
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The experiment `layers` followed the gradient from the loss down."""
     name = experiment.measures.get("blocked_at")
-    if experiment.name != "layers" or experiment.verdict != "blocked" or not isinstance(name, str):
+    if experiment.name != "layers" or experiment.verdict != ExperimentVerdict.BLOCKED or not isinstance(name, str):
         return
     yield rule.finding(
         experiment.sentence,
         cause=CAUSE,
         fix=FIX,
-        subject=Subject("module", name.removeprefix("input of ")),
+        subject=Subject("module", name),
         place=experiment.place,
     )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="P19",
@@ -44,7 +41,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The experiment `layers` found a place after which nothing can be read."""
     measures = experiment.measures
     name = measures.get("lost_at")
-    if experiment.name != "layers" or experiment.verdict != "lost" or not isinstance(name, str):
+    if experiment.name != "layers" or experiment.verdict != ExperimentVerdict.LOST or not isinstance(name, str):
         return
     from_start, in_training = (measures.get("since") == word for word in ("start", "training"))
     module = measures.get("module") or name

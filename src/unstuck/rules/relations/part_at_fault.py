@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 
 class Faulty(Variant):
@@ -83,7 +80,7 @@ FIXES = {
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """`isolate` has cornered a part."""
-    if experiment.name != "isolate" or experiment.verdict != "cornered":
+    if experiment.name != "isolate" or experiment.verdict != ExperimentVerdict.CORNERED:
         return
     measures = experiment.measures
     part = str(measures.get("part") or "")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="P20",
@@ -33,7 +30,7 @@ FIX = (
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The experiment `layers` could read nothing, and neither could the model."""
-    if experiment.name != "layers" or experiment.verdict != "unreadable":
+    if experiment.name != "layers" or experiment.verdict != ExperimentVerdict.UNREADABLE:
         return
     names = {
         "examples": "examples",

@@ -86,7 +86,7 @@ def _in_crash(record: Record) -> Iterator[Finding]:
         f"{called(crash, 'target', 'a target')} of shape {shaped(second)}.",
         cause=RAISES,
         fix=fix,
-        subject=Subject("call", f"{crash.function} at {crash.place}"),
+        subject=Subject.at("call", crash.function, crash.place),
         place=crash.place,
         evidence=evidence_of(crash, "input", "target"),
     )
@@ -213,7 +213,7 @@ def _finding(
         cause=cause,
         fix=fix_with(FIX.format(column=column), edits, "unsafe"),
         # The graph does not show where a difference is written.
-        subject=Subject("call", f"{loss} at {place}") if loss else BY_HAND,
+        subject=Subject.at("call", loss, place) if loss else BY_HAND,
         place=place,
         evidence=evidence,
     )

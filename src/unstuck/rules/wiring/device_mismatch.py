@@ -98,7 +98,7 @@ def _finding(crash: Crash, message: str, cause: str, fix: str) -> Finding:
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"devices at {crash.place}"),
+        subject=Subject.at("call", "devices", crash.place),
         place=crash.place,
         evidence=[Evidence(crash.names.get(name, name), device) for name, device in crash.devices.items()],
     )

@@ -78,7 +78,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             "built and dropped unused.",
             cause=CAUSE,
             fix="Evaluate under torch.no_grad() or torch.inference_mode().",
-            subject=Subject("call", f"evaluation at {place}"),
+            subject=Subject.at("call", "evaluation", place),
             place=place,
             evidence=[Evidence("unused graphs", unused)],
         )
@@ -182,7 +182,7 @@ def _finding(script: Script, event: Forward, loop: Loop) -> Finding:
         f"{event.model} is evaluated{where} while gradients are recorded.",
         cause=CAUSE,
         fix=_fix(script, place),
-        subject=Subject("call", f"evaluation at {place}"),
+        subject=Subject.at("call", "evaluation", place),
         place=place,
         related=(loop.place,),
     )

@@ -82,7 +82,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         cause=CAUSE,
         fix="Find what stores or adds up the loss (or what it was computed from), and use loss.item() or "
         "loss.detach() there.",
-        subject=Subject("call", f"graphs of {most.place}"),
+        subject=Subject.at("call", "graphs", most.place, word="of"),
         place=most.place,
         evidence=[
             Evidence("graphs alive at once", most.alive),
@@ -191,7 +191,7 @@ def _finding(script: Script, keeper: _Keeper, backward: Place | None) -> Finding
         f"{keeper.name} {keeper.how} {given} with its graph in every iteration.",
         cause=CAUSE,
         fix=_fix(script, keeper),
-        subject=Subject("call", f"{keeper.name} at {keeper.place}"),
+        subject=Subject.at("call", keeper.name, keeper.place),
         place=keeper.place,
         related=(backward,),
     )

@@ -48,7 +48,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         message,
         cause=CAUSE,
         fix=fix,
-        subject=Subject("call", f"backward at {crash.place}"),
+        subject=Subject.at("call", "backward", crash.place),
         place=crash.place,
         related=crash.suspect_places,
         evidence=[Evidence("still in the graph", list(crash.suspects))] if crash.suspects else [],

@@ -49,7 +49,7 @@ def _finding(crash: Crash, said: Explanation, confidence: Confidence) -> Finding
         said.message,
         cause=said.cause,
         fix=said.fix,
-        subject=Subject("module", crash.module) if crash.module else Subject("call", f"index at {crash.place}"),
+        subject=Subject("module", crash.module) if crash.module else Subject.at("call", "index", crash.place),
         place=crash.place,
         evidence=evidence,
         confidence=confidence,

@@ -93,7 +93,7 @@ def _finding(crash: Crash, message: str, cause: str, fix: str, evidence: list[Ev
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"in-place change behind {crash.place}"),
+        subject=Subject.at("call", "in-place change", crash.place, word="behind"),
         place=places[0] if len(places) == 1 else crash.place,
         related=(crash.place, *places),
         evidence=evidence,

@@ -145,7 +145,7 @@ def _swap(editor: Editor, call: Happened) -> Edits | None:
 
 def _finding(call: Happened, message: str, cause: str, fix: Fix, variant: Swapped) -> Finding:
     place = call.event.place
-    subject = Subject("call", f"loss at {place}")
+    subject = Subject.at("call", "loss", place)
     return rule.finding(message, cause=cause, fix=fix, subject=subject, place=place, variant=variant)
 
 
@@ -200,7 +200,7 @@ def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapp
         Evidence(name, f"{list(fact.shape)}, {'with' if fact.requires_grad else 'without'} gradient")
         for name, fact in sides
     ]
-    subject = Subject("call", f"{call.loss} at {call.place}")
+    subject = Subject.at("call", call.loss, call.place)
     return rule.finding(
         message, cause=cause, fix=fix, subject=subject, place=call.place, evidence=evidence, variant=variant
     )

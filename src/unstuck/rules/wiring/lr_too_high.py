@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses, range_test
 
 if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
 
@@ -47,7 +48,7 @@ def in_run(record: Record) -> Iterator[Finding]:
     optimizer, failure, ratio = found
     rate = dynamics.highest_rate(record)
     better = dynamics.rounded(rate * 3 * dynamics.USUAL / ratio)
-    broken = dynamics.trend(record).word == "non-finite"
+    broken = dynamics.trend(record).word == Direction.NON_FINITE
     diverged = broken or (failure.after is not None and failure.after > 3 * failure.before)
     yield rule.finding(
         f"The loss {failure.word}: at lr {rate:.3g} every step changes the weights by {_share(ratio)} their size.",
@@ -124,7 +125,7 @@ def _share(ratio: float) -> str:
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """The range test suggested a lower learning rate, and on three seeds the run did better with it."""
-    if experiment.name != "lr" or experiment.verdict != "too high":
+    if experiment.name != "lr" or experiment.verdict != ExperimentVerdict.TOO_HIGH:
         return
     band, broken = range_test.measures_of(experiment), bool(experiment.measures.get("own_broken"))
     certain = broken or bool(experiment.measures.get("confirmed"))

@@ -51,7 +51,7 @@ def in_run(record: Record) -> Iterator[Finding]:
         said.message,
         cause=said.cause,
         fix=said.fix,
-        subject=Subject("call", f"memory at {crash.place}"),
+        subject=Subject.at("call", "memory", crash.place),
         place=crash.place,
         evidence=evidence,
         confidence=Confidence.CERTAIN,

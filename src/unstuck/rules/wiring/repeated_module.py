@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 
@@ -32,7 +33,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The same. Where the loss falls steadily, sharing may be meant, as in ALBERT."""
-    troubled = not dynamics.alternating(record) and dynamics.trend(record).word != "falling"
+    troubled = not dynamics.alternating(record) and dynamics.trend(record).word != Direction.FALLING
     yield from _findings(record.setup().models, Severity.WARNING if troubled else Severity.ADVICE)
 
 

@@ -131,7 +131,7 @@ def _run_finding(message: str, cause: str, fix: str, place: Place | None, eviden
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"random numbers at {place}"),
+        subject=Subject.at("call", "random numbers", place),
         place=place,
         evidence=evidence,
     )
@@ -240,7 +240,7 @@ def _finding(message: str, cause: str, fix: str, place: Place, related: Place | 
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"random numbers at {place}"),
+        subject=Subject.at("call", "random numbers", place),
         place=place,
         related=(related,),
         confidence=Confidence.CERTAIN,

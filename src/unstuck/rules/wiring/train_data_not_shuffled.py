@@ -77,12 +77,12 @@ def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iter
         return
     if len(seen) < 2 and (loader is None or not ended_in_first_pass(record, loader)):
         return
-    whose = f"{loader.loader} over {loader.dataset} " if loader is not None else ""
+    whose = f"{loader.loader} over {loader.dataset}" if loader is not None else ""
     yield rule.finding(
         f"{len(single)} of {len(counted)} training batches examined had only one class.",
         cause="The data is sorted by class, so every step undoes the one before.",
         fix="Pass shuffle=True to the loader." if loader is not None else "Shuffle the data before batching.",
-        subject=Subject("loop", f"{whose}at {loader.place if loader is not None else place}"),
+        subject=Subject.at("loop", whose, loader.place if loader is not None else place),
         place=loader.place if loader is not None else place,
         related=(place,),
         evidence=[
@@ -156,7 +156,7 @@ def _judge(script: Script, called: Called, loader: Instance) -> Iterator[Finding
             _shuffling(script, called),
             "unsafe",
         ),
-        subject=Subject("loop", f"{name} at {called.place}"),
+        subject=Subject.at("loop", name, called.place),
         place=called.place,
         severity=Severity.WARNING if in_order else Severity.ADVICE,
         confidence=Confidence.LIKELY,

@@ -112,7 +112,7 @@ def _finding(place: Place | None, last: Evaluated, trained: str, evidence: list[
         fix="Check that inputs and labels are shuffled and split together, in training and in validation, and "
         "preprocessed alike. Then evaluate on part of the training set: if that is at chance, too, check the "
         "evaluation code.",
-        subject=Subject("call", f"evaluation at {place}"),
+        subject=Subject.at("call", "evaluation", place),
         place=place,
         evidence=[*evidence, Evidence("validation accuracy", last.accuracy or 0.0)],
         confidence=Confidence.LIKELY,

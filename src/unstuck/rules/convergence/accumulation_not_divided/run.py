@@ -80,7 +80,7 @@ def _wrongly_divided(
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("loop", f"accumulation at {last.backwards[-1].place}"),
+        subject=Subject.at("loop", "accumulation", last.backwards[-1].place),
         place=last.backwards[-1].place,
         related=[last.step.place],
         evidence=[
@@ -108,7 +108,7 @@ def _unequal(found: Accumulation) -> Iterator[Finding]:
         cause=f"A target in the smallest weighs {largest / smallest:.1f} times as much as one in the largest; in one "
         "large batch all would weigh the same.",
         fix='Use reduction="sum" and divide by the number of targets in the whole window.',
-        subject=Subject("loop", f"accumulation at {last.backwards[-1].place}"),
+        subject=Subject.at("loop", "accumulation", last.backwards[-1].place),
         place=found.loss.place,
         related=[last.backwards[-1].place],
         evidence=[

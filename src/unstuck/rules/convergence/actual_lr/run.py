@@ -128,7 +128,7 @@ def _get_lr(record: Record) -> Iterator[Finding]:
                 f"{event.rates[0]:.3g}.",
                 cause=derives(event.kind),
                 fix=USE_LAST_LR,
-                subject=Subject("call", f"get_lr at {event.place}"),
+                subject=Subject.at("call", "get_lr", event.place),
                 place=event.place,
                 severity=Severity.WARNING,
                 variant=Rate.GET_LR,

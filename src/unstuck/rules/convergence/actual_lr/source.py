@@ -66,7 +66,7 @@ def _get_lr(script: Script, node: ast.Call, kinds: list[str]) -> Finding:
         "get_lr() is not the learning rate in use.",
         cause=cause,
         fix=fix_with(USE_LAST_LR, Editor(script).rename_callee(node, "get_last_lr"), "safe"),
-        subject=Subject("call", f"get_lr at {place}"),
+        subject=Subject.at("call", "get_lr", place),
         place=place,
         severity=severity,
         variant=Rate.GET_LR,

@@ -90,7 +90,7 @@ def _finding(
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"{call.loss} at {call.place}"),
+        subject=Subject.at("call", call.loss, call.place),
         place=call.place,
         evidence=evidence,
         severity=severity,

@@ -45,7 +45,7 @@ def explain(record: Record) -> Iterator[Finding]:
             found.message,
             cause=found.cause,
             fix=found.fix,
-            subject=Subject("call", f"{crash.function} at {crash.place}"),
+            subject=Subject.at("call", crash.function, crash.place),
             place=crash.place,
             evidence=evidence,
             variant=found.variant,

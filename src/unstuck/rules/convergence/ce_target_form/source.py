@@ -78,7 +78,7 @@ def find(script: Script) -> Iterator[Finding]:
             f"{event.loss} {problem.message}",
             cause=problem.cause,
             fix=fix_with(problem.fix, edits, "safe"),
-            subject=Subject("call", f"{event.loss} at {event.place}"),
+            subject=Subject.at("call", event.loss, event.place),
             place=event.place,
             related=(call.subject.place if isinstance(call.subject, Tensor) else None,),
             severity=problem.severity,

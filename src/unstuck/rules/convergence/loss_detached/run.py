@@ -87,7 +87,7 @@ def _without_graph(events: Sequence[Event], crash: Crash) -> Finding:
         if variant is Detached.NO_GRAD
         else "Remove what cuts the graph between those two lines: item(), detach(), .data, numpy(), float() or "
         "torch.tensor().",
-        subject=Subject("loss", f"backward at {crash.place}"),
+        subject=Subject.at("loss", "backward", crash.place),
         place=place,
         related=[crash.place, forward.place if forward else None, loss.place if loss else None],
         evidence=evidence,
@@ -102,7 +102,7 @@ def _plain_number(events: Sequence[Event], crash: Crash, kind: str) -> Finding:
         cause=CAUSE,
         fix="Call backward() on the tensor that the loss function returned; use item(), float() and numpy() only on "
         "the copy you log.",
-        subject=Subject("loss", f"backward at {crash.place}"),
+        subject=Subject.at("loss", "backward", crash.place),
         place=crash.place,
         related=[loss.place if loss else None],
         variant=Detached.PLAIN_NUMBER,
@@ -141,7 +141,7 @@ def _requires_grad_by_hand(events: Sequence[Event], leaves: Sequence[Backward], 
         cause=CAUSE,
         fix="Remove requires_grad_(True) and what cut the graph before it, and call backward() on the loss tensor "
         "itself.",
-        subject=Subject("loss", f"backward at {backward.place}"),
+        subject=Subject.at("loss", "backward", backward.place),
         place=backward.place,
         related=[loss.place if loss else None],
         evidence=[
@@ -170,7 +170,7 @@ def _no_gradient_at_all(events: Sequence[Event], empty: int) -> Finding:
         cause=f"The graph is cut between the model and the loss, and a new one starts there. {CAUSE}",
         fix="Pass the model's output itself to the loss; remove torch.tensor(...), numpy(), tolist(), detach() and "
         "requires_grad_(True) in between.",
-        subject=Subject("loss", f"backward at {backward.place if backward else None}"),
+        subject=Subject.at("loss", "backward", backward.place if backward else None),
         place=loss.place if loss else backward.place if backward else None,
         related=[backward.place if backward else None],
         evidence=[

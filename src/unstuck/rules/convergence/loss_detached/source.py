@@ -43,7 +43,7 @@ def find(script: Script) -> Iterator[Finding]:
             f"The value that backward() is called on was cut off the graph {how}{hidden}.",
             cause=CAUSE,
             fix=fix,
-            subject=Subject("loss", f"backward at {call.event.place}"),
+            subject=Subject.at("loss", "backward", call.event.place),
             place=cut.cut_place,
             related=(cut.place, by_hand.place if by_hand else None, call.event.place),
             variant=variant,

@@ -106,7 +106,7 @@ def _crashed(crash: Crash, setup: Setup) -> Iterator[Finding]:
             "generator was already used up.",
             fix="Check that list(model.parameters()) is not empty. Put layers in nn.ModuleList, and do not read a "
             "generator twice.",
-            subject=Subject("optimizer", f"optimizer at {crash.place}"),
+            subject=Subject.at("optimizer", "optimizer", crash.place),
             place=crash.place,
             evidence=(Evidence("parameters given", 0),),
             variant=Missing.EMPTY_LIST,

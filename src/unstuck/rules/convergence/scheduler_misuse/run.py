@@ -97,7 +97,7 @@ def _finding(
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"scheduler at {place}"),
+        subject=Subject.at("call", "scheduler", place),
         place=place,
         related=related,
         evidence=evidence,

@@ -78,7 +78,7 @@ def _after_sigmoid(calls: Sequence[LossCall], maker: str, plain: bool) -> Findin
         f"{first.loss} gets {given}{effect}{lost}",
         cause=SATURATED if plain else twice(first.loss),
         fix=use_raw_scores(WITH_LOGITS, instead=plain),
-        subject=Subject("call", f"binary cross-entropy fed by {first.place}"),
+        subject=Subject.at("call", "binary cross-entropy", first.place, word="fed by"),
         place=first.place,
         evidence=evidence,
         severity=(Severity.WARNING if saturated else Severity.ADVICE) if plain else None,

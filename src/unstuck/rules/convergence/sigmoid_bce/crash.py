@@ -31,7 +31,7 @@ def explain(record: Record) -> Iterator[Finding]:
             f"{PLAIN} gets {called(crash, name, otherwise)} from {low:.4g} to {high:.4g}, which are not probabilities.",
             cause="It takes the logarithm of probabilities, so predictions and targets must be between 0 and 1.",
             fix=fix(crash.names.get(name, "prediction" if name == "input" else name), low, high),
-            subject=Subject("target" if name == "target" else "call", f"{PLAIN} at {crash.place}"),
+            subject=Subject.at("target" if name == "target" else "call", PLAIN, crash.place),
             place=crash.place,
             evidence=evidence_of(crash, "input", "target"),
             variant=variant,

@@ -62,7 +62,7 @@ def _finding(calls: Sequence[LossCall], positive: int, total: int) -> Finding:
         cause="Without pos_weight the few positives weigh so little that predicting their share for every example is "
         "the quickest way to a low loss, and training has stopped there.",
         fix=f"Pass pos_weight={number} to the loss, the number of negatives per positive in the data.",
-        subject=Subject("call", f"rare positives at {calls[0].place}"),
+        subject=Subject.at("call", "rare positives", calls[0].place),
         place=calls[0].place,
         evidence=[
             Evidence("positive targets", round(100 * share, 2), "%"),

@@ -31,7 +31,7 @@ def find(script: Script) -> Iterator[Finding]:
             f"{first.op} comes before {loss}{effect}",
             cause=SATURATED if plain else twice(loss),
             fix=_fused(script, call, makers) if plain else _raw(script, call, makers, loss),
-            subject=Subject("call", f"binary cross-entropy fed by {first.place}"),
+            subject=Subject.at("call", "binary cross-entropy", first.place, word="fed by"),
             place=first.place,
             related=(call.event.place,),
             severity=Severity.ADVICE if plain else None,

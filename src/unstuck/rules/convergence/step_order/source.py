@@ -43,7 +43,7 @@ def _finding(variant: Order, message: str, fix: Fix, place: Place | None, *, cer
         message,
         cause=CAUSES[variant],
         fix=fix,
-        subject=Subject("loop", f"training loop at {place}"),
+        subject=Subject.at("loop", "training loop", place),
         place=place,
         variant=variant,
         severity=Severity.ERROR if certain else Severity.WARNING,

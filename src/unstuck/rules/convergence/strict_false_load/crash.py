@@ -58,7 +58,7 @@ def explain(record: Record) -> Iterator[Finding]:
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"load_state_dict at {crash.place}"),
+        subject=Subject.at("call", "load_state_dict", crash.place),
         place=crash.place,
         evidence=evidence,
         severity=Severity.ERROR,

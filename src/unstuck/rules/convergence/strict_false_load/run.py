@@ -77,7 +77,7 @@ def _little_loaded(load: StateLoaded, prefix: str, renamed: tuple[str, str] | No
         f"load_state_dict(strict=False) loaded {what} of {load.tensors} tensors of the model{why}.",
         cause=SILENT,
         fix=fix,
-        subject=Subject("call", f"load_state_dict at {load.place}"),
+        subject=Subject.at("call", "load_state_dict", load.place),
         place=load.place,
         evidence=[
             Evidence("tensors loaded", f"{load.matched} of {load.tensors}"),

@@ -40,7 +40,7 @@ def find(script: Script) -> Iterator[Finding]:
                 Editor(script).wrap(called.place, "print({})"),
                 "safe",
             ),
-            subject=Subject("call", f"load_state_dict at {called.place}"),
+            subject=Subject.at("call", "load_state_dict", called.place),
             place=called.place,
             variant=Load.UNCHECKED,
         )

@@ -60,7 +60,7 @@ def find(script: Script) -> Iterator[Finding]:
             f"{name} in {where} stays on in eval mode.",
             cause=MODULE_CAUSE if is_module else FUNCTION_CAUSE,
             fix=fix_with(fix, edits, "safe"),
-            subject=Subject("call", f"{name} at {called.place}"),
+            subject=Subject.at("call", name, called.place),
             place=called.place,
             variant=Mode.DROPOUT_ALWAYS_ON,
         )

@@ -44,7 +44,7 @@ def _dropout_on(setup: Setup) -> Iterator[Finding]:
             "differ.",
             cause="It does not see model.eval(), so predictions are random." if attention else dropout.FUNCTION_CAUSE,
             fix=f"Pass {argument}, or use an nn.Dropout created in __init__.",
-            subject=Subject("call", f"{call.function} at {call.place}"),
+            subject=Subject.at("call", call.function, call.place),
             place=call.place,
             evidence=[Evidence("share dropped in eval mode", call.share)],
             variant=Mode.DROPOUT_ALWAYS_ON,

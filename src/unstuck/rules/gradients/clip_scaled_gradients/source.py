@@ -356,7 +356,7 @@ def _finding(
         message,
         cause=cause,
         fix=fix,
-        subject=Subject("call", f"scaled gradients at {place}"),
+        subject=Subject.at("call", "scaled gradients", place),
         place=place,
         related=related,
         severity=severity,

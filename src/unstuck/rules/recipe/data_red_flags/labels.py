@@ -57,7 +57,7 @@ def imbalance(record: Record) -> Iterator[Finding]:
             "the others.",
             fix="Pass class weights to the loss (weight=), or sample the rare classes more often "
             "(WeightedRandomSampler), and measure the accuracy per class.",
-            subject=Subject("loss", f"labels at {place}"),
+            subject=Subject.at("loss", "labels", place),
             place=place,
             evidence=[
                 Evidence("labels counted", total),
@@ -94,7 +94,7 @@ def unseen_class(record: Record) -> Iterator[Finding]:
             cause="A model never predicts a class it has not seen, so all these examples are wrong.",
             fix="Split the data at random, or by class (stratify=labels); data sorted by class must be shuffled before "
             "it is cut in two.",
-            subject=Subject("loss", f"classes at {place}"),
+            subject=Subject.at("loss", "classes", place),
             place=place,
             related=[call.place for call in calls if call.output_requires_grad][:1],
             evidence=[Evidence("training labels examined", labels), Evidence("evaluation labels examined", total)],
@@ -107,7 +107,7 @@ def _one_label(place: Place | None, label: str, labels: int) -> Finding:
         f"All {labels:,} labels examined are {label}.",
         cause="With one class there is nothing to distinguish: the loss falls to 0 and the model learns one answer.",
         fix="Check how the labels are read and encoded, and whether a filter removed the other classes.",
-        subject=Subject("loss", f"labels at {place}"),
+        subject=Subject.at("loss", "labels", place),
         place=place,
         evidence=[Evidence("labels examined", labels), Evidence("class", label)],
         variant=Flag.ONE_CLASS,

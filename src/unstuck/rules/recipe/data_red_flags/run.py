@@ -111,7 +111,7 @@ def _non_finite(record: Record) -> Iterator[Finding]:
             "received it.",
             cause=BROKEN,
             fix=CLEAN,
-            subject=Subject("call", f"inputs at {event.place}"),
+            subject=Subject.at("call", "inputs", event.place),
             place=event.place,
             evidence=[Evidence("step", event.step + 1)],
             variant=Flag.BROKEN_VALUES,
@@ -132,7 +132,7 @@ def _outliers(batches: Iterable[BatchSeen], consequence: str) -> Iterator[Findin
                 f"{fact.quantiles[-1]:.3g}" + (f", and {consequence}." if consequence else "."),
                 cause="One such value dominates the gradient of the first layer.",
                 fix="Find out what it means (a missing value, another unit), then correct, clip or remove it.",
-                subject=Subject("call", f"outlier at {batch.place}"),
+                subject=Subject.at("call", "outlier", batch.place),
                 place=batch.place,
                 evidence=[Evidence("step", batch.step + 1), Evidence("farthest", extreme, threshold=limit)],
                 severity=Severity.WARNING,
@@ -168,7 +168,7 @@ def _constant_columns(batches: Sequence[BatchSeen], consequence: str) -> Iterato
             cause="A column that never changes says nothing about an example, so what it was meant to hold is missing.",
             fix="Check how these columns are computed: integer division (//), a wrong index, a column that was filled "
             "or scaled to one value.",
-            subject=Subject("call", f"columns of {fact.name} at {batches[0].place}"),
+            subject=Subject.at("call", f"columns of {fact.name}", batches[0].place),
             place=batches[0].place,
             evidence=[Evidence("constant columns", len(same)), Evidence("examples looked at", examples)],
             severity=Severity.WARNING,
@@ -194,7 +194,7 @@ def _duplicates(record: Record) -> Iterator[Finding]:
                 cause="The dataset has duplicates, or returns the same example for several indices, so it is "
                 "effectively much smaller. Duplicates on both sides of a split make validation meaningless.",
                 fix="Remove the duplicates before splitting, and check that __getitem__ uses its index.",
-                subject=Subject("call", f"examples of {loader.place}"),
+                subject=Subject.at("call", "examples", loader.place, word="of"),
                 place=loader.place,
                 evidence=[
                     Evidence("batches examined", len(alike)),
@@ -228,7 +228,7 @@ def _mismatch(record: Record, by_model: dict[str, list[BatchSeen]]) -> Iterator[
             f"but trained on mean {centre:.3g} and standard deviation {spread:.3g}.",
             cause="A model only knows the range it was trained on; its predictions for other inputs are meaningless.",
             fix="Preprocess the evaluation data with the same steps and the same statistics as the training data.",
-            subject=Subject("call", f"evaluation at {place}"),
+            subject=Subject.at("call", "evaluation", place),
             place=place,
             related=[batch.place for batch in by_model[model][:1]],
             evidence=[

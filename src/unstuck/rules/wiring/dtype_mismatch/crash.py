@@ -43,7 +43,7 @@ def _finding(crash: Crash, said: Explanation, variant: Variant, place: Place | N
         said.message,
         cause=said.cause,
         fix=said.fix,
-        subject=Subject("module", crash.module) if crash.module else Subject("call", f"types at {crash.place}"),
+        subject=Subject("module", crash.module) if crash.module else Subject.at("call", "types", crash.place),
         place=place or crash.place,
         related=(crash.place,),
         evidence=[*evidence_at(crash), *evidence_of_parts(crash)],

@@ -143,7 +143,7 @@ def _lacks(owner: Value, name: str) -> bool:
         return False
     if owner.cls is not None:
         return not _mentions(owner.cls, name)
-    return not owner.kind.startswith("part of ") or PARTS.match(owner.label) is not None
+    return not owner.is_part or PARTS.match(owner.label) is not None
 
 
 def _mentions(cls: UserClass, name: str, depth: int = 0) -> bool:
@@ -176,7 +176,7 @@ def _is_layer(item: AttributeSet) -> bool:
 def _has_size(owner: Value, name: str) -> bool:
     if not isinstance(owner, Instance) or owner.cls is not None:
         return False
-    if owner.kind.startswith("part of "):
+    if owner.is_part:
         return owner.label == "fc" and "Linear" in SIZES[name].pattern
     return owner.kind.startswith("torch.nn.") and SIZES[name].fullmatch(owner.last) is not None
 

@@ -34,9 +34,7 @@ def find(record: Record) -> Iterator[Finding]:
                 said.message,
                 cause=said.cause,
                 fix=said.fix,
-                subject=Subject("module", crash.module)
-                if crash.module
-                else Subject("call", f"shapes at {crash.place}"),
+                subject=Subject("module", crash.module) if crash.module else Subject.at("call", "shapes", crash.place),
                 place=crash.place,
                 evidence=evidence_at(crash),
                 variant=variant,
