@@ -21,6 +21,8 @@ class Shift(Variant):
 
     SHIFTED = "shifted", "the target is an input that is not the next one: shifted twice, or the wrong way"
     MISALIGNED = "misaligned", "targets fit the inputs of another position much better"
+    ACROSS = "across", "the next token is sought along one axis, while the text runs along the other"
+    TURNED = "turned", "masks or grids of targets are flipped, turned or transposed, compared with their images"
 
 
 rule = Rule(
@@ -43,10 +45,17 @@ CAUSES = {
     "twice (by the script and by the model or the loss), or the wrong way.",
     Shift.MISALIGNED: "Inputs and targets are off by some positions, so a prediction is compared with the answer to "
     "another question.",
+    Shift.ACROSS: "A text that is cut by view(steps, batch) runs along the batch. It has to be cut into rows, by "
+    "view(batch, steps), and then transposed. As it is, a token and its target are far apart in the text.",
+    Shift.TURNED: "Rows and columns were exchanged, or an image was moved without its target: `grid[x, y]` instead of "
+    "`grid[y, x]` has the right shape, and asks for an object where there is none.",
 }
 FIXES = {
     Shift.SHIFTED: "Shift once: give the model tokens[:, :-1] and compare with tokens[:, 1:].",
     Shift.MISALIGNED: "Move the targets back by as many positions; look at slices, padding and delays in the pipeline.",
+    Shift.ACROSS: "Write data.view(batch, -1).t() where the text is cut, and print a column to read it.",
+    Shift.TURNED: "Draw one image with its target on top. Look at the order of indices (row first, then column) and at "
+    "what flips or transposes only one of the two.",
 }
 
 
@@ -88,16 +97,18 @@ def in_run(record: Record) -> Iterator[Finding]:
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
     """`relations` compared targets with the inputs of other positions."""
     for answer in broken_relations.broken_in(experiment, Relation.ALIGNMENT):
-        if broken_relations.learns(experiment):
-            continue  # a delay that the model can make up for, or that is the task
         variant = Shift(answer.form)
+        is_certain = variant in (Shift.ACROSS, Shift.TURNED)
+        if not is_certain and broken_relations.learns(experiment):
+            continue  # a delay that the model can make up for, or that is the task
         yield rule.finding(
             answer.sentence,
             cause=CAUSES[variant],
             fix=FIXES[variant],
             subject=Subject("loss", answer.subject),
             place=answer.place,
-            evidence=broken_relations.evidence(answer, ("shift", "share", "fit", "fit as it is")),
-            confidence=Confidence.LIKELY,
+            evidence=broken_relations.evidence(answer, ("shift", "axis", "turn", "share", "fit", "fit as it is")),
+            severity=Severity.ERROR if is_certain else None,
+            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
             variant=variant,
         )

@@ -16,6 +16,7 @@ from unstuck.capture.live_objects.restore import same_pass, untouched
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.trial.lab import map_tensors
 from unstuck.capture.trial.model_probe import Called, Compared
+from unstuck.capture.trial.relations.maps import turned
 from unstuck.findings.relations import Answer, Relation, State
 
 SHIFTS = (-3, -2, -1, 0, 1, 2, 3)
@@ -31,6 +32,11 @@ FITS = 0.5
 AHEAD = 0.3
 """and how much more that must be than without the shift."""
 RIDGE = 1e-2
+REPEATS = 0.1
+"""How much more often than by chance a token of a text is followed by the same one again."""
+MORE = 1.3
+MUCH_MORE = 2.0
+MOST_PAIRS = 2_000
 MATTERS = 0.05
 """The change of an answer, in spreads of the answers, from which padding matters."""
 
@@ -66,8 +72,11 @@ def _is(
 
 
 def alignment(compared: Sequence[Compared]) -> list[Answer]:
-    """Are targets those of their own position, or of the next one where inputs are predicted?"""
-    found: list[Answer] = []
+    """Are targets those of their own position, or of the next one where inputs are predicted? Do maps lie as images?"""
+    found = [answer for one in compared for answer in (*turned(one), *_across(one))]
+    broken = [answer for answer in found if answer.state is State.BROKEN]
+    if broken:
+        return broken[:1]
     for one in compared:
         aligned = _aligned(one)
         if aligned is not None:
@@ -77,7 +86,7 @@ def alignment(compared: Sequence[Compared]) -> list[Answer]:
     order = (State.HOLDS, State.BROKEN, State.DOES_NOT_APPLY)
     if found:
         return [min(found, key=lambda answer: order.index(answer.state))]
-    why = "Not tested: no loss has one target for each position of an input sequence."
+    why = "Not tested: no loss has one target for each position of an input sequence or image."
     return [_is(Relation.ALIGNMENT, State.DOES_NOT_APPLY, why)]
 
 
@@ -104,6 +113,51 @@ def _aligned(compared: Compared) -> Aligned | None:
     return Aligned(
         (positions // length)[known], (positions % length)[known], target.flatten()[known], length, len(output)
     )
+
+
+def _across(compared: Compared) -> Iterator[Answer]:
+    """The next token, sought along one axis of the ids, while the text runs along the other."""
+    target = compared.target.detach()
+    for ids in tensors_in(compared.called.inputs):
+        if ids.dim() != 2 or ids.is_floating_point() or ids.numel() != target.numel() or min(ids.shape) < 4:
+            continue
+        following = target.reshape(ids.shape)
+        for axis in (0, 1):
+            length, others = ids.shape[axis] - 1, ids.shape[1 - axis] - 1
+            own = following.narrow(axis, 0, length)
+            if own.is_floating_point() or float((own == ids.narrow(axis, 1, length)).float().mean()) < NEARLY_ALL:
+                continue
+            rows = ids.narrow(1 - axis, 0, others)
+            along = _repeats(ids.narrow(axis, 0, length), own)
+            # Where each position has tokens of its own, any other row tells as much as the next one.
+            anywhere = torch.randperm(others, generator=torch.Generator().manual_seed(1)).to(ids.device)
+            across = _repeats(rows, ids.narrow(1 - axis, 1, others))
+            by_position = _repeats(rows, rows.index_select(1 - axis, anywhere))
+            if across >= max(REPEATS, MORE * along, MUCH_MORE * by_position):
+                yield _is(
+                    Relation.ALIGNMENT,
+                    State.BROKEN,
+                    f"The target of a token is the next one along axis {axis} of the ids ({list(ids.shape)}), but the "
+                    f"text runs along axis {1 - axis}: how often the same token follows the same token is above chance "
+                    f"by {across:.0%} there, and by {max(0.0, along):.0%} along axis {axis}.",
+                    "across",
+                    "targets",
+                    {"axis": axis, "fit": across, "fit as it is": along},
+                    compared,
+                )
+
+
+def _repeats(first: Tensor, second: Tensor) -> float:
+    """How much more often than by chance two equal ids are followed by equal ids."""
+    first, second = first.flatten()[:MOST_PAIRS], second.flatten()[:MOST_PAIRS]
+    same = torch.triu(first[:, None] == first, 1)
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(second), generator=generator).to(second.device) for _ in range(9)]
+    return _agreement(same, second) - sum(_agreement(same, second[order]) for order in orders) / len(orders)
+
+
+def _agreement(same: Tensor, second: Tensor) -> float:
+    return float((second[:, None] == second)[same].float().mean()) if same.any() else 0.0
 
 
 def _sequences(inputs: Any, examples: int, length: int) -> Iterator[Tensor]:
