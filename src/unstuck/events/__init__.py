@@ -26,6 +26,7 @@ from unstuck.events.base import (
 )
 from unstuck.events.crash import Crash as Crash
 from unstuck.events.data import (
+    AnswersFedBack as AnswersFedBack,
     BatchSeen as BatchSeen,
     CopySeen as CopySeen,
     Evaluated as Evaluated,

@@ -164,6 +164,26 @@ class InputsCompared(Event, tag="inputs-compared", frozen=True):
     """and between evaluation and training."""
 
 
+class AnswersFedBack(Event, tag="answers-fed-back", frozen=True):
+    """An evaluation gave a model its own answers as the last position of its next inputs. `place` is the call."""
+
+    ABSENT: ClassVar[str] = "no model was given its own answers"
+
+    model: str = ""
+    rollouts: int = 0
+    """How often that began."""
+    answers: int = 0
+    """Numbers that were given back first, from inputs that were real."""
+    factor: float = 1.0
+    """By what they were multiplied,"""
+    offset: float = 0.0
+    """and what was added."""
+    spread: float = 1.0
+    """Their standard deviation, over that of the last position of inputs in training."""
+    shift: float = 0.0
+    """The distance of the means, in standard deviations of training."""
+
+
 class TargetsCompared(Event, tag="targets-compared", frozen=True):
     """Examples that a model received more than once in training, and the targets that a loss compared them with.
     Counted from the start of the run, over the batches that were looked at; `place` is the call of the loss."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.evaluation_inputs import EvaluationInputs
+from unstuck.capture.detect.fed_back import FedBack
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.detect.untouched_statistics import untouched
 from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
@@ -120,9 +121,12 @@ class Evaluations(Observer):
         self._scores = scores
         self._batches = batches
         self._inputs = EvaluationInputs(watch)
+        self._fed_back = FedBack(watch)
         self._looks: Counter[str] = Counter()
         self._look_at_statistics = watch.guard.protect("batch norms in evaluation", self._statistics)
         self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
+        self._follow_answers = watch.guard.protect("answers given back", self._fed_back.called)
+        self._learn_range = watch.guard.protect("inputs of training", self._fed_back.trained)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
         self._last_step = -_PAUSE
@@ -213,7 +217,7 @@ class Evaluations(Observer):
             self._output = weakref.ref(answered) if answered is not None else None
         if self._stretch is not None and recording and self._is_training_again(self._stretch, module):
             self.training_goes_on()
-        self._look_at_inputs(module, label, place, arguments)
+        self._look_at_inputs(module, label, place, arguments, output)
         stretch = self._stretch
         if stretch is None:
             if recording:
@@ -235,12 +239,17 @@ class Evaluations(Observer):
         if stretch.elsewhere >= 4 * MOST_CALLS:
             self._watch.window.attend(False)
 
-    def _look_at_inputs(self, module: nn.Module, label: str, place: Place | None, arguments: Any) -> None:
+    def _look_at_inputs(self, module: nn.Module, label: str, place: Place | None, arguments: Any, output: Any) -> None:
         """What is given in training, and what elsewhere."""
         evaluates = not (torch.is_grad_enabled() and (module.training or self._stretch is None))
         wanted = not self._on_training_data if evaluates else module.training and self._watch.window.sampled
+        if not torch.is_grad_enabled():
+            self._follow_answers(label, arguments_of(module, arguments), prediction(output), place)
         if wanted and self._inputs.wants(label, evaluates):
-            self._compare_inputs(label, arguments_of(module, arguments), place, evaluates)
+            given = arguments_of(module, arguments)
+            self._compare_inputs(label, given, place, evaluates)
+            if not evaluates:
+                self._learn_range(label, given)
 
     def _statistics(self, model: nn.Module, label: str, place: Place | None) -> None:
         """Do its batch norms answer by statistics of their own?"""
@@ -374,6 +383,7 @@ class Evaluations(Observer):
         self.training_goes_on()
         self._tell_dropped()
         self._inputs.finish()
+        self._fed_back.finish()
 
     def _tell(self, stretch: _Stretch) -> None:
         own = stretch.held_out

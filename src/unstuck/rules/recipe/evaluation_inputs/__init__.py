@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import InputsCompared
+from unstuck.events import AnswersFedBack, InputsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
@@ -22,6 +22,7 @@ class Differs(Variant):
     SCALE = "scale", "inputs in evaluation are a multiple of those in training"
     RANGE = "range", "inputs in evaluation have another mean or spread than in training"
     BEYOND = "beyond", "a number that comes with each example, such as a time, is far beyond those of training"
+    FED_BACK = "fed-back", "answers are given back to the model in another unit than that of its inputs"
     IDS = "ids", "ids in evaluation do not stand for what they stand for in training"
 
 
@@ -31,7 +32,7 @@ rule = Rule(
     title="a model is evaluated on inputs prepared differently from those of training",
     severity=Severity.ERROR,
     explains=("M13", "O07", "P02"),
-    needs=(InputsCompared,),
+    needs=(InputsCompared, AnswersFedBack),
     variants=Differs.titles(),
 )
 
@@ -53,11 +54,17 @@ SIGNIFICANT = 1.5
 HALF = 0.5
 MANY = 100
 """Examples of ids."""
+FAR = 1.5
+"""In standard deviations: a forecast of the next value is not that far off on average, nor"""
+WIDE = 3.0
+"""as much wider or narrower as this."""
+SAME_UNIT = 0.01
 
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """A common factor in all columns, or any difference where evaluation fails and training does not."""
+    yield from _fed_back(record)
     fails = _fails(record)
     for event in record.of(InputsCompared):
         if event.alike is not None and event.across is not None:
@@ -77,6 +84,37 @@ def in_run(record: Record) -> Iterator[Finding]:
             if fails and (not 1 / TIMES < event.scales[1] < TIMES or (event.shift or 0.0) > SHIFT):
                 yield _of_range(event)
                 return
+
+
+def _fed_back(record: Record) -> Iterator[Finding]:
+    """Forecasts that go on from their own answers, in another unit."""
+    for event in record.of(AnswersFedBack):
+        if event.answers < MANY or (event.shift <= FAR and 1 / WIDE < event.spread < WIDE):
+            continue
+        is_as_answered = abs(event.factor - 1) < SAME_UNIT and abs(event.offset) < SAME_UNIT
+        how = "as they are" if is_as_answered else f"multiplied by {event.factor:.3g}, plus {event.offset:.3g}"
+        yield rule.finding(
+            f"{event.model} is given its own answers, {how}, as the last position of its next input. There they have "
+            f"{event.spread:.3g} times the spread of inputs in training, and a mean {event.shift:.2g} standard "
+            "deviations away from theirs.",
+            cause="What the model answers and what it takes are different quantities: normalised and real units, or a "
+            "difference and a value. From the second step of the forecast on it is asked about numbers it has never "
+            "seen.",
+            fix="Convert an answer back to what the model was trained on before it becomes an input, and to real units "
+            "only for the result.",
+            subject=Subject("model", event.model),
+            place=event.place,
+            evidence=[
+                Evidence("spread, times that of training", round(event.spread, 4)),
+                Evidence("distance of the means", round(event.shift, 3), "standard deviations", FAR),
+                Evidence("factor", round(event.factor, 6)),
+                Evidence("offset", round(event.offset, 6)),
+                Evidence("forecasts that went on from an answer", event.rollouts),
+            ],
+            severity=Severity.WARNING if is_as_answered else Severity.ERROR,
+            confidence=Confidence.LIKELY if is_as_answered else Confidence.CERTAIN,
+            variant=Differs.FED_BACK,
+        )
 
 
 def _fails(record: Record) -> bool:
