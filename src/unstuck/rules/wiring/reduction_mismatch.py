@@ -165,6 +165,9 @@ def _outweighed(backward: Backward, terms: tuple[TermFact, ...], calls: list[Los
     call = next((c for c in calls if c.step == backward.step and _is_term(c, mean)), None)
     if call is None or not call.value or whole.weight < SMALL_WEIGHT * mean.weight:
         return
+    now = [other for other in calls if other.step == backward.step]
+    if any(other.reduction == "batchmean" and losses.given(other).shape == whole.shape for other in now):
+        return  # a sum that is divided by the batch
     share = abs(backward.value or 0.0) / (abs(call.value) * mean.weight)
     if whole.divergence and whole.weight >= FULL_DIVERGENCE * mean.weight and math.prod(mean.shape) >= MANY:
         yield _heavy(backward, call, mean, whole)
