@@ -1,7 +1,7 @@
 """Does the same batch give the same answers twice in evaluation mode, whatever random numbers are drawn?
 
 Answers that are drawn on purpose look the same from outside as dropout that was left on. So only what nobody means
-counts: a functional dropout that is not told the mode, a layer that every call makes anew, and chance that is there in
+counts: a functional dropout that ignores the mode, a layer that every call makes again, and chance that is there in
 evaluation and not in training.
 """
 
