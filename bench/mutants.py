@@ -444,9 +444,8 @@ def kind_of(first: dict, mutant: Mutant, source: Source) -> str:
     line = place.get("line")
     if line is not None and mutant.line <= line <= mutant.last:
         return "cause"
-    parts = {
-        part for one in first.get("evidence") or [] if one["name"] == "part" for part in str(one["value"]).split("+")
-    }
+    # What isolate cornered is the subject of P21, by the names of parts.
+    parts = set(re.findall(r"\w+", str(first["subject"]["key"]))) & set(PARTS) if first["code"] == "P21" else set()
     if not parts and line is not None:
         parts = {source.part(line)}
     return "cornered" if mutant.part in parts else "else"
