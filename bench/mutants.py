@@ -2,9 +2,10 @@
 
     python bench/mutants.py [--count 30] [--seed 0] [--budget 60s] [--jobs 2] [--show] [SCRIPT ...]
 
-Takes 20 scripts of `examples/healthy`, of all fields, changes one place of one at random, and runs it next to the
-original, judged by the held-out number that the script prints. Mutants that crash, and those that come out as well as
-the original, are counted and left out. The others are diagnosed, and a table shows for each:
+Takes 20 scripts of `examples/healthy`, of all fields, changes one place of one at random (but not how its examples are
+made up, nor how it evaluates), and runs it next to the original, judged by the held-out number that the script prints.
+Mutants that crash, and those that come out as well as the original, are counted and left out. The others are
+diagnosed, and a table shows for each:
 
     cause        the first diagnosis names the line that was changed
     cornered     it names the part: data, model, loss or update
@@ -80,8 +81,10 @@ OUTCOMES = {
 }
 UPDATE = re.compile(r"backward|\.step\(|zero_grad|optimi[sz]er|optim\.|sched|clip_grad|scaler|\blr\b|accumul|momentum")
 LOSS = re.compile(r"loss|criterion|cross_entropy|mse|entropy|kl_?div|\bkl\b|log_prob|advantage", re.I)
-EVALUATION = re.compile(r"eval|valid|test|accuracy|recall|sample|generate|report|demo|score", re.I)
+EVALUATION = re.compile(r"eval|valid|test|held|accuracy|recall|sample|generate|report|demo|score", re.I)
 PARTS = ("data", "model", "loss", "update")
+PARTS_WITHOUT_A_LINE = {"P20": {"data"}}
+"""Diagnoses that are about a part and not about a line: nothing about the targets can be read from the inputs."""
 
 
 class Mutant(NamedTuple):
@@ -116,8 +119,13 @@ class Source:
             yield node
 
     def _may_change(self, node: ast.AST) -> bool:
-        """What evaluates, prints, documents or reads arguments is left as it is, but for the defaults."""
-        for outer in (node, *self._around(node)):
+        """What evaluates, prints, documents or reads arguments is left as it is, but for the defaults. So is what draws
+        the examples, but for what it returns: that is the world, and not the program."""
+        outside = [node, *self._around(node)]
+        returns = any(isinstance(outer, ast.Return) for outer in outside)
+        if not returns and any(self._draws_examples(outer) for outer in outside):
+            return False
+        for outer in outside:
             if isinstance(outer, ast.FunctionDef):
                 is_test = EVALUATION.search(outer.name) or any(
                     "no_grad" in ast.unparse(d) for d in outer.decorator_list
@@ -132,6 +140,16 @@ class Source:
             if is_words or (isinstance(outer, ast.If) and "__name__" in ast.unparse(outer.test)):
                 return False
         return not EVALUATION.search(self.lines[node.lineno - 1])  # type: ignore[attr-defined]
+
+    def _draws_examples(self, node: ast.AST) -> bool:
+        """A function or a data set that makes up its examples. Exploring, noise and dropout are not that."""
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or "backward()" in ast.unparse(node):
+            return False
+        if isinstance(node, ast.ClassDef) and any("Module" in ast.unparse(base) for base in node.bases):
+            return False
+        if any(isinstance(one, ast.ClassDef) and "Module" in ast.unparse(one) for one in self._around(node)):
+            return False
+        return bool(re.search(r"torch\.rand|torch\.normal|multinomial", ast.unparse(node)))
 
     def segment(self, node: ast.AST) -> str:
         """Its text."""
@@ -365,7 +383,9 @@ def mutants(sources: list[Source], seed: int) -> Iterator[Mutant]:
         last = max(node.end_lineno for node, _ in edit)  # type: ignore[attr-defined]
         before = " | ".join(" ".join(source.segment(node).split()) for node, _ in edit)
         after = " | ".join(" ".join(new.split()) for _, new in edit)
-        yield Mutant(script, operator, line, last, before, after, text, source.part(line))
+        # Wherever it is written: inputs and targets are data, and how they are matched is, too.
+        part = "data" if operator == shuffle_one.__name__ else source.part(line)
+        yield Mutant(script, operator, line, last, before, after, text, part)
 
 
 def run(text: str, name: str, seed: int = 0) -> tuple[str, bool]:
@@ -446,6 +466,7 @@ def kind_of(first: dict, mutant: Mutant, source: Source) -> str:
         return "cause"
     # What isolate cornered is the subject of P21, by the names of parts.
     parts = set(re.findall(r"\w+", str(first["subject"]["key"]))) & set(PARTS) if first["code"] == "P21" else set()
+    parts |= PARTS_WITHOUT_A_LINE.get(first["code"], set())
     if not parts and line is not None:
         parts = {source.part(line)}
     return "cornered" if mutant.part in parts else "else"
