@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from unstuck.check.objects import assert_trains, check
     from unstuck.diagnose.objects import diagnose
     from unstuck.experiments.notebook import (
+        assert_learns,
+        assert_relations,
         baseline,
         causality,
         independence,
+        isolate,
         layers,
         lr_range,
         overfit,
@@ -34,6 +37,8 @@ __all__ = [
     "RunStopped",
     "Severity",
     "__version__",
+    "assert_learns",
+    "assert_relations",
     "assert_trains",
     "baseline",
     "causality",
@@ -42,6 +47,7 @@ __all__ = [
     "gradients",
     "helpers",
     "independence",
+    "isolate",
     "layers",
     "lr_range",
     "overfit",
@@ -60,7 +66,19 @@ _HOMES = {
     "Severity": "unstuck.findings",
     "assert_trains": "unstuck.check.objects",
 } | dict.fromkeys(
-    ("baseline", "causality", "independence", "layers", "lr_range", "overfit", "relations", "seeds"),
+    (
+        "assert_learns",
+        "assert_relations",
+        "baseline",
+        "causality",
+        "independence",
+        "isolate",
+        "layers",
+        "lr_range",
+        "overfit",
+        "relations",
+        "seeds",
+    ),
     "unstuck.experiments.notebook",
 )
 _PACKAGES = ("check", "diagnose", "gradients", "helpers", "surface", "watch")

@@ -1,4 +1,4 @@
-"""`unstuck.overfit` and the like: an experiment on live objects, in one call."""
+"""`unstuck.overfit` and the like: an experiment on live objects in one call, and two of them as assertions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstuck.experiments import find_experiment, findings_in
-from unstuck.findings.results import Experiment, NamedCurve
+from unstuck.findings.results import Experiment, ExperimentVerdict, NamedCurve
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from unstuck.findings import Finding
+    from unstuck.findings import Finding, Severity
+    from unstuck.findings.verdict import Verdict
 
 LossFunction = Callable[[Any, Any], Any] | None
 SECONDS = 60.0
@@ -38,6 +39,14 @@ class Answer:
     def findings(self) -> list[Finding]:
         """The pitfalls that it shows."""
         return findings_in(self.experiment)
+
+    @property
+    def verdict_of_rules(self) -> Verdict:
+        """Its findings, merged and ready for a report."""
+        from unstuck.findings import merge
+        from unstuck.findings.verdict import Verdict
+
+        return Verdict(diagnoses=tuple(merge(self.findings)))
 
     def plot(self) -> Any:
         """Draw the curves with matplotlib, if it is installed, and return the axes."""
@@ -135,3 +144,61 @@ def layers(
 ) -> Answer:
     """Where in the model does the target stop being readable? Everything is left as it was."""
     return _answered("layers", model, loss_fn, optimizer, loader, seconds)
+
+
+def isolate(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> Answer:
+    """Which part is at fault: the data, the model, the loss or the update? Everything is left as it was."""
+    return _answered("isolate", model, loss_fn, optimizer, loader, seconds)
+
+
+def assert_relations(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> None:
+    """Raise AssertionError, with the report, if a relation that must hold for any model is broken; for tests.
+
+    Advice alone does not fail. Everything is left as it was.
+    """
+    __tracebackhide__ = True  # pytest then shows the line of the test, and not this one
+    from unstuck.findings import Severity
+
+    answer = relations(model, loss_fn, optimizer, loader, seconds)
+    problem = problem_with(answer, Severity.WARNING)
+    if problem:
+        raise AssertionError(f"{type(model).__name__} breaks what must hold for any model:\n\n{problem}")
+
+
+def assert_learns(
+    model: nn.Module, loss_fn: LossFunction, optimizer: Optimizer, loader: Iterable[Any], seconds: float = SECONDS
+) -> None:
+    """Raise AssertionError if some hundred steps learn nothing, with the part that is at fault; for tests.
+
+    Everything is left as it was. Raises ValueError if that cannot be said, as where no step was taken.
+    """
+    __tracebackhide__ = True
+    answer = isolate(model, loss_fn, optimizer, loader, seconds)
+    problem = why_not_learned(answer)
+    if problem:
+        raise AssertionError(f"{type(model).__name__} does not learn:\n\n{problem}")
+
+
+def problem_with(answer: Answer, severity: Severity) -> str:
+    """Its findings as a report, if one is at least this severe."""
+    from unstuck.findings.result import Result
+    from unstuck.report import terminal, text
+
+    verdict = answer.verdict_of_rules
+    if not verdict.reaches(severity):
+        return ""
+    return terminal.plain(text.render(Result(command=answer.experiment.name, verdict=verdict))).rstrip("\n")
+
+
+def why_not_learned(answer: Answer) -> str:
+    """What `isolate` found at fault, or that it found nothing; empty if the run learns. Raises ValueError."""
+    done = answer.experiment
+    if done.verdict is ExperimentVerdict.LEARNS:
+        return ""
+    if not done.measures.get("as_it_is"):
+        raise ValueError(f"It cannot be said whether it learns. {done.sentence}")
+    return str(answer)

@@ -48,7 +48,8 @@ METHOD = (
     """Test relations that must hold whatever the model is, inside the script's own loop: a step lowers the
 loss of its batch, the loss falls towards the targets, every input matters, the targets can be reached,
 the order of a sequence matters, targets are aligned with inputs, padding does not matter, pixels lie
-next to their neighbours.""",
+next to their neighbours, evaluation gives the same answers twice and as good ones as training mode,
+targets move with their images, no batch leaves a state behind for the next.""",
     order=9,
     takes_several_runs=False,
     only_certain_if_going_well=True,

@@ -22,6 +22,10 @@ class Relation(StrEnum):
     ALIGNMENT = "targets are aligned with inputs"
     PADDING = "padding does not matter"
     LAYOUT = "inputs are laid out as they were recorded"
+    STEADY = "the same example gives the same answer in evaluation"
+    MODES = "training and evaluation mode agree"
+    MOVES = "targets move with their images"
+    STATE = "no batch leaves a state behind for the next"
 
 
 class State(StrEnum):

@@ -47,7 +47,7 @@ class Called:
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.module = module
-        self.inputs = _as_one(module, copied(args), copied(kwargs))
+        self.inputs = as_one(module, copied(args), copied(kwargs))
         self.outputs: list[Tensor] = []
         self.losses: list[Taken] = []
 
@@ -219,7 +219,7 @@ def _together(answers: list[Trial]) -> Trial:
     )
 
 
-def _as_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The inputs in the form that `setup` calls models with: by position or by name."""
     if not kwargs:
         return args
@@ -258,4 +258,4 @@ def places_in_output(prediction: Tensor, output: Tensor) -> Tensor | None:
     return places if whole and torch.equal(output.flatten()[places], prediction.flatten()) else None
 
 
-__all__ = ["Called", "Compared", "Listener", "Probe", "Taken", "places_in_output"]
+__all__ = ["Called", "Compared", "Listener", "Probe", "Taken", "as_one", "places_in_output"]

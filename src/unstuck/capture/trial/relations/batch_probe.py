@@ -13,9 +13,11 @@ from torch import Tensor
 
 from unstuck.capture.detect.comparisons import LARGEST, Answer as Followed, comparison_in
 from unstuck.capture.observers.losses import NAMES
+from unstuck.capture.places import Places
 from unstuck.capture.trial.lab import Lab
 from unstuck.capture.trial.model_probe import Called, Compared, Listener
-from unstuck.capture.trial.relations import layout, reach, sequences, towards
+from unstuck.capture.trial.relations import augmentations, layout, mode_gap, reach, sequences, steadiness, towards
+from unstuck.capture.trial.relations.carried import Carried
 from unstuck.findings.relations import Answer
 
 BACKWARDS = 4
@@ -23,7 +25,8 @@ BACKWARDS = 4
 
 
 class BatchProbe(Listener):
-    """Tests at the first backward what needs one batch, and at the first few where losses point to."""
+    """Tests at the first backward what needs one batch, at the first few where losses point to, in the second step what
+    the first one left behind, and at the end what the modes are worth."""
 
     losses = NAMES
     inside_models = True
@@ -33,9 +36,15 @@ class BatchProbe(Listener):
         self._followed: list[tuple[Called, Tensor, Followed]] = []
         self._pulls: list[towards.Pull] = []
         self._answers: list[Answer] = []
+        self._pulled: list[Answer] = []
         self._backwards = 0
         self._samples = False
+        self._learned: list[Compared] = []
+        """What is looked at again at the end."""
         lab.notes["relations"] = []
+        Carried(lab, self._add)
+        self._loaded = augmentations.LoaderBatch(lab)
+        lab.when_trial_ends.append(self._at_the_end)
         lab.wrap(torch, "multinomial", self._sampling)
         for kind in (torch.distributions.Normal, torch.distributions.Categorical, torch.distributions.Bernoulli):
             lab.wrap(kind, "sample", self._sampling)
@@ -80,8 +89,26 @@ class BatchProbe(Listener):
             self._answers += self._each(sequences.alignment, used)
             self._answers += self._each(sequences.padding, models)
             self._answers += self._each(layout.answers, models)
-        own = towards.answer(self._pulls, self._samples)
-        self._lab.notes["relations"] = msgspec.to_builtins([own, *self._answers])
+            places = Places(self._lab.stage)
+            self._answers += self._each(lambda given: steadiness.answers(given, compared, places), models)
+            self._loaded.is_listening = False
+            self._answers += self._each(lambda given: augmentations.answers(self._loaded, given), compared)
+            self._learned = [_without_graph(one) for one in compared if one.taken is not None][:1]
+        self._pulled = [towards.answer(self._pulls, self._samples)]
+        self._note()
+
+    def _add(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        self._note()
+
+    def _note(self) -> None:
+        self._lab.notes["relations"] = msgspec.to_builtins([*self._pulled, *self._answers])
+
+    def _at_the_end(self) -> None:
+        """The first batch once more, after all steps."""
+        places = Places(self._lab.stage)
+        for answer in self._each(lambda given: mode_gap.answers(given, places), self._learned):
+            self._add(answer)
 
     def _each(self, test: Callable[[Sequence[Any]], list[Answer]], given: Sequence[Any]) -> list[Answer]:
         """One test that fails costs nothing but itself."""
@@ -109,3 +136,11 @@ class BatchProbe(Listener):
                     target = found.target.reshape(output.shape) if shaped else found.target
                     return [Compared(found.loss, output, target, -100, called, None, None)]
         return []
+
+
+def _without_graph(compared: Compared) -> Compared:
+    """To be kept for later."""
+    called = compared.called
+    kept = Called(called.module, (), {})
+    kept.inputs, kept.outputs = called.inputs, [output.detach() for output in called.outputs]
+    return compared._replace(called=kept, prediction=compared.prediction.detach(), target=compared.target.detach())

@@ -10,6 +10,7 @@ from unstuck.events import ModeChange
 from unstuck.findings import Finding, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.wrong_mode import Mode, rule
+from unstuck.rules.shared.modes import MEANT_RANDOM
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
@@ -25,8 +26,6 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = pattern(r"^torch\.nn\.functional\.dropout[123]?d?$")
 MODULES = pattern(r"^torch\.nn\.Dropout[123]?d?$")
 FORWARD = pattern(r"forward|^encode|^decode")
-ON_PURPOSE = pattern(r"(?i)\bmc|_mc|monte|bayes|uncertain|always|stochastic|augment|corrupt|noise|prenet|simcse")
-"""Words that say that dropout should stay on."""
 FUNCTION_CAUSE = "Its training argument is True by default and does not see model.eval(), so predictions are random."
 MODULE_CAUSE = (
     "A module created in forward() is new at every call, in train mode, and not part of the model that eval() switches."
@@ -101,7 +100,7 @@ def _is_meant(script: Script, called: Called, method: Method) -> bool:
     share = node.args[position] if position < len(node.args) else next(named, None)
     owner = called.owner.last if called.owner else ""
     line = script.lines[called.place.line - 1] if called.place.path == script.path else ""
-    if not _is_fixed(share, method) or ON_PURPOSE.search(f"{owner} {method.name} {line}"):
+    if not _is_fixed(share, method) or MEANT_RANDOM.search(f"{owner} {method.name} {line}"):
         return True
     parents = _parents(method)
     around: ast.AST | None = node

@@ -8,6 +8,7 @@ from unstuck.events import Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, rule
 from unstuck.rules.shared import objects
+from unstuck.rules.shared.modes import MEANT_RANDOM
 
 
 def find(setup: Setup) -> Iterator[Finding]:
@@ -35,7 +36,7 @@ def _dropout_on(setup: Setup) -> Iterator[Finding]:
     """Two passes in eval mode differed because of these calls."""
     kinds = " ".join(module.kind for model in setup.models for module in model.modules)
     for call in setup.trial.dropping if setup.trial else ():
-        if dropout.ON_PURPOSE.search(kinds):
+        if MEANT_RANDOM.search(kinds):
             continue
         attention = call.function == "scaled_dot_product_attention"
         argument = "dropout_p=p if self.training else 0.0" if attention else "training=self.training"

@@ -1,0 +1,52 @@
+"""P06: an image is flipped, turned or shifted, and its mask, target image or boxes are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Confidence, Finding, Severity, Subject
+from unstuck.findings.relations import Relation
+from unstuck.rule import Rule
+from unstuck.rules.shared import broken_relations
+
+if TYPE_CHECKING:
+    from unstuck.findings.results import Experiment
+
+rule = Rule(
+    code="P06",
+    name="target-left-behind",
+    title="an image is flipped, turned or shifted, and its mask, target image or boxes are not",
+    severity=Severity.ERROR,
+    explains=("M13", "O01", "O07", "P19", "P20", "P21", "R08"),
+)
+
+CAUSE = (
+    "A random transform that is called once for the image and once for its target draws two different movements, and "
+    "one that is called for the image alone leaves the target where it was. The model is trained on wrong places."
+)
+FIX = (
+    "Draw once and apply to both: torchvision.transforms.v2 takes image, mask and boxes together, or flip both by the "
+    "same condition."
+)
+IMAGE = "image"
+"""A target that is an image may be meant to stay: a network can be trained to undo a movement."""
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """`relations` drew the same examples several times, and compared where image and target went."""
+    for answer in broken_relations.broken_in(experiment, Relation.MOVES):
+        is_image = answer.form == IMAGE
+        if is_image and not broken_relations.is_in_trouble(experiment):
+            continue
+        yield rule.finding(
+            answer.sentence,
+            cause=CAUSE,
+            fix=FIX,
+            subject=Subject("target", answer.subject),
+            place=answer.place,
+            evidence=broken_relations.evidence(answer, ("moved", "behind", "how")),
+            severity=Severity.WARNING if is_image else Severity.ERROR,
+            confidence=Confidence.LIKELY if is_image else Confidence.CERTAIN,
+        )
