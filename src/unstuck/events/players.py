@@ -178,15 +178,19 @@ class PairsMatched(Event, tag="pairs-matched", frozen=True):
     """The mean score of the partners that count as right."""
     right_spread: float = 0.0
     others: float = 0.0
-    """The mean of all other scores that are finite."""
+    """The mean of all other scores, but for those that are filled in, such as -inf or -1e9."""
     others_spread: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    """The ends of all finite scores."""
+    """The ends of all scores that are not filled in."""
     elsewhere: float = 0.0
     """The share of examples whose highest score is at one and the same distance from the right partner."""
     offset: int = 0
     """That distance."""
+    found: float = 0.0
+    """The share of examples whose highest score is that of the right partner."""
+    neighbours: float = 0.0
+    """The share of those for which it is the other one of rows 2i and 2i + 1, where no label says so."""
 
 
 class TripletsCompared(Event, tag="triplets-compared", frozen=True):

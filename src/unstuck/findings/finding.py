@@ -97,7 +97,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def at(cls, kind: str, what: str, place: Place | None, *, word: str = "at") -> Subject:
-        """One of several that go by the same name, told apart by a place: `nll_loss at train.py:12`."""
+        """One of several that go by the same name, distinguished by a place: `nll_loss at train.py:12`."""
         return cls(kind, f"{what} {word} {place}" if place is not None else what, cls(kind, what).key)
 
     def __eq__(self, other: object) -> bool:

@@ -14,6 +14,8 @@ from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Watch
 from unstuck.events import PairsMatched, Place, Scored, TripletsCompared
 
+_FILLED = 1e3
+"""A score that many times as far from 0 as the others was filled in."""
 _FEWEST = 8
 """Examples in a batch."""
 _LARGEST = 2**22
@@ -52,15 +54,20 @@ class Partners:
         right = scores[rows, labels].double()
         others = scores.clone()
         others[rows, labels] = torch.nan
-        finite = others[torch.isfinite(others)].double()
-        low, high = (float(scores[torch.isfinite(scores)].min()), float(scores[torch.isfinite(scores)].max()))
+        # Scores that are filled in, such as -1e9 for an example with itself, are no scores.
+        real = torch.isfinite(scores) & (scores.abs() <= _FILLED * scores.abs().median().clamp_min(1.0))
+        finite = others[real & torch.isfinite(others)].double()
+        low, high = (float(scores[real].min()), float(scores[real].max())) if real.any() else (0.0, 0.0)
         # Where the highest score is, seen from the right partner. That of an example with itself does not count.
         best = scores.clone()
         if count == size:
             best[rows, rows] = -torch.inf
-        away = (best.argmax(1) - rows) % size
+        highest = best.argmax(1)
+        away = (highest - rows) % size
         offset = int(away.mode().values)
         same = bool((((labels - rows) % size) == offset).any())
+        neighbour = rows ^ 1
+        is_by_neighbours = count != size or count % 2 == 1 or bool((labels == neighbour).any())
         return PairsMatched(
             step=self._watch.window.steps,
             place=place,
@@ -68,12 +75,14 @@ class Partners:
             partners=size,
             right=float(right.mean()),
             right_spread=float(right.std()),
-            others=float(finite.mean()),
-            others_spread=float(finite.std()),
+            others=float(finite.mean()) if len(finite) else 0.0,
+            others_spread=float(finite.std()) if len(finite) > 1 else 0.0,
             low=low,
             high=high,
             elsewhere=0.0 if same else float((away == offset).double().mean()),
             offset=offset,
+            found=float((highest == labels).double().mean()),
+            neighbours=0.0 if is_by_neighbours else float((highest == neighbour).double().mean()),
         )
 
     def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -659,7 +659,7 @@ def _named(kinds: list[str]) -> list[str]:
 
 
 def _names(site: Site, models: list[str]) -> tuple[str, str]:
-    """The module of a site, and the name by which it is told apart from all others."""
+    """The module of a site, and a name that no other one has."""
     name = site.name
     if site.root >= 0:
         model = models[site.root]

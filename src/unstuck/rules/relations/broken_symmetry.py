@@ -37,6 +37,8 @@ FEWEST = 10
 MOSTLY = 0.9
 SAME = 1e-4
 """Of the spread of all other scores: what rounding leaves of a distance of 0."""
+SURELY = 6.0
+"""Standard errors."""
 NARROW = 0.5
 """The largest score, of either sign: that of a cosine which was multiplied by a temperature below 1."""
 POOR = 0.7
@@ -118,6 +120,26 @@ def _of_pairs(events: Sequence[PairsMatched]) -> Iterator[Finding]:
             ],
             variant=Partner.ELSEWHERE,
         )
+    elif _are_neighbours(events):
+        share = sum(event.neighbours for event in events) / len(events)
+        found = sum(event.found for event in events) / len(events)
+        yield rule.finding(
+            f"The labels do not name the partner that is alike: the highest score of {share:.1%} of the examples is "
+            f"that of their neighbour (rows 2i and 2i + 1), of {found:.1%} that of the partner in the labels; "
+            f"{1 / last.partners:.1%} would be chance.",
+            cause="The two views of an example lie side by side, and the labels are those for all of one view followed "
+            "by all of the other. The loss pulls unrelated examples together and pushes the two views of one apart.",
+            fix="Stack the views as the labels say (`torch.cat([one, other])` for `arange(2 * n).roll(n)`), or pair "
+            "rows 2i and 2i + 1 (`arange(2 * n) ^ 1`).",
+            subject=Subject("loss", "pairs"),
+            place=last.place,
+            evidence=[
+                Evidence("share with the highest score at the neighbour", round(share, 4)),
+                Evidence("share with the highest score at the label", round(found, 4)),
+                Evidence("batches", len(events)),
+            ],
+            variant=Partner.ELSEWHERE,
+        )
     elif last.step >= LONG and largest <= NARROW and best > POOR * math.log(last.partners):
         yield rule.finding(
             f"Scores stay between {-largest:.2g} and {largest:.2g}, so the loss cannot fall below {best:.3g}; a guess "
@@ -134,6 +156,16 @@ def _of_pairs(events: Sequence[PairsMatched]) -> Iterator[Finding]:
             ],
             variant=Partner.TOO_NARROW,
         )
+
+
+def _are_neighbours(events: Sequence[PairsMatched]) -> bool:
+    """Do neighbours come out as most alike far more often than by chance, and labelled partners not?"""
+    rows = sum(event.examples for event in events)
+    chance = sum(event.examples / event.partners for event in events)
+    at_neighbours = sum(event.examples * event.neighbours for event in events)
+    at_labels = sum(event.examples * event.found for event in events)
+    surely = chance + SURELY * math.sqrt(chance) + SURELY
+    return rows > 0 and at_neighbours > surely and at_labels < chance + UNLIKE * math.sqrt(chance) + UNLIKE
 
 
 def _are_unlike(events: Sequence[PartnersSeen]) -> bool:
