@@ -162,4 +162,16 @@ def _end_of(edge: tuple[Node, int]) -> tuple[Node, int] | None:
             break
         was_followed = was_followed or operation(node) in ("Exp", "Softplus", "Pow", "Sqrt", "Reciprocal")
         edge = edges[0]
-    return edge if was_followed else None
+    return (_picked_from(edge) or edge) if was_followed else None
+
+
+def _picked_from(edge: tuple[Node, int]) -> tuple[Node, int] | None:
+    """The parameter behind `log_var[i]`, which every use picks anew."""
+    for _ in range(_DEEPEST):
+        if hasattr(edge[0], "variable"):
+            return edge
+        children = [(child, place) for child, place in edge[0].next_functions if child is not None]
+        if not is_see_through(edge[0]) or len(children) != 1:
+            return None
+        edge = children[0]
+    return None
