@@ -162,6 +162,12 @@ class InputsCompared(Event, tag="inputs-compared", frozen=True):
     """The correlation of frequencies between two halves of the evaluation,"""
     across: float | None = None
     """and between evaluation and training."""
+    with_target: int = 0
+    """Ids that came often enough, in both, to know their mean target."""
+    same_target: float | None = None
+    """The correlation of these means between evaluation and training,"""
+    same_target_within: float | None = None
+    """and the highest that it can be, by what halves of each agree with each other."""
 
 
 class AnswersFedBack(Event, tag="answers-fed-back", frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ _BUCKETS = 2**15
 _FEWEST = 30
 """Examples."""
 _ROWS = 512
+_MOST_TARGETS = 2**15
+_FEWEST_TARGETS = 3
+"""Of an id, in each half."""
 
 
 class _Numbers:
@@ -62,6 +66,22 @@ class _Ids:
         self.count += len(rows)
 
 
+class _Targets:
+    """The sums of targets and their number for each id, in two halves of the examples."""
+
+    def __init__(self) -> None:
+        self.sums, self.counts = torch.zeros(2, _BUCKETS, dtype=torch.double), torch.zeros(2, _BUCKETS)
+        self.rows = 0
+
+    def add(self, ids: Tensor, targets: Tensor) -> None:
+        buckets, wanted = ids[:_MOST_TARGETS].long() % _BUCKETS, targets[:_MOST_TARGETS].double()
+        for half in (0, 1):
+            chosen = buckets[half::2]
+            self.sums[half] += torch.bincount(chosen, weights=wanted[half::2], minlength=_BUCKETS)
+            self.counts[half] += torch.bincount(chosen, minlength=_BUCKETS)
+        self.rows += len(buckets)
+
+
 class EvaluationInputs:
     """What each model was given in training and in evaluation so far."""
 
@@ -71,6 +91,11 @@ class EvaluationInputs:
         self._calls: dict[tuple[str, bool], int] = {}
         self._places: dict[str, Place | None] = {}
         self._marks: set[tuple[Any, ...]] = set()
+        self._ids: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
+        """What the last call looked up, until a loss gives the targets."""
+        self._evaluates = False
+        self._targets: dict[tuple[str, str, tuple[int, ...]], dict[int, _Targets]] = {}
+        """In training (0), and in calls of each size in evaluation: whole splits may be evaluated in turn."""
 
     def wants(self, model: str, evaluates: bool) -> bool:
         """Has it not been called often enough yet?"""
@@ -81,6 +106,7 @@ class EvaluationInputs:
         self._calls[model, evaluates] = self._calls.get((model, evaluates), 0) + 1
         if evaluates:
             self._places.setdefault(model, place)
+        self._ids, self._evaluates = {}, evaluates
         with reading():
             for name, tensor in inputs[:_MOST_INPUTS]:
                 self._add((model, name, tuple(tensor.shape[1:])), tensor.detach(), evaluates)
@@ -96,17 +122,34 @@ class EvaluationInputs:
         seen = self._seen[key][evaluates]
         if isinstance(seen, _Ids) is not ids:
             return
+        if ids and tensor[0].numel() == 1:
+            self._ids[key] = tensor.reshape(-1)
         rows = tensor[:_ROWS]
         if evaluates:
             mark = (*key, len(tensor), float(rows[0].double().sum()), float(rows[-1].double().sum()))
             if mark in self._marks:
+                self._ids.pop(key, None)
                 return  # the same examples again, in a later evaluation
             self._marks.add(mark)
         seen.add(rows)
 
+    def compared(self, target: Tensor) -> None:
+        """A loss was given the targets of the call before."""
+        ids, self._ids = self._ids, {}
+        if not ids or not target.is_cpu or not (is_plain(target) or is_whole(target)) or not may_measure():
+            return
+        with reading():
+            for key, each in ids.items():
+                if len(each) == target.numel() and int(each.min()) >= 0:
+                    known = self._targets.setdefault(key, {})
+                    size = len(each) if self._evaluates else 0
+                    if size in known or len(known) < _MOST_KINDS:
+                        known.setdefault(size, _Targets()).add(each, target.detach().reshape(-1))
+
     def finish(self) -> None:
         """The run ended."""
-        for (model, name, shape), (trained, evaluated) in self._seen.items():
+        for key, (trained, evaluated) in self._seen.items():
+            model, name, shape = key
             if min(trained.count, evaluated.count) < _FEWEST:
                 continue
             event = InputsCompared(
@@ -120,7 +163,7 @@ class EvaluationInputs:
             )
             with reading():
                 if isinstance(trained, _Ids) and isinstance(evaluated, _Ids):
-                    self._watch.tell(_with_ids(event, trained, evaluated))
+                    self._watch.tell(_with_targets(_with_ids(event, trained, evaluated), self._targets.get(key, {})))
                 elif isinstance(trained, _Numbers) and isinstance(evaluated, _Numbers):
                     self._watch.tell(_with_numbers(event, trained, evaluated))
 
@@ -154,3 +197,30 @@ def _with_ids(event: InputsCompared, trained: _Ids, evaluated: _Ids) -> InputsCo
     among = torch.corrcoef(rows)
     alike, across = float(among[0, 1]), float((among[0, 2] + among[1, 2]) / 2)
     return msgspec.structs.replace(event, columns=rows.shape[1], alike=alike, across=across)
+
+
+def _with_targets(event: InputsCompared, targets: dict[int, _Targets]) -> InputsCompared:
+    """Does an id go with the same targets in evaluation as in training? Of several splits, where it does least."""
+    trained = targets.get(0)
+    found = [_alike(trained, each) for size, each in targets.items() if size and trained is not None]
+    known = [one for one in found if one is not None]
+    if not known:
+        return event
+    ids, across, within = min(known, key=lambda one: one[1] - one[2])
+    return msgspec.structs.replace(event, with_target=ids, same_target=across, same_target_within=within)
+
+
+def _alike(trained: _Targets, evaluated: _Targets) -> tuple[int, float, float] | None:
+    """How many ids came often in both, how far their mean targets agree, and how far they could."""
+    both = (trained, evaluated)
+    often = torch.cat([each.counts for each in both]).amin(0) >= _FEWEST_TARGETS
+    if int(often.sum()) < _FEWEST:
+        return None
+    within = [float(torch.corrcoef((each.sums / each.counts)[:, often])[0, 1]) for each in both]
+    # Of the means of both halves together, by the formula of Spearman and Brown.
+    whole = [2 * max(0.0, one) / (1 + max(0.0, one)) for one in within]
+    means = torch.stack([(each.sums.sum(0) / each.counts.sum(0))[often] for each in both])
+    across = float(torch.corrcoef(means)[0, 1])
+    if not all(map(math.isfinite, (across, *within))):
+        return None
+    return int(often.sum()), across, math.sqrt(whole[0] * whole[1])

@@ -125,6 +125,7 @@ class Evaluations(Observer):
         self._looks: Counter[str] = Counter()
         self._look_at_statistics = watch.guard.protect("batch norms in evaluation", self._statistics)
         self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
+        self._compare_targets = watch.guard.protect("targets of ids", self._inputs.compared)
         self._follow_answers = watch.guard.protect("answers given back", self._fed_back.called)
         self._learn_range = watch.guard.protect("inputs of training", self._fed_back.trained)
         self._stretch: _Stretch | None = None
@@ -175,6 +176,7 @@ class Evaluations(Observer):
 
     def trained_on(self, loss: str, source: Tensor, target: Tensor) -> None:
         """A training loss was given these: learn which element of a batch is the target."""
+        self._compare_targets(target)
         if self._target is not None or self._tries >= _MOST_TRIES or not self._batch or not may_measure():
             return
         output = self._output() if self._output is not None else None
@@ -335,6 +337,8 @@ class Evaluations(Observer):
 
     def loss(self, name: str, source: Tensor, target: Tensor, result: Tensor) -> None:
         """A loss of torch was computed."""
+        if not torch.is_grad_enabled():
+            self._compare_targets(target)
         stretch = self._stretch
         # More losses than answers: some compare other things, such as the inputs with the targets.
         most = min(MOST_CALLS, stretch.forwards) if stretch is not None else 0

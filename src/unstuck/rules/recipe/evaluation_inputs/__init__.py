@@ -54,6 +54,12 @@ SIGNIFICANT = 1.5
 HALF = 0.5
 MANY = 100
 """Examples of ids."""
+FEWEST_IDS = 30
+RELIABLE = 0.4
+"""The correlation of mean targets that must be possible before its absence means anything."""
+NOTHING = 0.25
+SURELY = 4.0
+"""Standard errors."""
 FAR = 1.5
 """In standard deviations: a forecast of the next value is not that far off on average, nor"""
 WIDE = 3.0
@@ -67,6 +73,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     yield from _fed_back(record)
     fails = _fails(record)
     for event in record.of(InputsCompared):
+        if _are_other_things(event):
+            yield _of_targets(event)
+            return
         if event.alike is not None and event.across is not None:
             if fails and event.evaluated >= MANY and _is_another_mapping(event.alike, event.across, event.columns):
                 yield _of_ids(event)
@@ -145,6 +154,35 @@ def _is_another_mapping(alike: float, across: float, columns: int) -> bool:
         return False
     apart = math.atanh(min(alike, 0.999)) - math.atanh(max(-0.999, min(across, 0.999)))
     return apart > SIGNIFICANT * math.sqrt(2 / (columns - 3))
+
+
+def _are_other_things(event: InputsCompared) -> bool:
+    """Do ids have targets of their own, in training and in evaluation, that have nothing to do with each other?"""
+    across, possible = event.same_target, event.same_target_within
+    if across is None or possible is None or event.with_target < FEWEST_IDS or possible < RELIABLE:
+        return False
+    error = 1 / math.sqrt(event.with_target - 3)
+    return across < NOTHING * possible and possible - across > SURELY * error
+
+
+def _of_targets(event: InputsCompared) -> Finding:
+    return rule.finding(
+        f"In evaluation the ids in `{event.input}` stand for other things: their mean targets correlate with those of "
+        f"the same ids in training by {event.same_target or 0.0:.2f}, and could by "
+        f"{event.same_target_within or 0.0:.2f} ({event.with_target} ids).",
+        cause="factorize(), a vocabulary or a label encoder that is built for each split gives the same user, item or "
+        "word another number, which looks up another row of the embedding. What was learned about it is lost.",
+        fix="Build the mapping on the training set, once, and use it for every split; give unknown entries an id of "
+        "their own.",
+        subject=Subject("model", event.model),
+        place=event.place,
+        evidence=[
+            Evidence("correlation of mean targets with training", round(event.same_target or 0.0, 3)),
+            Evidence("that halves of the data allow", round(event.same_target_within or 0.0, 3)),
+            Evidence("ids", event.with_target),
+        ],
+        variant=Differs.IDS,
+    )
 
 
 def _of_scale(event: InputsCompared, factor: float, fails: bool) -> Finding:
