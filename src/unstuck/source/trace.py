@@ -261,12 +261,19 @@ def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tupl
         node = waiting.pop()
         if isinstance(node, Branch):
             decided = _consequences([*node.then, *node.other])
-            if any(not isinstance(item, Happened) or isinstance(item.event, ordered) for item in decided):
+            if any(_matters(item, ordered) for item in decided):
                 (varying if node.varies else steady).add(node.condition)
             waiting += [*node.then, *node.other]
         elif isinstance(node, Loop | Inlined):
             waiting += node.body
     return steady - varying, varying
+
+
+def _matters(item: Node, ordered: tuple[type[Event], ...]) -> bool:
+    """Does it change the order of these events, or how an iteration ends that does not end the program?"""
+    if isinstance(item, Happened):
+        return isinstance(item.event, ordered)
+    return not (isinstance(item, Leave) and item.kind is Exit.RAISE)
 
 
 def says_something(block: Sequence[Node]) -> bool:
@@ -296,7 +303,11 @@ def _walk(
         elif isinstance(node, Leave):
             left = node.kind
         elif isinstance(node, Branch):
-            left = _walk(node.then if chosen.get(node.condition, True) else node.other, chosen, out, repeated)
+            taken = chosen.get(node.condition)
+            if taken is None:
+                # It decides nothing but whether the program ends here.
+                taken = not any(isinstance(item, Leave) for item in _consequences(node.then))
+            left = _walk(node.then if taken else node.other, chosen, out, repeated)
         elif isinstance(node, Inlined):
             left = _walk(node.body, chosen, out, repeated)
             left = None if left is Exit.RETURN else left

@@ -65,7 +65,7 @@ STEADY = 3
 @rule.in_source
 def in_source(script: Script) -> Iterator[Finding]:
     """Misplaced on every path on which the call occurs."""
-    for ways in loop_order.readable_loops(script):
+    for ways in (*loop_order.readable_loops(script), *loop_order.readable_functions(script)):
         for place, variant in loop_order.always(ways, _misplaced).items():
             fix = fix_with(FIX, _moved(script, ways, place), "safe")
             yield _finding(Misplaced(variant), place, fix)

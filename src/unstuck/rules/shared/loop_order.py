@@ -70,6 +70,18 @@ def readable_loops(script: Script) -> Iterator[list[Path]]:
             yield ways
 
 
+def readable_functions(script: Script) -> Iterator[list[Path]]:
+    """All paths through two calls of each function that runs a backward outside any loop of the script.
+
+    Something elsewhere may call it for every batch, and may do more between two calls. Skips functions that build an
+    optimizer, which train only once.
+    """
+    for function in step_functions(script):
+        ways = paths(function)
+        if ways and not any(_begins_training(item) for way in ways for item in way):
+            yield ways
+
+
 def _begins_training(item: PathItem) -> bool:
     return isinstance(item, Happened) and isinstance(item.event, OptimizerSeen)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.scope import dotted
+from unstuck.source.reader.scope import Scope, dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
 from unstuck.source.values import (
     Choice,
@@ -21,8 +21,10 @@ from unstuck.source.values import (
     Parameters,
     Tensor,
     Unknown,
+    UserClass,
     UserFunction,
     Value,
+    find_method,
 )
 
 OF_MODEL = Ability.BACKWARD | Ability.CLEAR | Ability.RESCALE | Ability.STEP | Ability.SWITCH
@@ -47,6 +49,8 @@ DONE_BY = {
     "train": Ability.SWITCH,
     "eval": Ability.SWITCH,
 }
+MOST_FUNCTIONS = 60
+"""Functions that one function calls, and these, which are searched for names."""
 DEEPEST = 3
 """Objects inside objects that are looked into."""
 
@@ -81,7 +85,7 @@ def ability_of(value: Value) -> Ability:
     if isinstance(value, Parameters | Param):
         return OF_PARAMETERS
     if isinstance(value, UserFunction):
-        return _of_function(value.node)
+        return ability_of_text(value)
     if not isinstance(value, Instance) or value.last in knowledge.LOSSES:
         return NOTHING
     if knowledge.is_optimizer(value):
@@ -91,14 +95,43 @@ def ability_of(value: Value) -> Ability:
     return OF_MODEL if knowledge.is_module(value) else NOTHING
 
 
-@lru_cache(maxsize=512)
-def _of_function(node: ast.AST) -> Ability:
-    """What a function could do that is passed on and called by code that cannot be read."""
-    names = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+def ability_of_text(function: UserFunction) -> Ability:
+    """What a function could do whose body is not read, by the names in it and in the functions that it calls.
+
+    What it is given is not looked at.
+    """
+    waiting: list[tuple[ast.AST, Scope, UserClass | None]] = [(function.node, function.scope, function.defined_in)]
+    seen: set[ast.AST] = set()
     found = NOTHING
-    for name in names & DONE_BY.keys():
-        found |= DONE_BY[name]
+    while waiting and found != EVERYTHING:
+        node, scope, cls = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if len(seen) > MOST_FUNCTIONS:
+            return EVERYTHING
+        attributes, called = _names_in(node)
+        for name in attributes & DONE_BY.keys():
+            found |= DONE_BY[name]
+        for name in called:
+            value = scope.get(name)
+            if isinstance(value, UserFunction):
+                waiting.append((value.node, value.scope, value.defined_in))
+        for name in attributes if cls is not None else ():
+            method = find_method(cls, name)
+            if method is not None:
+                waiting.append((method[0], method[1].scope, cls))
     return found
+
+
+@lru_cache(maxsize=2048)
+def _names_in(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
+    """The attributes in a function, and the names that it calls."""
+    parts = list(ast.walk(node))
+    functions = [part.func for part in parts if isinstance(part, ast.Call)]
+    derived = {id(function) for function in functions if isinstance(function, ast.Attribute) and function.attr == "grad"}
+    attributes = (part.attr for part in parts if isinstance(part, ast.Attribute) and id(part) not in derived)
+    return frozenset(attributes), frozenset(part.id for part in functions if isinstance(part, ast.Name))
 
 
 def ability_of_unknown(value: Value, node: ast.expr | None) -> Ability:

@@ -38,6 +38,10 @@ TRAINS = frozenset(
     "training learn learner agent policy engine solver update_weights grads".split()
 )
 """Words that outweigh the others: `log_and_step(optimizer)` steps."""
+COMPUTES_LOSS = frozenset("criterion criterions loss losses objective".split())
+"""Last words of names of functions that compute a loss. Some clear gradients that they made on their way."""
+COLLECTIONS = frozenset("dict out output outputs batch kwargs info infos config cfg results result counter".split())
+"""Words in names of dicts, of which `update` means something else."""
 RESCALES = frozenset("clip scale unscale reduce allreduce gather allgather".split())
 STORES = frozenset(
     "append extend add insert put push write info debug warning warn error critical exception log format join "
@@ -61,7 +65,7 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
     words = words_of(called)
     object_words = {*words_of(receiver.rpartition(".")[2]), *words_of(kind.rpartition(".")[2])}
     if receiver or kind:
-        if called in STORES:
+        if called in STORES or (called == "update" and object_words & COLLECTIONS):
             return NOTHING
         if object_words & WATCHES and not object_words & TRAINS:
             return NOTHING
@@ -69,6 +73,8 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
         return EVERYTHING
     if WATCHES.intersection(words):
         return NOTHING
+    if COMPUTES_LOSS.intersection(words[-1:]) or (COMPUTES_LOSS.intersection(words) and words[-1] in ("fn", "func")):
+        return Ability.CLEAR | Ability.SWITCH
     if EVALUATES.intersection(words) or (object_words & EVALUATES and not object_words & TRAINS):
         return Ability.SWITCH
     if RESCALES.intersection(words):

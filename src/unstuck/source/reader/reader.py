@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from unstuck.source.values import (
     UserClass,
     Value,
     alternatives,
+    join,
 )
 
 DEEPEST_CALL = 12
@@ -173,6 +175,8 @@ class Reader:
 
     def resolve(self, value: Value) -> Value:
         """Follow an imported name into the user's own modules."""
+        if isinstance(value, Choice):
+            return reduce(join, map(self.resolve, value.options))
         if not isinstance(value, Symbol) or value.name.startswith(("torch.", "builtins.")):
             return value
         assert self.frame.source is not None

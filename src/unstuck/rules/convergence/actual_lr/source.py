@@ -78,7 +78,8 @@ def _zero(script: Script) -> Iterator[Finding]:
     for made in script.facts.optimizers:
         rate = made.optimizer.kwargs.get("lr")
         zero = isinstance(rate, Const) and isinstance(rate.value, int | float) and rate.value == 0
-        if zero and id(made.optimizer) in stepped and id(made.optimizer) not in script.facts.escaped:
+        untouched = id(made.optimizer) not in script.facts.escaped and not _is_passed_on(script, made.optimizer)
+        if zero and id(made.optimizer) in stepped and untouched:
             name = made.optimizer.label or made.optimizer.last
             yield rule.finding(
                 f"{name} has a learning rate of 0.",
@@ -88,3 +89,12 @@ def _zero(script: Script) -> Iterator[Finding]:
                 place=made.place,
                 variant=Rate.ZERO,
             )
+
+
+def _is_passed_on(script: Script, optimizer: Instance) -> bool:
+    """Is it given to something that is not torch's, such as a schedule of the user's, which may set the rate?"""
+    return any(
+        any(optimizer in alternatives(value) for value in (*call.args, *call.kwargs.values()))
+        for call in script.facts.calls
+        if not call.name.startswith("torch.")
+    )

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 COMPUTES_GRADIENTS = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
 NO_STEP_IN = frozenset("zero_grad param_groups state_dict load_state_dict defaults".split())
+PLAIN_BASES = frozenset({"object", "Module", "ABC"})
 CLEARS = pattern(
-    r"zero_grad(?!\s*(#.*)?$)|\bdel\b.*\.grad\b|\.grad(\.data)?(\[[^\]]*\])?\s*([-+*/]?=(?!=)|\.\w+_\()|setattr\(.*grad"
+    r"zero_grad(?!\s*(#.*)?$)|\bdel\b.*\.grad\b|\.grad(\.data)?(\[[^\]]*\])?\s*([-+*/]?=(?!=)|\.(?!(clamp|clip|add|div)_\()\w+_\()|setattr\(.*grad"
 )
 
 
@@ -34,6 +35,11 @@ def find(script: Script) -> Iterator[Finding]:
         yield from _lost(script, ways)
         yield from _no_step(script, ways)
         yield from _never_cleared(script, ways)
+    for ways in loop_order.readable_functions(script):
+        yield from _lost(script, ways, is_function=True)
+        yield from _no_step(script, ways, is_function=True)
+        if _is_method_for_each_batch(script, ways):
+            yield from _never_cleared(script, ways, is_function=True)
     if not script.facts.backwards and not COMPUTES_GRADIENTS.search(script.text):
         yield from _no_backward(script)
 
@@ -67,16 +73,40 @@ def _no_backward(script: Script) -> Iterator[Finding]:
                 yield _finding(Order.NO_BACKWARD, message, fix, event.place)
 
 
-def _lost(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
-    for place, kind in loop_order.always(ways, lambda path: _losing(script, path)).items():
+def _is_method_for_each_batch(script: Script, ways: Sequence[Path]) -> bool:
+    """Is it a method of a class that keeps its optimizer, so that no caller is meant to clear the gradients?
+
+    A base class from elsewhere may call it and clear them.
+    """
+    steps = [item for way in ways for item in loop_order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
+    places = loop_order.places(item.event for item in steps)
+    return bool(places) and all(
+        place.path == script.path and not place.function.startswith("test") and _class_of(script, place) is not None
+        for place in places
+    )
+
+
+def _class_of(script: Script, place: Place) -> ast.ClassDef | None:
+    """The class whose method is at this place, if all of its bases are known not to train."""
+    for node in script.tree.body:
+        if isinstance(node, ast.ClassDef) and node.lineno <= place.line <= (node.end_lineno or 0):
+            return node if all(dotted(base).rpartition(".")[2] in PLAIN_BASES for base in node.bases) else None
+    return None
+
+
+def _lost(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
+    for place, kind in loop_order.always(ways, lambda path: _losing(script, path, is_function)).items():
         early = kind == Order.STEP_BEFORE_BACKWARD
         variant = Order.STEP_BEFORE_BACKWARD if early else Order.CLEARED_TOO_LATE
         edits = fixes.reordered(script, ways, place, step_is_early=early)
         yield _finding(variant, f"{variant.meaning}.", fix_with(FIXES[variant], edits, "safe"), place)
 
 
-def _losing(script: Script, path: Path) -> loop_order.Opinion:
-    """Guilty: a zero_grad between a backward and the step that should have used it. Innocent: a step that works."""
+def _losing(script: Script, path: Path, is_function: bool) -> loop_order.Opinion:
+    """Guilty: a zero_grad between a backward and the step that should have used it. Innocent: a step that works.
+
+    Between two calls of a function its caller may run another backward.
+    """
     opinion = loop_order.Opinion()
     numbered = loop_order.gradient_items(path)
     items, iteration = [item for item, _ in numbered], [number for _, number in numbered]
@@ -94,7 +124,7 @@ def _losing(script: Script, path: Path) -> loop_order.Opinion:
             clearing = items[zero]
             assert isinstance(clearing, Happened)
             opinion.guilty.update(dict.fromkeys(loop_order.places([clearing.event]), Order.CLEARED_TOO_LATE))
-        else:
+        elif not is_function or iteration[zero] == iteration[position]:
             opinion.guilty.update(dict.fromkeys(loop_order.places([step.event]), Order.STEP_BEFORE_BACKWARD))
     return opinion
 
@@ -119,11 +149,14 @@ def _gradients_of(script: Script, items: Sequence[Happened | Hidden], position: 
     return None
 
 
-def _no_step(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+def _no_step(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
     items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
     unread = loop_order.hidden_on(ways, Ability.STEP)
     idle = _never_stepped(script, items, unread)
-    certain = bool(idle)
+    # Whoever calls a function may step the optimizer that it clears.
+    certain = bool(idle) and not is_function
+    if is_function and not any(item.subject is idle and isinstance(item.event, ZeroGrad) for item in items):
+        return
     if not idle and not unread:
         idle = next((name for item in items if (name := _only_cleared(script, ways, item))), "")
     if not idle:
@@ -190,7 +223,7 @@ def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
     return frozenset(map(id, steps)), not by_hand and all(isinstance(subject, Instance) for subject in steps)
 
 
-def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
+def _never_cleared(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
     every = [item for way in ways for item in loop_order.gradient_events(way)]
     zeros = [item for item in every if isinstance(item.event, ZeroGrad)]
     known = all(
@@ -199,7 +232,8 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
     if not known and zeros:
         return
     # What is stepped in each iteration is an optimizer, wherever it came from; its class may clear by itself.
-    plain = known or not any(word in script.text for word in ("zero_grad", ".grad", "reset_grad"))
+    if is_function and "zero_grad" in script.text:
+        return
     # A generator, a hook or a callback that was not followed may clear them as well.
     unread, elsewhere = _clearings(script)
     if unread or not elsewhere <= {place.function for place in loop_order.places(item.event for item in every)}:
@@ -211,11 +245,12 @@ def _never_cleared(script: Script, ways: Sequence[Path]) -> Iterator[Finding]:
             continue
         if not any(loop_order.concerns(zero, step) for zero in zeros) and isinstance(step.event, OptimizerStep):
             label = step.event.optimizer
+            certain = known and not may_clear and not is_function
             message = f"{label} steps in every iteration, but its gradients are never cleared."
             alone = len({item.event.optimizer for item in every if isinstance(item.event, OptimizerStep)}) == 1
             edits = fixes.clearing_added(script, step.event) if alone else None
             fix = fix_with(f"Call {label}.zero_grad() before each backward(). {RIGHT_ORDER}", edits, "unsafe")
-            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place, certain=plain and not may_clear)
+            yield _finding(Order.NEVER_CLEARED, message, fix, step.event.place, certain=certain)
 
 
 def _sometimes_only(ways: Sequence[Path], step: Happened, calls: Sequence[Hidden]) -> bool:

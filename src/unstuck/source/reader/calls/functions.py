@@ -7,9 +7,10 @@ from functools import reduce
 
 from unstuck.events import Place
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.abilities import ability_of, ability_of_text, reachable
 from unstuck.source.reader.reader import Call, Frame, Reader, callee
 from unstuck.source.reader.scope import Scope, dotted
-from unstuck.source.trace import Inlined
+from unstuck.source.trace import NOTHING, Inlined
 from unstuck.source.values import UNKNOWN, Const, Group, Symbol, UserFunction, Value, join
 
 NO_GRAD = (Symbol("torch.no_grad"), Symbol("torch.inference_mode"))
@@ -32,8 +33,12 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         return UNKNOWN
     stack = reader.call_stack
     if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
-        if stack:
-            reader.hide(node, (*args, *kwargs.values()))
+        can = ability_of_text(function) if stack else NOTHING
+        for value in reachable((*args, *kwargs.values())):
+            # A function that it is given may be called, and a network that it is given may be any.
+            can |= ability_of(value) if isinstance(value, UserFunction) else NOTHING
+        if can:
+            reader.hide(node, (*args, *kwargs.values()), can)
         return UNKNOWN
     stack.append(node)
     frame = Frame(Scope(outer=function.scope), name, owner, function.defined_in)

@@ -55,6 +55,8 @@ def call_symbol(reader: Reader, symbol: Symbol, call: Call) -> Value:
         tensors = tuple(filter(may_be_tensor, call.args))
         cut = "" if last in knowledge.NUMPY_ASKS_THE_TENSOR else f"numpy.{last}()"
         return reader.tensor(last, tensors, call.node, cut, args=call.args) if tensors else UNKNOWN
+    if name.startswith("einops.") and last in ("rearrange", "repeat", "reduce") and may_be_tensor(first):
+        return reader.tensor(last, (first,), call.node, args=call.args[1:])
     return UNKNOWN if is_observer(name) else hide_if_training(reader, call, last)
 
 

@@ -6,8 +6,11 @@ Methods of the user's own classes are functions (`functions.py`); those of optim
 
 from __future__ import annotations
 
+import ast
+
 from unstuck.events import Backward, Clip, ModeChange, ZeroGrad
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.abilities import ability_of
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import optimizer_method, scaler_method, scheduler_method
 from unstuck.source.reader.calls.unknown import RETURNS_ITSELF, unknown_method
@@ -48,8 +51,9 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
         reader.write(Backward(place=reader.place(call.node)), args[0])
         return Const(None)
     if name in GRADIENT_HOOKS:
-        # The hook may step and clear at every backward, and may reach any optimizer.
-        reader.facts.escaped.update(id(made.optimizer) for made in reader.facts.optimizers)
+        if not all(isinstance(hook, UserFunction) and not ability_of(hook) for hook in call.values):
+            # The hook may step and clear at every backward, and may reach any optimizer.
+            reader.facts.escaped.update(id(made.optimizer) for made in reader.facts.optimizers)
         return UNKNOWN
     if receiver == SUPER:
         return _super_method(reader, name, args)
@@ -64,7 +68,7 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
     if isinstance(receiver, Param):
         if name == "requires_grad_":
             reader.set_trainable(receiver, args[0] if args else Const(True), call.node)
-        elif name.endswith("_"):
+        elif name.endswith("_") and "grad" in ast.unparse(call.node):
             reader.hide(call.node, (receiver.owner,), Ability.STEP, anywhere=False)
         return UNKNOWN
     return unknown_method(reader, method, call)

@@ -39,7 +39,9 @@ TRAINING_METHODS = frozenset(
     "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
     "optimize_parameters update_parameters run_step".split()
 )
-WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric)$", re.I)
+WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric|optimi[sz]er|optim|engine|manager|booster)$", re.I)
+"""Objects whose `backward(loss)` is the loss's, divided or scaled at most."""
+ACTION_WORDS = pattern(r"(^|_)(act|action)s?(_|$)", re.I)
 NUMBERS = frozenset({knowledge.CUTS["item"], "float()", "int()"})
 RETURNS_ITSELF = frozenset(
     "to cuda cpu half float double bfloat16 type apply share_memory eval train compile requires_grad_".split()
@@ -109,6 +111,8 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
         if isinstance(closure, UserFunction):
             call_function(reader, closure, (), {})
         reader.write(OptimizerStep(optimizer=text, inside_closure=closure is not None, place=reader.place(node)))
+    elif name == "item" and not call.values:
+        return reader.tensor(name, (receiver,), node, knowledge.CUTS[name])
     elif name == "parameters":
         return Parameters(receiver)
     elif name == "named_parameters":
@@ -124,13 +128,22 @@ def _unread_method(reader: Reader, method: Method, call: Call) -> None:
     """`tracker.update(loss)`, `agent.learn(batch)`: an object of which only the name or the class is known."""
     receiver, holder = method.receiver, _last_name(method.node.value)
     kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
-    at_most = ability_of_name(method.name, holder, kind)
+    at_most = NOTHING if _is_action(method, call) else ability_of_name(method.name, holder, kind)
     known = isinstance(receiver, Symbol | Instance)
     if at_most and method.name in TRAINING_METHODS and not known and not _is_given_numbers(method, call):
         # Whatever it holds, it may train that.
         reader.hide(call.node, (receiver, *reachable(call.values)), at_most)
     else:
         hide_given(reader, call, at_most, receiver)
+
+
+def _is_action(method: Method, call: Call) -> bool:
+    """`task.step(action)`: what takes an action is the world that an agent acts in."""
+    if method.name != "step" or len(call.node.args) != 1:
+        return False
+    names = [part for part in ast.walk(call.node.args[0]) if isinstance(part, ast.Name | ast.Constant)]
+    said = (part.id if isinstance(part, ast.Name) else part.value for part in names)
+    return any(isinstance(name, str) and ACTION_WORDS.search(name) for name in said)
 
 
 def _is_given_numbers(method: Method, call: Call) -> bool:
