@@ -117,8 +117,8 @@ def ability_of_text(function: UserFunction) -> Ability:
             value = scope.get(name)
             if isinstance(value, UserFunction):
                 waiting.append((value.node, value.scope, value.defined_in))
-        for name in attributes if cls is not None else ():
-            method = find_method(cls, name)
+        for name in attributes:
+            method = find_method(cls, name) if cls is not None else None
             if method is not None:
                 waiting.append((method[0], method[1].scope, cls))
     return found
@@ -129,7 +129,9 @@ def _names_in(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
     """The attributes in a function, and the names that it calls."""
     parts = list(ast.walk(node))
     functions = [part.func for part in parts if isinstance(part, ast.Call)]
-    derived = {id(function) for function in functions if isinstance(function, ast.Attribute) and function.attr == "grad"}
+    derived = {
+        id(function) for function in functions if isinstance(function, ast.Attribute) and function.attr == "grad"
+    }
     attributes = (part.attr for part in parts if isinstance(part, ast.Attribute) and id(part) not in derived)
     return frozenset(attributes), frozenset(part.id for part in functions if isinstance(part, ast.Name))
 

@@ -6,5 +6,5 @@ opt = torch.optim.Adam(m.parameters())
 for i in range(100):
     opt.zero_grad()
     loss = nn.functional.mse_loss(m(torch.randn(2, 4)), torch.randn(2, 2))
-    loss.backward()  # finding: step-order
-    opt.step
+    loss.backward()
+    opt.step  # finding: statement-without-effect

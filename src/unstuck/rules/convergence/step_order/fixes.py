@@ -78,7 +78,7 @@ def step_added(script: Script, items: Sequence[Happened], idle: Instance | str, 
         scaled = "scale(" in (editor.text_of(backward) or "scale(")
         if receiver and place.function == backward.function and not scaled:
             last = _last_clip(items, backward)
-            return _called(editor, f"{receiver}.step") or editor.insert_after(last or backward, f"{receiver}.step()")
+            return editor.insert_after(last or backward, f"{receiver}.step()")
     return None
 
 
@@ -104,14 +104,7 @@ def clearing_added(script: Script, step: OptimizerStep) -> Edits | None:
         optimizer = _receiver(editor, step.place)
     if optimizer is None:
         return None
-    return _called(editor, f"{optimizer}.zero_grad") or editor.insert_after(step.place, f"{optimizer}.zero_grad()")
-
-
-def _called(editor: Editor, method: str) -> Edits | None:
-    """The missing parentheses, if the method is on a line of its own without them."""
-    bare = [node.value for node in ast.walk(editor.tree) if isinstance(node, ast.Expr)]
-    meant = [node for node in bare if isinstance(node, ast.Attribute) and ast.unparse(node) == method]
-    return editor.replace(meant[0], f"{method}()") if len(meant) == 1 else None
+    return editor.insert_after(step.place, f"{optimizer}.zero_grad()")
 
 
 def _receiver(editor: Editor, place: Place) -> str | None:

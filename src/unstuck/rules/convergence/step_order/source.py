@@ -12,6 +12,7 @@ from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, fixes, rule
 from unstuck.rules.shared import loop_order
+from unstuck.rules.shared.not_called import named_only
 from unstuck.source.edits.edit import fix_with
 from unstuck.source.reader.knowledge import is_module
 from unstuck.source.reader.scope import dotted
@@ -31,16 +32,17 @@ CLEARS = pattern(
 
 def find(script: Script) -> Iterator[Finding]:
     """Every mistake that holds on all paths."""
-    for ways in loop_order.readable_loops(script):
-        yield from _lost(script, ways)
-        yield from _no_step(script, ways)
-        yield from _never_cleared(script, ways)
-    for ways in loop_order.readable_functions(script):
-        yield from _lost(script, ways, is_function=True)
-        yield from _no_step(script, ways, is_function=True)
-        if _is_method_for_each_batch(script, ways):
-            yield from _never_cleared(script, ways, is_function=True)
-    if not script.facts.backwards and not COMPUTES_GRADIENTS.search(script.text):
+    loops = [(ways, False) for ways in loop_order.readable_loops(script)]
+    functions = [(ways, True) for ways in loop_order.readable_functions(script)]
+    # `optimizer.step` without parentheses is another mistake, with a line of its own.
+    meant = {node.attr for node in named_only(script)}
+    for ways, is_function in (*loops, *functions):
+        yield from _lost(script, ways, is_function)
+        if "step" not in meant:
+            yield from _no_step(script, ways, is_function)
+        if "zero_grad" not in meant and (not is_function or _is_method_for_each_batch(script, ways)):
+            yield from _never_cleared(script, ways, is_function)
+    if "backward" not in meant and not script.facts.backwards and not COMPUTES_GRADIENTS.search(script.text):
         yield from _no_backward(script)
 
 
@@ -94,7 +96,7 @@ def _class_of(script: Script, place: Place) -> ast.ClassDef | None:
     return None
 
 
-def _lost(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
+def _lost(script: Script, ways: Sequence[Path], is_function: bool) -> Iterator[Finding]:
     for place, kind in loop_order.always(ways, lambda path: _losing(script, path, is_function)).items():
         early = kind == Order.STEP_BEFORE_BACKWARD
         variant = Order.STEP_BEFORE_BACKWARD if early else Order.CLEARED_TOO_LATE
@@ -149,7 +151,7 @@ def _gradients_of(script: Script, items: Sequence[Happened | Hidden], position: 
     return None
 
 
-def _no_step(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
+def _no_step(script: Script, ways: Sequence[Path], is_function: bool) -> Iterator[Finding]:
     items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
     unread = loop_order.hidden_on(ways, Ability.STEP)
     idle = _never_stepped(script, items, unread)
@@ -223,7 +225,7 @@ def _all_stepped(script: Script) -> tuple[frozenset[int], bool]:
     return frozenset(map(id, steps)), not by_hand and all(isinstance(subject, Instance) for subject in steps)
 
 
-def _never_cleared(script: Script, ways: Sequence[Path], *, is_function: bool = False) -> Iterator[Finding]:
+def _never_cleared(script: Script, ways: Sequence[Path], is_function: bool) -> Iterator[Finding]:
     every = [item for way in ways for item in loop_order.gradient_events(way)]
     zeros = [item for item in every if isinstance(item.event, ZeroGrad)]
     known = all(

@@ -37,6 +37,7 @@ from unstuck.source.values import (
 GRADIENT_HOOKS = frozenset(
     "register_hook register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook".split()
 )
+STEPS_BY_HAND = frozenset({"add_", "sub_", "addcdiv_", "addcmul_", "set_"})
 SUPER = Symbol("builtins.super")
 
 
@@ -66,12 +67,17 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
     if isinstance(receiver, Parameters):
         return receiver
     if isinstance(receiver, Param):
-        if name == "requires_grad_":
-            reader.set_trainable(receiver, args[0] if args else Const(True), call.node)
-        elif name.endswith("_") and "grad" in ast.unparse(call.node):
-            reader.hide(call.node, (receiver.owner,), Ability.STEP, anywhere=False)
-        return UNKNOWN
+        return _parameter_method(reader, receiver, name, call)
     return unknown_method(reader, method, call)
+
+
+def _parameter_method(reader: Reader, parameter: Param, name: str, call: Call) -> Value:
+    if name == "requires_grad_":
+        reader.set_trainable(parameter, call.args[0] if call.args else Const(True), call.node)
+    elif name in STEPS_BY_HAND or (name.endswith("_") and "grad" in ast.unparse(call.node)):
+        # `target.copy_(p)` and `p.clamp_(-1, 1)` apply no gradient.
+        reader.hide(call.node, (parameter.owner,), Ability.STEP, anywhere=False)
+    return UNKNOWN
 
 
 def _super_method(reader: Reader, name: str, args: tuple[Value, ...]) -> Value:

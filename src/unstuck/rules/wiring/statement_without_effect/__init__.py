@@ -1,0 +1,38 @@
+"""M28: a statement that looks like a part of the training and does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from unstuck.findings import Finding, Severity, Variant
+from unstuck.rule import Rule
+
+if TYPE_CHECKING:
+    from unstuck.source import Script
+
+
+class Idle(Variant):
+    """What is missing."""
+
+    NOT_CALLED = "not-called", "a method is named but not called"
+    NOT_ENTERED = "not-entered", "a context manager is made but not entered"
+    RESULT_UNUSED = "result-unused", "the result of a layer or an operation in forward() is not used"
+
+
+rule = Rule(
+    code="M28",
+    name="statement-without-effect",
+    title="a statement that does nothing",
+    severity=Severity.ERROR,
+    explains=("M06", "O01", "O04", "O05"),
+    variants=Idle.titles(),
+)
+
+
+@rule.in_source
+def in_source(script: Script) -> Iterable[Finding]:
+    """Statements that are an expression alone, whose value nobody gets."""
+    from unstuck.rules.wiring.statement_without_effect import source
+
+    return source.find(script)
