@@ -75,7 +75,14 @@ def _is_diluted(mean: Tensor) -> bool:
     sides = (product.node.left, product.node.right)
     masked = any(MASK.search(ast.unparse(side)) for side in sides)
     weighted = any(isinstance(item, Tensor) and item.op == "div" for side in product.inputs for item in behind(side))
-    return masked and not weighted and any(_is_per_position(value) for value in product.inputs)
+    chosen = any(_is_confidence(side) for side in product.inputs if not _is_per_position(side))
+    return masked and not weighted and not chosen and any(_is_per_position(value) for value in product.inputs)
+
+
+def _is_confidence(mask: Value) -> bool:
+    """Is it made of predictions, as in FixMatch: examples are left out on purpose, and the mean is over all of them?"""
+    operations = {item.op for item in behind(mask, through_cuts=True) if isinstance(item, Tensor)}
+    return "compare" in operations and bool(operations & {"softmax", "sigmoid"})
 
 
 def _is_per_position(value: Value) -> bool:

@@ -114,7 +114,7 @@ def step_functions(script: Script) -> Iterator[Loop]:
         if isinstance(node, Inlined):
             backwards = [item for item in events_in(node.body, nested_loops=False) if isinstance(item.event, Backward)]
             if backwards and backwards[0].event.place is not None:
-                yield Loop(script.tree, backwards[0].event.place, node.body)
+                yield Loop(script.tree, backwards[0].event.place, [node])
 
 
 def gradient_events(path: Path) -> list[Happened]:

@@ -129,10 +129,15 @@ def _names_in(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
     """The attributes in a function, and the names that it calls."""
     parts = list(ast.walk(node))
     functions = [part.func for part in parts if isinstance(part, ast.Call)]
-    derived = {
-        id(function) for function in functions if isinstance(function, ast.Attribute) and function.attr == "grad"
-    }
-    attributes = (part.attr for part in parts if isinstance(part, ast.Attribute) and id(part) not in derived)
+    # Reading `p.grad` changes nothing; `p.grad = None` and `p.grad.zero_()` do.
+    in_place = [function for function in functions if isinstance(function, ast.Attribute) and function.attr[-1] == "_"]
+    changed = {id(inner) for function in in_place for inner in ast.walk(function.value)}
+    attributes = (
+        part.attr
+        for part in parts
+        if isinstance(part, ast.Attribute)
+        and (part.attr != "grad" or not isinstance(part.ctx, ast.Load) or id(part) in changed)
+    )
     return frozenset(attributes), frozenset(part.id for part in functions if isinstance(part, ast.Name))
 
 

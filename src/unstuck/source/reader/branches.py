@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from unstuck.source.flow import History
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.trace import Block, Branch, condition_key
-from unstuck.source.values import Const, Value, join
+from unstuck.source.values import Const, Instance, UserClass, Value, join, lineage
 
 STEADY_CALLS = frozenset({"isinstance", "hasattr", "callable", "len", "bool"})
 """Builtins that give the same answer in every iteration if their argument does not change."""
@@ -131,11 +131,32 @@ def is_settled(reader: Reader, test: ast.expr) -> bool:
     """A literal, or what the arguments of this very call say: anything else that is constant now may change later."""
     if isinstance(test, ast.Compare):
         test = test.left
+    if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name):
+        return _is_an_argument(reader.evaluate(test.value), test.attr)
     if not isinstance(test, ast.Name):
         return isinstance(test, ast.Constant)
     frame = reader.frame
     settled = test.id in frame.parameters or test.id in frame.settled
     return settled and not any(test.id in _stored_names(loop) for loop in frame.loops)
+
+
+def _is_an_argument(owner: Value, name: str) -> bool:
+    """Is the attribute what `__init__` was given for it, and does no other method of the class set it?"""
+    if not isinstance(owner, Instance) or owner.cls is None:
+        return False
+    methods = [method for base in lineage(owner.cls) if isinstance(base, UserClass) for method in base.methods.values()]
+    setters = [method for method in methods if name in _stored_names(method)]
+    return len(setters) == 1 and setters[0].name == "__init__" and name in _kept_arguments(setters[0])
+
+
+@functools.lru_cache(maxsize=256)
+def _kept_arguments(method: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """`sigmoid` of `self.sigmoid = sigmoid`."""
+    kept = set()
+    for node in method.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            kept |= {target.attr for target in node.targets if isinstance(target, ast.Attribute)}
+    return frozenset(kept & {part.arg for part in (*method.args.args, *method.args.kwonlyargs)})
 
 
 def _varies(reader: Reader, test: ast.expr) -> bool:

@@ -73,12 +73,12 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
         return EVERYTHING
     if WATCHES.intersection(words):
         return NOTHING
+    if RESCALES.intersection(words):
+        return Ability.RESCALE
     if COMPUTES_LOSS.intersection(words[-1:]) or (COMPUTES_LOSS.intersection(words) and words[-1] in ("fn", "func")):
         return Ability.CLEAR | Ability.SWITCH
     if EVALUATES.intersection(words) or (object_words & EVALUATES and not object_words & TRAINS):
         return Ability.SWITCH
-    if RESCALES.intersection(words):
-        return Ability.RESCALE
     return EVERYTHING
 
 

@@ -8,7 +8,7 @@ from unstuck.events import Place
 from unstuck.source.reader.assignments import assign
 from unstuck.source.reader.branches import is_settled
 from unstuck.source.reader.reader import Reader, statement
-from unstuck.source.values import UNKNOWN, Choice, Const, Instance, Value, find_method
+from unstuck.source.values import UNKNOWN, Choice, Const, Instance, Tensor, Value, find_method
 
 
 @statement(ast.With, ast.AsyncWith)
@@ -21,7 +21,7 @@ def with_block(reader: Reader, node: ast.With | ast.AsyncWith) -> bool:
             reader.hide(item.context_expr, (value,))
         off, unknown = recording_after(reader, value, item.context_expr, off, unknown)
         if item.optional_vars is not None:
-            assign(reader, item.optional_vars, value if isinstance(value, Instance) else UNKNOWN)
+            assign(reader, item.optional_vars, value if isinstance(value, Instance | Tensor) else UNKNOWN)
     with reader.recording(off, unknown):
         return reader.execute(node.body)
 

@@ -82,9 +82,14 @@ def _is_method_for_each_batch(script: Script, ways: Sequence[Path]) -> bool:
     """
     steps = [item for way in ways for item in loop_order.gradient_events(way) if isinstance(item.event, OptimizerStep)]
     places = loop_order.places(item.event for item in steps)
-    return bool(places) and all(
-        place.path == script.path and not place.function.startswith("test") and _class_of(script, place) is not None
-        for place in places
+    kept = all(isinstance(item.event, OptimizerStep) and item.event.optimizer.startswith("self.") for item in steps)
+    return (
+        kept
+        and bool(places)
+        and all(
+            place.path == script.path and not place.function.startswith("test") and _class_of(script, place) is not None
+            for place in places
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.calls.torch_functions import call_torch, make
@@ -24,6 +25,8 @@ from unstuck.source.values import (
     may_be_tensor,
 )
 
+APEX: dict[str, Callable[[Value], Value]] = {"scale_loss": lambda loss: loss, "master_params": Parameters}
+"""`with amp.scale_loss(loss, optimizer) as scaled:` and `amp.master_params(optimizer)`."""
 PASSES_THROUGH = frozenset({"tqdm", "trange", "track", "islice", "cycle"})
 WRAPPERS = frozenset(
     "DataParallel DistributedDataParallel DDP compile FullyShardedDataParallel FSDP convert_sync_batchnorm".split()
@@ -55,6 +58,8 @@ def call_symbol(reader: Reader, symbol: Symbol, call: Call) -> Value:
         tensors = tuple(filter(may_be_tensor, call.args))
         cut = "" if last in knowledge.NUMPY_ASKS_THE_TENSOR else f"numpy.{last}()"
         return reader.tensor(last, tensors, call.node, cut, args=call.args) if tensors else UNKNOWN
+    if name.startswith("apex.amp.") and last in APEX:
+        return APEX[last](first)
     if name.startswith("einops.") and last in ("rearrange", "repeat", "reduce") and may_be_tensor(first):
         return reader.tensor(last, (first,), call.node, args=call.args[1:])
     return UNKNOWN if is_observer(name) else hide_if_training(reader, call, last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 from unstuck.events import Backward, OptimizerStep, SchedulerStep, ZeroGrad
 from unstuck.lazy import pattern
@@ -13,7 +14,7 @@ from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import scaler_method
 from unstuck.source.reader.everyday import ability_of_name
 from unstuck.source.reader.reader import Call, Reader, callee
-from unstuck.source.reader.scope import dotted
+from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.trace import NOTHING, Ability
 from unstuck.source.values import (
     UNKNOWN,
@@ -39,6 +40,8 @@ TRAINING_METHODS = frozenset(
     "step backward zero_grad optimize update minimize train_step fit train_on_batch training_step train_batch "
     "optimize_parameters update_parameters run_step".split()
 )
+ENGINE_BACKWARD = pattern(r"^\s*([\w.]+)\.backward\([^)\s]", re.M)
+ENGINE_STEP = pattern(r"^\s*([\w.]+)\.step\(\)", re.M)
 WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric|optimi[sz]er|optim|engine|manager|booster)$", re.I)
 """Objects whose `backward(loss)` is the loss's, divided or scaled at most."""
 ACTION_WORDS = pattern(r"(^|_)(act|action)s?(_|$)", re.I)
@@ -104,13 +107,8 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
         reader.set_trainable(receiver, call.args[0] if call.args else Const(True), node)
     elif name in ("step", "scale", "unscale_", "update") and SCALER_WORDS.search(last):
         return scaler_method(reader, UNKNOWN, name, call)
-    elif name == "step" and SCHEDULER_WORDS.search(last):
-        reader.write(SchedulerStep(kind=text, place=reader.place(node)))
-    elif name == "step" and OPTIMIZER_WORDS.search(last):
-        closure = call.args[0] if call.args else None
-        if isinstance(closure, UserFunction):
-            call_function(reader, closure, (), {})
-        reader.write(OptimizerStep(optimizer=text, inside_closure=closure is not None, place=reader.place(node)))
+    elif name in ("step", "step_update") and _step_by_name(reader, text, call):
+        return UNKNOWN
     elif name == "item" and not call.values:
         return reader.tensor(name, (receiver,), node, knowledge.CUTS[name])
     elif name == "parameters":
@@ -122,6 +120,39 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
     else:
         _unread_method(reader, method, call)
     return UNKNOWN
+
+
+def _step_by_name(reader: Reader, text: str, call: Call) -> bool:
+    """`scheduler.step()`, `optimizer.step()` or `engine.step()` of an object of which only the name is known."""
+    last, place = text.rpartition(".")[2], reader.place(call.node)
+    if SCHEDULER_WORDS.search(last):
+        reader.write(SchedulerStep(kind=text, place=place))
+    elif not call.values and _is_engine(reader, text):
+        # DeepSpeed's `engine.step()` also clears.
+        reader.write(OptimizerStep(optimizer=text, place=place))
+        reader.write(ZeroGrad(optimizer=text, place=place))
+    elif OPTIMIZER_WORDS.search(last):
+        closure = call.args[0] if call.args else None
+        if isinstance(closure, UserFunction):
+            call_function(reader, closure, (), {})
+        reader.write(OptimizerStep(optimizer=text, inside_closure=closure is not None, place=place))
+    else:
+        return False
+    return True
+
+
+def _is_engine(reader: Reader, name: str) -> bool:
+    """Is it what DeepSpeed makes of a model: `engine.backward(loss)`, then `engine.step()`?"""
+    assert reader.frame.source is not None
+    return bool(name) and name in _engines(reader.frame.source)
+
+
+@lru_cache(maxsize=16)
+def _engines(file: SourceFile) -> frozenset[str]:
+    text = "\n".join(file.lines)
+    if "deepspeed" not in text.lower():
+        return frozenset()
+    return frozenset(ENGINE_BACKWARD.findall(text)) & frozenset(ENGINE_STEP.findall(text))
 
 
 def _unread_method(reader: Reader, method: Method, call: Call) -> None:
@@ -161,7 +192,9 @@ def _backward(reader: Reader, receiver: Value, name: str, call: Call) -> None:
     # `accelerator.backward(loss)` is given the loss; `loss.backward(gradient=...)` is the loss itself.
     is_given_loss = bool(call.args) and not LOSS_WORDS.search(name)
     reader.write(Backward(place=reader.place(call.node)), call.args[0] if is_given_loss else receiver)
-    if is_given_loss and WRAPS_BACKWARD.search(name):
+    if is_given_loss and (
+        WRAPS_BACKWARD.search(name) or _is_engine(reader, dotted(call.node.func)[: -len(".backward")])
+    ):
         # It divides by the number of accumulated batches.
         reader.hide(call.node, call.args, Ability.RESCALE)
     elif is_given_loss:
