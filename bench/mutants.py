@@ -139,7 +139,8 @@ class Source:
             is_words = isinstance(outer, ast.Expr) and isinstance(outer.value, ast.Constant)
             if is_words or (isinstance(outer, ast.If) and "__name__" in ast.unparse(outer.test)):
                 return False
-        return not EVALUATION.search(self.lines[node.lineno - 1])  # type: ignore[attr-defined]
+        line = self.lines[node.lineno - 1]  # type: ignore[attr-defined]
+        return not EVALUATION.search(line) and ".item()" not in line
 
     def _draws_examples(self, node: ast.AST) -> bool:
         """A function or a data set that makes up its examples. Exploring, noise and dropout are not that."""

@@ -105,6 +105,8 @@ def answers(loaded: LoaderBatch, compared: Sequence[Compared]) -> list[Answer]:
         pairs += _in_loop(loaded.batch, *pair)
     is_mask = pair is not None and _is_mask(loaded.batch[pair[1]])
     for draws in _draws(loaded.dataset):
+        if pair is None and not _boxes(draws[0]):
+            break
         pairs += _from_draws(draws, pair)
         boxes += _with_boxes(draws)
     return [_judged([judged for one in pairs if (judged := _moved(*one)) is not None], boxes, is_mask)]
