@@ -166,7 +166,7 @@ def _end_of(edge: tuple[Node, int]) -> tuple[Node, int] | None:
 
 
 def _picked_from(edge: tuple[Node, int]) -> tuple[Node, int] | None:
-    """The parameter behind `log_var[i]`, which every use picks anew."""
+    """The parameter behind `log_var[i]`, which every use picks for itself."""
     for _ in range(_DEEPEST):
         if hasattr(edge[0], "variable"):
             return edge
