@@ -58,37 +58,22 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: list[DataPart] = []
 
 
-class Numbers(msgspec.Struct, frozen=True):
-    """What is measured, which changes with each step; the rest changes with a judgement."""
-
-    timeline: list[Chart]
-    layers: Layers
-
-
 def document(done: Investigation, record: Record | None = None, steps: dict[str, int] | None = None) -> Document:
     """The page of a result. `record`: of the watched run, read here if it is not given; `steps`: when findings were
     first seen, found out here if it is not given."""
     record = record if record is not None else record_of(done)
     run = done.result.run
-    if record is not None:
-        shown = numbers(record, done)
-        steps = first_seen(record, done.result.verdict) if steps is None else steps
-    else:
-        shown = Numbers(_without_record(run), Layers())
-    names = [tensor.name for tensor in shown.layers.tensors] + [tensor.layer for tensor in shown.layers.tensors]
-    names += shown.layers.activations
+    if record is not None and steps is None:
+        steps = first_seen(record, done.result.verdict)
+    table = layers(record) if record is not None else Layers()
+    names = [name for tensor in table.tensors for name in (tensor.name, tensor.layer)] + table.activations
     return Document(
         run=facts(done, record),
         answer=answer_of(done, record, list(dict.fromkeys(names)), steps),
-        timeline=shown.timeline,
-        layers=shown.layers,
+        timeline=timeline(record, done.result.verdict) if record is not None else _without_record(run),
+        layers=table,
         data=data_of(run.previews) if run is not None else [],
     )
-
-
-def numbers(record: Record, done: Investigation) -> Numbers:
-    """What the record measured."""
-    return Numbers(timeline(record, done.result.verdict), layers(record))
 
 
 def record_of(done: Investigation) -> Record | None:

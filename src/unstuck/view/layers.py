@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -20,6 +20,10 @@ MOST_ROWS = 1500
 MOST_RIDGES = 14
 MOST_BINS = 220_000
 """Of all histograms of a page together."""
+
+
+OfTensors = Callable[[TensorGauges], Sequence[Number]]
+OfActivations = Callable[[Activations], Sequence[Number]]
 
 
 class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +53,11 @@ class Heatmap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Or `activations`."""
     steps: list[int]
     matrix: Matrix
+
+    def last(self, row: int) -> Number:
+        """The last number of a row."""
+        cells = self.matrix.row(row)
+        return next((value for value in reversed(cells) if value is not None), None)
 
 
 class Ridges(msgspec.Struct, frozen=True):
@@ -169,7 +178,7 @@ def _wanted(record: Record) -> set[tuple[str, str]]:
 
 
 def _of_tensors(table: _Table, most: int) -> Iterator[Heatmap]:
-    quantities = (
+    quantities: tuple[tuple[str, str, str, tuple[float, float, float | None], OfTensors], ...] = (
         (
             "update",
             "Update : weight",
@@ -215,7 +224,7 @@ def _ratios(ones: Sequence[Number], others: Sequence[Number]) -> list[Number]:
 
 
 def _of_activations(table: _Table, most: int) -> Iterator[Heatmap]:
-    quantities = (
+    quantities: tuple[tuple[str, str, str, float, OfActivations], ...] = (
         (
             "dead",
             "Dead units",
@@ -308,7 +317,7 @@ class _Histograms:
                 named = table.named(event.optimizer)
                 rows = table.rows_of(named) if named is not None else []
             for row, counts in zip(rows, event.counts, strict=False):
-                if row is not None and sum(counts):
+                if row is not None and any(counts):
                     self._found[event.of][row].append((event.step, event.lowest, counts))
         rows_in_all = sum(len(by_row) for by_row in self._found.values())
         # About thirty bins of each are not empty.

@@ -82,6 +82,16 @@ class Matrix(msgspec.Struct, frozen=True):
     cells: str
     """Little endian, in base64, row by row."""
 
+    def row(self, number: int) -> list[Number]:
+        """The numbers of one row again, as exact as two bytes are."""
+        width = self.columns
+        content = base64.b64decode(self.cells)[2 * width * number : 2 * width * (number + 1)]
+        cells = [content[at] + 256 * content[at + 1] for at in range(0, len(content), 2)]
+        shares = [None if cell == MISSING else cell / (MISSING - 1) for cell in cells]
+        if not self.log:
+            return [None if share is None else self.low + share * (self.high - self.low) for share in shares]
+        return [None if share is None else self.low * (self.high / self.low) ** share for share in shares]
+
 
 def packed(rows: Sequence[Sequence[Number]], *, log: bool) -> Matrix:
     """The rows, all of one length: positive numbers on a logarithmic scale, with 0 as the smallest that there is, or
