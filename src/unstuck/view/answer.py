@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from unstuck.events import RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Severity
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation
@@ -158,7 +159,7 @@ def answer_of(
     confirmed = proof is not None and proof.verdict is ProofVerdict.CONFIRMED
     still = f"With it, still found: {rest}." if rest else "With it, nothing else is found in the run."
     return Answer(
-        headline=answer(done),
+        headline=_headline(done),
         tone=_tone(done),
         sentences=_sentences(done),
         next_command=_next(done, record),
@@ -174,6 +175,20 @@ def answer_of(
         problems=[problem_sentence(problem.message, problem.place) for problem in done.result.errors],
         method=_method(done),
     )
+
+
+def _headline(done: Investigation) -> str:
+    run = done.result.run
+    if run is not None and run.status is RunStatus.RUNNING and not run.trained:
+        return "Waiting for the first training step."
+    if (
+        run is not None
+        and run.status is RunStatus.RUNNING
+        and done.principal is None
+        and not done.result.verdict.in_trouble
+    ):
+        return f"Nothing found so far, in {count(run.steps, run.step_name)}."
+    return answer(done)
 
 
 def key_of(diagnosis: Diagnosis) -> str:

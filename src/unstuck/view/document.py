@@ -43,6 +43,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = ""
     """The beginning of the hash of the script's text."""
     crash: str = ""
+    outcome: str = ""
+    """What became of it in a few words: `learns`, `does not beat a guess`, or where its loss goes."""
     record: str = ""
     spark: list[Number] = []
 
@@ -111,9 +113,18 @@ def facts(done: Investigation, record: Record | None) -> RunFacts:
         versions=", ".join(versions),
         source=started.source_hash[:12] if started is not None else "",
         crash=f"{crash.kind}: {crash.message}".rstrip(": ") if crash is not None else "",
+        outcome=_outcome(done),
         record=run.record,
         spark=spark,
     )
+
+
+def _outcome(done: Investigation) -> str:
+    verdict = done.result.verdict
+    words = list(dict.fromkeys(str(outcome.word) for outcome in verdict.outcomes))
+    if not words and verdict.trend is not None and verdict.trend.steps:
+        words = [f"loss {verdict.trend.word}"]
+    return ", ".join(words)
 
 
 def _versions(record: Record | None) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,18 @@ from unstuck.report import investigation
 from unstuck.report.terminal import encodable, plain
 from unstuck.view.document import Document, document, encoded
 
-SCRIPTS = ("parts.js", "pen.js", "state.js", "chart.js", "heat.js", "ridge.js", "sections.js", "layer.js", "live.js")
+SCRIPTS = (
+    "canvas.js",
+    "parts.js",
+    "pen.js",
+    "state.js",
+    "chart.js",
+    "heat.js",
+    "ridge.js",
+    "sections.js",
+    "layer.js",
+    "live.js",
+)
 LAST = "page.js"
 """It uses all others."""
 

@@ -49,6 +49,8 @@ class Heatmap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The band that is healthy."""
     centre: float | None = None
     """Where the colours turn, if they do."""
+    colours: str = ""
+    """What the colours say."""
     of: str = "tensors"
     """Or `activations`."""
     steps: list[int]
@@ -182,7 +184,7 @@ def _of_tensors(table: _Table, most: int) -> Iterator[Heatmap]:
         (
             "update",
             "Update : weight",
-            "Pale, which is 0.0001 to 0.01 in every layer. Deep blue moves too little, deep orange too much.",
+            "About 0.001 in every layer, from 0.0001 to 0.01.",
             (1e-4, 1e-2, 1e-3),
             lambda event: event.update_ratio,
         ),
@@ -214,6 +216,7 @@ def _of_tensors(table: _Table, most: int) -> Iterator[Heatmap]:
                 low=low,
                 high=high,
                 centre=centre,
+                colours="Deep blue moves too little, deep orange too much." if centre else "",
                 steps=steps,
                 matrix=packed(rows, log=True),
             )

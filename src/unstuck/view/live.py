@@ -13,10 +13,12 @@ import msgspec
 
 from unstuck.findings.investigation import Investigation
 from unstuck.findings.result import Result
+from unstuck.findings.run_summary import steps_on_record
 from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError
 from unstuck.record.runs import run_folders
 from unstuck.record.tail import Tail
+from unstuck.rule import load_witnesses
 from unstuck.view.answer import key_of
 from unstuck.view.document import Document, document, encoded
 from unstuck.view.moments import first_seen
@@ -28,26 +30,36 @@ SHARE = 0.015
 """Of a core's time that reading, judging and drawing of one run may each take while it goes on."""
 SHORTEST = 0.7
 """Seconds between two looks at a run."""
+CREDIT = 1.0
+"""Seconds of work that are not held against it, since a run should be seen soon."""
 MOST_RUNS = 200
 """The newest, in the list."""
+TOGETHER = 120.0
+"""Seconds within which the ranks of one job begin."""
 RANK = re.compile(r"(?P<time>\d{8}-\d{6})-(?P<job>.+)-rank(?P<rank>\d+)(?:-\d+)?")
 NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)\d\d-.+")
 
 
 class Pace:
-    """When work is due again that must not take more than a share of the time."""
+    """When work is due again that must not take more than a share of the time, and a second at the beginning."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float = SHARE) -> None:
         self._share = share
-        self._due = 0.0
+        self._began = self._last = time.monotonic()
+        self._spent = self._took = 0.0
 
     def is_due(self) -> bool:
         """Is it time?"""
-        return time.monotonic() >= self._due
+        now = time.monotonic()
+        if self._spent and now - self._last < SHORTEST:
+            return False
+        return self._spent + self._took <= CREDIT + self._share * (now - self._began)
 
     def spent(self, seconds: float) -> None:
         """The work took so long, just now."""
-        self._due = time.monotonic() + max(SHORTEST, seconds / self._share)
+        self._last = time.monotonic()
+        self._spent += seconds
+        self._took = seconds
 
 
 class Followed:
@@ -64,7 +76,7 @@ class Followed:
         self._tail = Tail(watched_in(folder))
         self._result: Result | None = None
         self._steps: dict[str, int] | None = None
-        self._judging, self._drawing = Pace(SHARE), Pace(SHARE)
+        self._judging, self._drawing = Pace(), Pace()
         self._state: tuple[bool, bool] | None = None
         self._lock = threading.Lock()
 
@@ -76,6 +88,7 @@ class Followed:
     def _refresh(self) -> bool:
         if not self._drawing.is_due():
             return False
+        load_witnesses()  # once, so that the first look is not taken for a slow one
         began = time.thread_time()
         try:
             grown = self._tail.look()
@@ -84,23 +97,26 @@ class Followed:
             return False
         running = self._tail.is_running
         state = (running, (self.folder / NAME_OF_PAGE).exists())
-        if self._tail.is_empty or (not grown and state == self._state and self.version):
-            self._drawing.spent(time.thread_time() - began)
-            return False
-        self._state = state
-        self._show(running)
-        self._drawing.spent(time.thread_time() - began)
-        return True
+        has_news = not self._tail.is_empty and (grown or state != self._state or not self.version)
+        judged = 0.0
+        if has_news:
+            self._state = state
+            judged = self._show(running)
+        self._drawing.spent(time.thread_time() - began - judged)
+        return has_news
 
-    def _show(self, running: bool) -> None:
+    def _show(self, running: bool) -> float:
+        """Judge it, if it is time to, and make its document. Returns how long it was judged."""
         record = self._tail.record()
-        last = max((event.step for event in record.events), default=0)
+        last = steps_on_record(record)
+        judged = 0.0
         if self._result is None or not running or self._judging.is_due():
             began = time.thread_time()
             self._result = result_of(record, self.folder, "view", so_far=last if running else None)
             if running or self._steps is not None:
                 self._note(self._result.verdict, record, last)
-            self._judging.spent(time.thread_time() - began)
+            judged = time.thread_time() - began
+            self._judging.spent(judged)
         result = self._result
         if running and result.run is not None:
             result = msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, steps=last))
@@ -109,6 +125,7 @@ class Followed:
         self.document = stored or document(done, record, self._steps)
         self.body = encoded(self.document)
         self.version += 1
+        return judged
 
     def _note(self, verdict: Verdict, record: Record, last: int) -> None:
         """What is found for the first time was found by now, or earlier if this is the first look."""
@@ -116,7 +133,7 @@ class Followed:
             self._steps = first_seen(record, verdict)
         else:
             found = [key_of(diagnosis) for diagnosis in verdict.diagnoses]
-            self._steps = {key: self._steps.get(key, last) for key in found}
+            self._steps = {key: self._steps.get(key, max(1, last)) for key in found}
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,7 +190,7 @@ class Runs:
         for name, folder in list(self.folders.items()):
             state = _state(folder)
             known = self._summaries.get(name)
-            if (known is not None and known[0] == state) or not self._paces.setdefault(name, Pace(SHARE)).is_due():
+            if (known is not None and known[0] == state) or not self._paces.setdefault(name, Pace()).is_due():
                 continue
             began = time.thread_time()
             followed = self.followed.get(name) or Followed(folder)
@@ -188,7 +205,9 @@ class Runs:
 
     def summaries(self) -> list[Summary]:
         """All runs, newest first."""
-        return [self._summaries.get(name, (None, _unread(name)))[1] for name in self.folders]
+        jobs = _jobs(self.folders)
+        known = (self._summaries.get(name, (None, _unread(name)))[1] for name in self.folders)
+        return [msgspec.structs.replace(summary, job=jobs.get(summary.name, "")) for summary in known]
 
 
 def watched_in(folder: Path) -> Path:
@@ -218,13 +237,28 @@ def _state(folder: Path) -> object:
     return (found.st_size, found.st_mtime_ns, (folder / NAME_OF_PAGE).exists())
 
 
+def _jobs(names: Iterable[str]) -> dict[str, str]:
+    """For each rank the name of the first one of its job: ranks of one script that began together, each once."""
+    ranks = sorted((match for name in names if (match := RANK.fullmatch(name))), key=lambda match: match["time"])
+    found: dict[str, str] = {}
+    open_jobs: dict[str, tuple[str, float, set[str]]] = {}
+    for match in ranks:
+        began = time.mktime(time.strptime(match["time"], "%Y%m%d-%H%M%S"))
+        lead, since, members = open_jobs.get(match["job"], ("", 0.0, {match["rank"]}))
+        if began - since > TOGETHER or match["rank"] in members:
+            lead, since, members = match[0], began, set()
+        members.add(match["rank"])
+        open_jobs[match["job"]] = (lead, since, members)
+        found[match[0]] = lead
+    return found
+
+
 def _unread(name: str) -> Summary:
     rank = RANK.fullmatch(name)
     when = NAME.fullmatch(name)
     return Summary(
         name=name,
         when=f"{when[1]}-{when[2]}-{when[3]} {when[4]}:{when[5]}" if when else "",
-        job=f"{rank['time'][:-2]}-{rank['job']}" if rank else "",
         rank=int(rank["rank"]) if rank else None,
     )
 
@@ -233,13 +267,12 @@ def _summary(name: str, followed: Followed) -> Summary:
     shown = followed.document
     if shown is None:
         return msgspec.structs.replace(_unread(name), headline=f"cannot be read: {followed.trouble or 'it is empty'}")
-    sentences = shown.answer.sentences
     return msgspec.structs.replace(
         _unread(name),
         script=shown.run.script,
         tone=shown.answer.tone,
         headline=shown.answer.headline,
-        trend=sentences[0].partition(":")[0].lower() if sentences and ":" in sentences[0][:32] else "",
+        trend=shown.run.outcome,
         steps=shown.run.steps,
         spark=shown.run.spark,
         running=shown.run.running,

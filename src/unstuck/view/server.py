@@ -102,7 +102,7 @@ class Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up is no news."""
+        """Browsers hang up all the time."""
 
     def work(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Look after the runs that pages look at, until `stop` is called or it is over. Without a page nothing is
@@ -275,8 +275,7 @@ class Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """A request that is none: no part of it is repeated."""
         self.close_connection = True
-        if not getattr(self, "request_version", None):
-            self.request_version = "HTTP/1.1"
+        self.request_version = "HTTP/1.1"  # else an answer would have no headers
         self.command = getattr(self, "command", None) or "GET"
         self._send(code, "text/plain", b"This is not a request that this server understands.")
 

@@ -12,7 +12,7 @@ function shownSteps() {
 
 class Chart {
   constructor(host, spec, { height = 190, pins = null, own = null } = {}) {
-    this.height = height;
+    this.height = this.least = height;
     this.pins = pins;
     this.own = own;
     this.base = document.createElement("canvas");
@@ -117,6 +117,12 @@ class Chart {
     if (low > high) return null;
     if (isNumber(this.spec.most)) high = Math.min(high, this.spec.most);
     if (this.spec.from_zero && !log) low = Math.min(0, low);
+    const { band } = this.spec;
+    if (log && band) {
+      // A line that lies beyond the band is shown with the edge that it has crossed.
+      if (isNumber(band.high) && low > band.high && low < 1e3 * band.high) low = band.high / 1.5;
+      if (band.low > 0 && high < band.low && high > 1e-3 * band.low) high = 1.5 * band.low;
+    }
     if (log) {
       const pad = Math.max(1.12, (high / low) ** 0.05);
       return [low / pad, high * pad];
@@ -141,6 +147,7 @@ class Chart {
   layout() {
     this.width = this.canvas.clientWidth || this.figure.clientWidth - 24;
     if (this.width < 40) return false;
+    this.height = this.least + (window.innerWidth >= 1900 ? 50 : 0);
     const [first, last] = this.steps();
     const top = MARGIN.top + (this.pins ? this.pinRows * 18 : 0);
     this.box = { x: MARGIN.left, y: top, width: this.width - MARGIN.left - MARGIN.right, height: this.height - top - MARGIN.bottom };

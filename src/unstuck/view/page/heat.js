@@ -62,7 +62,7 @@ class Heat {
   update(heat, layers) {
     [this.heat, this.layers] = [heat, layers];
     this.title.textContent = heat.title;
-    this.healthy.replaceChildren(el("b", {}, "Healthy: "), heat.healthy);
+    this.healthy.replaceChildren(el("b", {}, "Healthy: "), `${heat.healthy} ${heat.colours ?? ""}`.trim());
     this.stale = true;
     wake();
   }

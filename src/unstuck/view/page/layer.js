@@ -31,7 +31,7 @@ function showLayer() {
   const place = order.indexOf(parts.layer);
   const turn = (by) => order[place + by] !== undefined && openLayer(order[place + by]);
   const kinds = [...new Set(parts.tensors.map((tensor) => tensor.kind).filter(Boolean))];
-  const body = el("div.body");
+  const body = el("div.body", { tabindex: "-1", autofocus: true });
   dialog.replaceChildren(
     el("header", {},
       el("div", {}, el("h2", {}, parts.layer), el("p.quiet", {}, [kinds.join(", "), plain(parts.tensors.reduce((sum, tensor) => sum + (tensor.size ?? 0), 0), "parameter"), place >= 0 ? `layer ${place + 1} of ${order.length} in the order of execution` : ""].filter(Boolean).join(" · "))),

@@ -59,7 +59,7 @@ async function changed(news) {
 }
 
 function waiting() {
-  document.getElementById("place-answer").replaceChildren(el("section.answer.quiet", {}, el("h1", {}, "No run yet"), el("p", {}, "This page shows the first one as soon as it begins:"), code("unstuck run train.py", "a command that records a run")));
+  document.getElementById("place-answer").replaceChildren(el("section.answer", {}, el("h1", {}, "No run yet"), el("p", {}, "This page shows the first one as soon as it begins:"), code("unstuck run train.py", "a command that records a run")));
 }
 
 /** Findings that were not there before. */
@@ -82,7 +82,7 @@ function choose(name, keep = true) {
   shown.heats.clear();
   const doc = served.docs.get(name);
   if (doc) show(doc);
-  else document.getElementById("place-answer").replaceChildren(el("section.answer.quiet", {}, el("h1", {}, "Reading the record …")));
+  else document.getElementById("place-answer").replaceChildren(el("section.answer", {}, el("h1", {}, "Reading the record …")));
   if (!others.length) document.getElementById("place-compare").replaceChildren();
   listRuns();
   connect();
@@ -115,12 +115,21 @@ function runEntry(ranks) {
   const spark = el("canvas.spark", { "aria-hidden": "true" });
   drawSpark(spark, run.spark ?? []);
   const about = el("button.run", { type: "button", "aria-current": current ? "true" : null, onclick: () => choose(run.name) },
-    el("span.top", {}, el(`span.dot.${run.tone || "quiet"}${run.running ? ".running" : ""}`, { "aria-hidden": "true" }, SIGNS[run.tone] ?? "·"), el("b", {}, run.script || run.name), el("time", {}, run.when)),
+    el("span.top", {}, el(`span.dot.${run.tone || "quiet"}${run.running ? ".running" : ""}`, { "aria-hidden": "true" }, SIGNS[run.tone] ?? "·"), el("b", {}, run.script || run.name), el("time", { title: run.when }, shortTime(run.when))),
     el("span.headline", {}, run.headline || "not read yet"),
     el("span.bottom", {}, spark, el("span", {}, [run.running ? "running" : "", run.trend, run.steps ? plain(run.steps, "step") : ""].filter(Boolean).join(" · "))));
   const several = ranks.length > 1 ? el("div.ranks", {}, ranks.map((rank) => el("button.pill", { type: "button", "aria-pressed": String(rank.name === view.run), onclick: () => choose(rank.name) }, `rank ${rank.rank}`))) : null;
   const box = current ? null : el("label.with", { title: "compare with the run that is shown" }, el("input", { type: "checkbox", checked: view.others.includes(run.name), onchange: () => toggleOther(run.name) }), "compare");
   return el("li", {}, about, several, box);
+}
+
+/** The time of a run of today, else its day. */
+function shortTime(when) {
+  const [day, time] = (when ?? "").split(" ");
+  if (!time) return "";
+  const now = new Date();
+  const today = `${now.getFullYear()}-${String(now.getMonth() + 1).padStart(2, "0")}-${String(now.getDate()).padStart(2, "0")}`;
+  return day === today ? time : new Date(`${day}T00:00`).toLocaleDateString("en", { day: "numeric", month: "short" });
 }
 
 function drawSpark(canvas, values) {

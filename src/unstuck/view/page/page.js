@@ -77,6 +77,10 @@ function timelineSection(doc) {
       shown.charts.set(spec.name, chart);
     }
   }
+  specs.forEach((spec, index) => {
+    const { figure } = shown.charts.get(spec.name);
+    if (grid.children[index] !== figure) grid.insertBefore(figure, grid.children[index] ?? null);
+  });
   for (const [name, chart] of shown.charts) {
     if (!specs.some((spec) => spec.name === name)) {
       chart.figure.remove();
@@ -110,6 +114,10 @@ function layersSection(doc) {
       shown.heats.set(heat.name, drawn);
     }
   }
+  heats.forEach((heat, index) => {
+    const { figure } = shown.heats.get(heat.name);
+    if (grid.children[index] !== figure) grid.insertBefore(figure, grid.children[index] ?? null);
+  });
 }
 
 function layerTools(doc) {

@@ -1,4 +1,3 @@
-"use strict";
 // Small things that every part of the page needs: elements, numbers in words, copying.
 
 /** An element. Text is always text: whatever a script, a class or a layer is called, it stays inert. */

@@ -1,28 +1,4 @@
-// Drawing on a canvas: sharp on any screen, in the colours of the style sheet.
-
-/** A canvas of this size in CSS pixels. */
-function sized(canvas, width, height) {
-  const density = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * density);
-  canvas.height = Math.round(height * density);
-  const pen = canvas.getContext("2d");
-  pen.setTransform(density, 0, 0, density, 0, 0);
-  return pen;
-}
-
-function within(pen, box, draw) {
-  pen.save();
-  pen.beginPath();
-  pen.rect(box.x, box.y, box.width, box.height);
-  pen.clip();
-  draw();
-  pen.restore();
-}
-
-function trace(pen, points) {
-  pen.beginPath();
-  points.forEach(([x, y], index) => (index ? pen.lineTo(x, y) : pen.moveTo(x, y)));
-}
+// What charts share: the colours of the style sheet, scales, ticks, ramps of colours.
 
 const FONT = "11.5px ui-sans-serif, system-ui, -apple-system, 'Segoe UI', sans-serif";
 const BOLD = `600 ${FONT}`;

@@ -54,7 +54,7 @@ class Ridge {
       trace(pen, [[x, this.box.y], [x, this.box.y + this.box.height]]);
       pen.stroke();
       pen.fillStyle = look().muted;
-      pen.fillText(words(10 ** power, 1), x, this.box.y + this.box.height + 7);
+      if (x > this.box.x + 16) pen.fillText(words(10 ** power, 1), x, this.box.y + this.box.height + 7);
     }
     pen.textAlign = "right";
     pen.fillText("step", this.box.x - 8, this.box.y + this.box.height + 7);

@@ -79,7 +79,7 @@ function answerSection(doc) {
   const principal = answer.findings?.find((finding) => finding.principal);
   const command = [run.script, ...(run.arguments ?? [])].filter(Boolean).join(" ");
   const facts = [run.running ? "is running" : run.status, run.steps ? plain(run.steps, run.step_name ?? "step") : "", duration(run.seconds), run.versions, run.started].filter(Boolean);
-  return el(`section.answer.${answer.tone}`, { id: "answer" },
+  return el("section.answer", { id: "answer", "data-tone": answer.tone },
     el("p.crumb", {}, command ? el("code", {}, command) : run.name, el("span", {}, facts.join(" · "))),
     el("h1", {}, answer.headline),
     run.crash ? el("p.crash", {}, "It crashed with ", el("code", {}, run.crash)) : null,
