@@ -21,13 +21,17 @@ DESCRIPTION = """Open the page of the newest run, or of RUN: the answer, and cha
 
 While the run is going on the page follows it. It reads the record only, so it cannot slow the run
 down. The page is served to this machine only, at an address with a secret in it."""
+EPILOG = """exit codes:
+  0   you ended it, or the run was shown
+  2   wrong usage, or a run that cannot be read
+"""
 STAYS = 60.0
 """Seconds for which the page of `run --view` stays there when the run has ended and nobody looks at it."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C, or show the run in the terminal."""
-    parser = common.verb_parser("view", DESCRIPTION)
+    parser = common.verb_parser("view", DESCRIPTION, epilog=EPILOG)
     parser.add_argument(
         "run", nargs="?", metavar="RUN", help="a record, its folder, or the name of a run here (default: the newest)"
     )
