@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,6 +16,8 @@ MOST_CELLS = 150_000
 """Of all matrices of a page together."""
 MOST_COLUMNS = 400
 FEWEST_COLUMNS = 24
+LOOKED_AT = 6
+"""Measured steps of a column, at most: the last ones, of all optimizers that take turns."""
 MOST_ROWS = 1500
 """Tensors of a page; of more, those with two or more dimensions come first."""
 MOST_RIDGES = 14
@@ -111,6 +114,7 @@ class _Table:
     def __init__(self, record: Record) -> None:
         self._named: dict[str, TensorsNamed] = {}
         self._rows: dict[tuple[str, str], int] = {}
+        self._rows_of: dict[int, list[int | None]] = {}
         self.tensors: list[Tensor] = []
         self.activations: list[str] = []
         self._activation_rows: dict[str, int] = {}
@@ -153,9 +157,11 @@ class _Table:
                 self._activation_rows[name] = len(self.activations)
                 self.activations.append(name)
 
-    def rows_of(self, event: TensorsNamed) -> list[int | None]:
+    def rows_of(self, event: TensorsNamed) -> Sequence[int | None]:
         """The row of each column of its events."""
-        return [self._rows.get(key) for key in _keys(event)]
+        if id(event) not in self._rows_of:
+            self._rows_of[id(event)] = [self._rows.get(key) for key in _keys(event)]
+        return self._rows_of[id(event)]
 
     def function_rows(self, event: Activations) -> list[int | None]:
         """The same for activations."""
@@ -206,7 +212,7 @@ def _of_tensors(table: _Table, most: int) -> Iterator[Heatmap]:
     for name, title, healthy, (low, high, centre), read in quantities:
         found = _Grid(len(table.tensors))
         for event, named in table.gauges:
-            found.add(event.step, event.optimizer, table.rows_of(named), read(event))
+            found.add(event.step, table.rows_of(named), partial(read, event))
         if found.has_numbers:
             steps, rows = found.grouped(most)
             yield Heatmap(
@@ -246,7 +252,7 @@ def _of_activations(table: _Table, most: int) -> Iterator[Heatmap]:
     for name, title, healthy, high, read in quantities:
         found = _Grid(len(table.activations))
         for event in table.functions:
-            found.add(event.step, "", table.function_rows(event), read(event))
+            found.add(event.step, table.function_rows(event), partial(read, event))
         if found.has_numbers:
             steps, rows = found.grouped(most)
             yield Heatmap(
@@ -266,38 +272,35 @@ class _Grid:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._columns: dict[int, dict[int, Number]] = defaultdict(dict)
-        self._owners: dict[int, str] = {}
-        self._measured: dict[int, set[str]] = defaultdict(set)
-        self.has_numbers = False
+        self._read: dict[int, list[tuple[Sequence[int | None], Callable[[], Sequence[Number]]]]] = defaultdict(list)
 
-    def add(self, step: int, owner: str, rows: Sequence[int | None], values: Sequence[Number]) -> None:
-        """The numbers of one event."""
-        column = self._columns[step]
-        self._measured[step].add(owner)
-        for row, value in zip(rows, values, strict=False):
-            if row is not None:
-                self._owners[row] = owner
-                column[row] = value
-                self.has_numbers = self.has_numbers or value is not None
+    def add(self, step: int, rows: Sequence[int | None], read: Callable[[], Sequence[Number]]) -> None:
+        """One event. It is read only if it is among those that are shown."""
+        self._read[step].append((rows, read))
+
+    @property
+    def has_numbers(self) -> bool:
+        """Is there any number in it?"""
+        return any(value is not None for events in self._read.values() for _, read in events for value in read())
 
     def grouped(self, most: int) -> tuple[list[int], list[list[Number]]]:
-        """The first step of each group of columns, and for each row the middle one of its numbers there."""
-        steps = sorted(self._columns)
+        """The first step of each group of columns, and for each row the middle one of its last numbers there."""
+        steps = sorted(self._read)
         groups = columns(len(steps), most)
-        rows: list[list[Number]] = []
-        for row in range(self._rows):
-            owner = self._owners.get(row)
-            last: Number = None
-            cells: list[Number] = []
-            for group in groups:
-                known = []
-                for index in group:
-                    if owner in self._measured[steps[index]]:
-                        last = self._columns[steps[index]].get(row)
-                        known += [last] if last is not None else []
-                cells.append(sorted(known)[len(known) // 2] if known else last)
-            rows.append(cells)
+        last: list[Number] = [None] * self._rows
+        rows: list[list[Number]] = [[] for _ in range(self._rows)]
+        for group in groups:
+            found: dict[int, list[Number]] = defaultdict(list)
+            for index in group[-LOOKED_AT:]:
+                for places, read in self._read[steps[index]]:
+                    for row, value in zip(places, read(), strict=False):
+                        if row is not None:
+                            found[row].append(value)
+            for row, values in found.items():
+                known = sorted(value for value in values if value is not None)
+                last[row] = known[len(known) // 2] if known else None
+            for row, value in enumerate(last):
+                rows[row].append(value)
         return [steps[group[0]] for group in groups], rows
 
 
@@ -315,7 +318,7 @@ class _Histograms:
                 continue
             assert isinstance(event, Histograms)
             if event.of == "activations":
-                rows = table.function_rows(functions) if functions is not None else []
+                rows: Sequence[int | None] = table.function_rows(functions) if functions is not None else []
             else:
                 named = table.named(event.optimizer)
                 rows = table.rows_of(named) if named is not None else []

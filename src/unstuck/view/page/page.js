@@ -224,7 +224,7 @@ function begin() {
     if (shown.doc && view.layer) showLayer();
     wake();
   });
-  const data = document.getElementById("data");
+  const data = document.getElementById("page-data");
   if (data.textContent.trim()) {
     show(JSON.parse(data.textContent));
     if (view.finding) openFinding(view.finding);
