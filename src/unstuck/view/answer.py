@@ -11,7 +11,7 @@ from unstuck.events import RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Severity
 from unstuck.findings.curve import Curve
 from unstuck.findings.investigation import Investigation
-from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, Proof, ProofVerdict, Table
+from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, Proof, ProofVerdict, Status, Table
 from unstuck.judge import program_words
 from unstuck.record import Record
 from unstuck.report.diff import unified_diff
@@ -77,7 +77,6 @@ class ProofPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tone: Tone
     sentence: str
-    interval: str = ""
     charts: list[PlainChart] = []
 
 
@@ -299,18 +298,14 @@ def _scalar(value: Measure) -> str:
 def _proof(proof: Proof) -> ProofPart:
     good = proof.verdict is ProofVerdict.CONFIRMED
     way = "With the change" if proof.is_edit else f"With {proof.remedy}"
-    interval = ""
-    if proof.interval is not None and proof.difference is not None:
-        low, high = proof.interval
-        interval = f"The loss changes by {proof.difference:+.1%} (95 % interval {low:+.1%} to {high:+.1%})."
     heights = [y for pair in proof.pairs for curve in (pair.without, pair.remedied) for y in curve.finite]
     log = bool(heights) and min(heights) > 0 and max(heights) > 30 * min(heights)
     charts = [
         PlainChart(
             title=f"Seed {pair.seed}",
             lines=[
-                _curve(f"without ({pair.without_status})", pair.without),
-                _curve(f"with ({pair.remedied_status})", pair.remedied),
+                _curve(_labelled("without", pair.without_status), pair.without),
+                _curve(_labelled("with", pair.remedied_status), pair.remedied),
             ],
             log=log,
         )
@@ -319,9 +314,13 @@ def _proof(proof: Proof) -> ProofPart:
     return ProofPart(
         tone=Tone("good" if good else "quiet", proof.verdict),
         sentence=f"{way}: {proof.sentence}",
-        interval=interval,
         charts=charts,
     )
+
+
+def _labelled(label: str, status: Status) -> str:
+    """How a trial ended, where that was not by taking its steps."""
+    return f"{label} ({status})" if status in (Status.CRASHED, Status.KILLED, Status.FAILED) else label
 
 
 def _curve(label: str, curve: Curve, xs: Sequence[float] = ()) -> PlainLine:

@@ -200,9 +200,7 @@ def _target(target: Targets, preview: Preview) -> TargetPart:
 
 
 def _filters(layer: FirstLayer) -> FilterPart:
-    moved = (
-        f" They have moved by {layer.moved:.2%} of their size.".replace("%", " %") if layer.moved is not None else ""
-    )
+    moved = f" They have moved by {100 * layer.moved:.3g} % of their size." if layer.moved is not None else ""
     what = f"{min(layer.count, len(layer.start.pictures))} of the {layer.count} filters"
     in_colour = any(one.channels == 3 for one in layer.start.pictures)
     colours = "grey is 0" if in_colour else "blue is below 0, white 0, orange above"

@@ -118,6 +118,9 @@ class Chart {
     if (isNumber(this.spec.most)) high = Math.min(high, this.spec.most);
     if (this.spec.from_zero && !log) low = Math.min(0, low);
     const { band } = this.spec;
+    if (!log && band && isNumber(band.low) && isNumber(band.high) && this.spec.unit !== "%") {
+      [low, high] = [Math.min(low, band.low), Math.max(high, band.high)];
+    }
     if (log && band) {
       // A line that lies beyond the band is shown with the edge that it has crossed.
       if (isNumber(band.high) && low > band.high && low < 1e3 * band.high) low = band.high / 1.5;
@@ -204,7 +207,7 @@ class Chart {
     });
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    const overs = this.x.ticks(this.box.width / 80).filter((tick) => this.own || Number.isInteger(tick));
+    const overs = this.x.ticks(this.box.width / 62).filter((tick) => this.own || Number.isInteger(tick));
     let free = -Infinity;
     for (const tick of overs) {
       const [x, text] = [this.x.at(tick), words(tick, 5)];

@@ -174,12 +174,13 @@ class Heat {
     pen.textBaseline = "middle";
     const every = Math.ceil(13 / this.rowHeight);
     const flagged = this.flagged?.() ?? new Set();
+    const weights = this.rows.every((row) => row.name.endsWith(".weight"));
     this.rows.forEach((row, number) => {
       const marked = flagged.has(row.name);
       if (number % every && !marked) return;
       pen.fillStyle = marked ? look().error : look().muted;
       pen.font = marked ? BOLD : FONT;
-      pen.fillText(fitting(pen, row.name, this.box.x - 12), this.box.x - 7, this.box.y + (number + 0.5) * this.rowHeight);
+      pen.fillText(fitting(pen, weights ? row.name.slice(0, -7) : row.name, this.box.x - 12), this.box.x - 7, this.box.y + (number + 0.5) * this.rowHeight);
     });
   }
 
@@ -189,7 +190,7 @@ class Heat {
     pen.textAlign = "center";
     pen.textBaseline = "top";
     let free = -Infinity;
-    for (const tick of this.x.ticks(this.box.width / 80).filter(Number.isInteger)) {
+    for (const tick of this.x.ticks(this.box.width / 62).filter(Number.isInteger)) {
       const [x, text] = [this.x.at(tick), words(tick, 5)];
       const half = pen.measureText(text).width / 2;
       if (x - half < free || x < this.box.x - 1) continue;
@@ -259,7 +260,11 @@ class Heat {
   read(row, inside) {
     const column = inside ? covering(this.heat.steps, view.cursor) : this.heat.steps.length - 1;
     if (!row) {
-      this.reading.textContent = "Point at a row for its numbers; click for its layer.";
+      const values = this.rows.map((one) => at(this.heat, one.index, column)).filter((value) => value !== null);
+      const spell = (value) => (this.isShare ? withUnit(value, "%") : words(value));
+      this.reading.textContent = values.length
+        ? `Step ${this.heat.steps[column].toLocaleString("en")}: ${spell(Math.min(...values))} to ${spell(Math.max(...values))}`
+        : "";
       return;
     }
     const value = at(this.heat, row.index, column);

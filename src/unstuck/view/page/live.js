@@ -115,7 +115,7 @@ function runEntry(ranks) {
   const spark = el("canvas.spark", { "aria-hidden": "true" });
   drawSpark(spark, run.spark ?? []);
   const about = el("button.run", { type: "button", "aria-current": current ? "true" : null, onclick: () => choose(run.name) },
-    el("span.top", {}, el(`span.dot.${run.tone || "quiet"}${run.running ? ".running" : ""}`, { "aria-hidden": "true" }, SIGNS[run.tone] ?? "·"), el("b", {}, run.script || run.name), el("time", { title: run.when }, shortTime(run.when))),
+    el("span.top", {}, el(`span.dot.${run.tone || "quiet"}${run.running ? ".running" : ""}`, { "aria-hidden": "true" }, SIGNS[run.tone] ?? "·"), el("b", { title: run.script }, fileName(run.script) || run.name), el("time", { title: run.when }, shortTime(run.when))),
     el("span.headline", {}, run.headline || "not read yet"),
     el("span.bottom", {}, spark, el("span", {}, [run.running ? "running" : "", run.trend, run.steps ? plain(run.steps, "step") : ""].filter(Boolean).join(" · "))));
   const several = ranks.length > 1 ? el("div.ranks", {}, ranks.map((rank) => el("button.pill", { type: "button", "aria-pressed": String(rank.name === view.run), onclick: () => choose(rank.name) }, `rank ${rank.rank}`))) : null;
@@ -174,7 +174,7 @@ function compare() {
 
 function shortName(name, doc) {
   const time = name.match(/^\d{8}-(\d\d)(\d\d)(\d\d)-/);
-  return `${doc.run.script || name}${time ? ` ${time[1]}:${time[2]}:${time[3]}` : ""}`;
+  return `${fileName(doc.run.script) || name}${time ? ` ${time[1]}:${time[2]}:${time[3]}` : ""}`;
 }
 
 /** A row for each thing, those that differ first and in bold. */
@@ -184,7 +184,6 @@ function differences(docs, labels) {
     row("script", (doc) => doc.run.script),
     row("arguments", (doc) => (doc.run.arguments ?? []).join(" ")),
     row("text of the script", (doc) => doc.run.source),
-    row("git commit", (doc) => doc.run.commit),
     row("verdict", (doc) => doc.answer.headline),
     row("outcome", (doc) => (doc.answer.sentences ?? [])[0]),
     row("findings", (doc) => (doc.answer.findings ?? []).map((finding) => `${finding.code} ${finding.name}`).join(", ")),

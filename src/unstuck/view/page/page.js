@@ -19,7 +19,7 @@ function place(id, data, build) {
 
 function show(doc) {
   shown.doc = doc;
-  const named = doc.run.script || doc.run.name || "run";
+  const named = fileName(doc.run.script) || doc.run.name || "run";
   document.title = `${doc.run.running ? "● " : ""}${named} · ${doc.answer.headline}`.slice(0, 120);
   const ends = (doc.timeline ?? []).flatMap((chart) => chart.lines.filter((line) => line.style !== "limit" && line.steps.length).map((line) => [line.steps[0], line.steps[line.steps.length - 1]]));
   extent.first = Math.min(0, ...ends.map(([first]) => first));

@@ -68,6 +68,14 @@ function duration(seconds) {
   return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** A time as people write it, where they are. */
+function dated(text) {
+  const time = new Date(text);
+  return text && !Number.isNaN(time.getTime()) ? time.toLocaleString("en", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }) : "";
+}
+
+const fileName = (path) => (path ?? "").split(/[\\/]/).pop();
+
 function say(sentence) {
   const toast = document.getElementById("toast");
   toast.textContent = sentence;

@@ -78,16 +78,17 @@ function spelled(ticks, unit = "") {
   return shown.map((tick) => words(tick, 8));
 }
 
-/** The text, shortened at its start until it fits: the end of a layer's name says most. */
+/** The text, shortened in its middle until it fits: a layer's name begins with its block and ends with its part. */
 function fitting(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
-  let [low, high] = [0, text.length];
+  const shortened = (kept) => `${text.slice(0, Math.ceil(kept * 0.45))}…${text.slice(text.length - Math.floor(kept * 0.55))}`;
+  let [low, high] = [2, text.length - 1];
   while (low < high) {
-    const middle = (low + high) >> 1;
-    if (pen.measureText(`…${text.slice(middle)}`).width <= width) high = middle;
-    else low = middle + 1;
+    const middle = (low + high + 1) >> 1;
+    if (pen.measureText(shortened(middle)).width <= width) low = middle;
+    else high = middle - 1;
   }
-  return `…${text.slice(low)}`;
+  return shortened(low);
 }
 
 /** Colours for a share from 0 to 1, as 256 packed pixels. */
@@ -109,8 +110,8 @@ function ramps() {
   const dark = look().dark;
   return {
     turning: ramp(dark
-      ? ["#7fd0ff", "#2f8fd0", "#1d5480", "#2a2e36", "#8a4a14", "#e08030", "#ffd08a"]
-      : ["#08306b", "#2474b5", "#9cc8e4", "#f3f1ec", "#f5b981", "#cf5f12", "#6e2503"]),
+      ? ["#8fd6ff", "#2f8fd0", "#243d52", "#2a2e36", "#4d3a2b", "#e08030", "#ffd08a"]
+      : ["#08306b", "#2f7fbd", "#cfe3f1", "#f3f1ec", "#f8dcc0", "#d9701e", "#6e2503"]),
     rising: ramp(dark
       ? ["#161c2c", "#24436b", "#3b6f8f", "#6f9a87", "#b9bd6a", "#ffe86b"]
       : ["#fbf5d7", "#d9d68f", "#8fb78d", "#4a8c94", "#2b5680", "#1a2350"]),

@@ -35,7 +35,7 @@ function difference(lines) {
 
 function proofPart(proof) {
   if (!proof) return null;
-  const holder = el("div.proof", {}, el("p", {}, chip(proof.tone), ` ${proof.sentence} `, proof.interval ? el("span.quiet", {}, proof.interval) : null));
+  const holder = el("div.proof", {}, el("p", {}, chip(proof.tone), ` ${proof.sentence}`));
   if (proof.charts?.length) {
     const charts = el("div.plain-charts");
     holder.append(charts);
@@ -44,7 +44,7 @@ function proofPart(proof) {
   return holder;
 }
 
-function findingBody(finding, answer) {
+function findingBody(finding) {
   const left = el("div", {},
     excerpt(finding),
     finding.evidence?.length ? el("dl.evidence", {}, finding.evidence.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))) : null);
@@ -61,14 +61,14 @@ function findingBody(finding, answer) {
     ]),
     finding.rows?.length ? el("p.rows", {}, "Layers: ", finding.rows.slice(0, 8).map((row) => el("button.link", { type: "button", onclick: () => openLayer(row) }, row))) : null);
   const both = left.childElementCount ? el("div.columns", {}, left, right) : right;
-  return [both, proofPart(finding.proof), finding.principal && answer.left_over ? el("p.quiet", {}, answer.left_over) : null];
+  return both;
 }
 
-function findingCard(finding, answer, open) {
+function findingCard(finding, open) {
   const about = el("summary", {}, chip(finding.tone), el("span.name", {}, el("b", {}, `${finding.code} ${finding.name}`), el("span", {}, finding.message)),
     finding.follows ? el("span.quiet", {}, `follows from ${finding.follows}: fix that first`) : null);
   const card = el("details.card.finding", { id: `finding-${finding.code}`, "data-key": finding.key, open }, about);
-  const fill = () => card.childElementCount === 1 && card.append(el("div.body", {}, findingBody(finding, answer)));
+  const fill = () => card.childElementCount === 1 && card.append(el("div.body", {}, findingBody(finding), proofPart(finding.proof)));
   if (open) fill();
   card.addEventListener("toggle", () => card.open && fill());
   return card;
@@ -78,7 +78,7 @@ function answerSection(doc) {
   const { run, answer } = doc;
   const principal = answer.findings?.find((finding) => finding.principal);
   const command = [run.script, ...(run.arguments ?? [])].filter(Boolean).join(" ");
-  const facts = [run.running ? "is running" : run.status, run.steps ? plain(run.steps, run.step_name ?? "step") : "", duration(run.seconds), run.versions, run.started].filter(Boolean);
+  const facts = [run.running ? "is running" : run.status, run.steps ? plain(run.steps, run.step_name ?? "step") : "", duration(run.seconds), run.versions, dated(run.started)].filter(Boolean);
   return el("section.answer", { id: "answer", "data-tone": answer.tone },
     el("p.crumb", {}, command ? el("code", {}, command) : run.name, el("span", {}, facts.join(" · "))),
     el("h1", {}, answer.headline),
@@ -87,14 +87,16 @@ function answerSection(doc) {
     principal ? el("div.principal", {},
       el("h2", {}, chip(principal.tone), el("span", {}, `${principal.code} ${principal.name}`)),
       el("p.message", {}, principal.message),
-      findingBody(principal, answer)) : null,
+      proofPart(principal.proof),
+      principal.proof && answer.left_over ? el("p.quiet", {}, answer.left_over) : null,
+      findingBody(principal)) : null,
     answer.together ? [el("h4", {}, "All fixes together"), proofPart(answer.together)] : null,
     answer.next_command ? el("div.next", {}, el("h4", {}, "Next"), code(answer.next_command, "the next command")) : null);
 }
 
 function findingsSection(doc) {
   const others = (doc.answer.findings ?? []).filter((finding) => !finding.principal);
-  return section("findings", "Also found", "", others.map((finding) => findingCard(finding, doc.answer, view.finding === finding.code)));
+  return section("findings", "Also found", "", others.map((finding) => findingCard(finding, view.finding === finding.code)));
 }
 
 function pictures(parts, big = false) {
