@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,35 @@ def test_another_host_comes_with_a_warning(tmp_path: Path) -> None:
         assert "warning: other machines can reach this page" in process.stderr.readline()
         assert "unstuck: the page is at http://127.0.0.1:" in process.stderr.readline()
         process.terminate()
+
+
+def test_the_page_of_a_run_ends_when_the_run_has_and_nobody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "run", *events_of_a_run(20, 1))
+    monkeypatch.setattr("unstuck.cli.verbs.view.STAYS", 0.1)
+    monkeypatch.setattr("unstuck.cli.verbs.view._let_go", lambda: None)
+    monkeypatch.setattr("unstuck.record.in_use.BEGINNING", 0.0)
+    assert cli.main(["view", "--while-running", str(folder)]) == 0
+    assert "#run=run, until nobody looks at it" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_with_its_page_is_an_ordinary_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, torch\n"
+        "w = torch.nn.Linear(3, 1)\n"
+        "o = torch.optim.SGD(w.parameters(), 0.1)\n"
+        "for _ in range(30):\n"
+        "    o.zero_grad(); w(torch.ones(2, 3)).pow(2).mean().backward(); o.step()\n"
+        "try:\n"
+        "    os.wait()\n"
+        "except ChildProcessError:\n"
+        "    print('no child')\n"
+    )
+    command = [sys.executable, "-m", "unstuck", "run", "--view", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "no child\n")
+    address = next(word for word in done.stderr.split() if word.startswith("http://127.0.0.1:"))
+    with urllib.request.urlopen(address.partition("#")[0], timeout=20) as page:
+        assert b'<script src="page.js"></script>' in page.read()

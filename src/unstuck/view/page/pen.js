@@ -68,12 +68,12 @@ class Scale {
   }
 }
 
-/** Ticks in as few digits as tell them apart. */
+/** Ticks in as few digits as they need. */
 function spelled(ticks, unit = "") {
   const shown = unit === "%" ? ticks.map((tick) => 100 * tick) : ticks;
-  for (let digits = 2; digits < 8; digits++) {
-    const texts = shown.map((tick) => words(tick, digits));
-    if (new Set(texts).size === texts.length) return texts;
+  const step = shown.length > 1 ? Math.min(...shown.slice(1).map((tick, index) => tick - shown[index])) : 1;
+  for (let digits = 1; digits < 8; digits++) {
+    if (shown.every((tick) => Math.abs(Number(tick.toPrecision(digits)) - tick) < 1e-3 * step)) return shown.map((tick) => words(tick, digits));
   }
   return shown.map((tick) => words(tick, 8));
 }
