@@ -309,9 +309,7 @@ def test_every_picture_and_curve_has_words(tmp_path: Path) -> None:
     assert marks == {"productive band": (0.05, 0.5), "your rate": (1e-05, None), "suggested": (0.2, None)}
     proof = document.answer.findings[0].proof
     assert proof is not None
-    assert [[line.label for line in chart.lines] for chart in proof.charts] == [
-        ["without (stopped)", "with (stopped)"]
-    ] * 3
+    assert [[line.label for line in chart.lines] for chart in proof.charts] == [["without", "with"]] * 3
 
 
 def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from unstuck.findings.result import Result
 from unstuck.findings.run_summary import steps_on_record
 from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError
+from unstuck.record.in_use import is_in_use
 from unstuck.record.runs import run_folders
 from unstuck.record.tail import Tail
 from unstuck.rule import load_witnesses
@@ -266,7 +267,9 @@ def _unread(name: str) -> Summary:
 def _summary(name: str, followed: Followed) -> Summary:
     shown = followed.document
     if shown is None:
-        return msgspec.structs.replace(_unread(name), headline=f"cannot be read: {followed.trouble or 'it is empty'}")
+        trouble = f"cannot be read: {followed.trouble or 'it is empty'}"
+        headline = "waiting for its record" if is_in_use(followed.folder) else trouble
+        return msgspec.structs.replace(_unread(name), headline=headline)
     return msgspec.structs.replace(
         _unread(name),
         script=shown.run.script,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
@@ -51,6 +52,8 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, runs: Runs, host: str = LOOPBACK, port: int = 0) -> None:
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         super().__init__((host, port), Handler)
         self.runs = runs
         self.token = secrets.token_urlsafe(24)

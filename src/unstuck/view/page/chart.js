@@ -549,14 +549,31 @@ class PlainChart extends Chart {
         pen.stroke();
         pen.setLineDash([]);
       }
-      pen.font = BOLD;
-      pen.fillStyle = look().muted;
-      pen.textBaseline = "top";
+    }
+  }
+
+  /** Their names, each in a row of its own and on a ground of its own. */
+  drawMarks(pen) {
+    pen.font = BOLD;
+    pen.textBaseline = "top";
+    pen.lineJoin = "round";
+    pen.lineWidth = 4;
+    pen.strokeStyle = look().card;
+    pen.fillStyle = look().muted;
+    (this.spec.plain.marks ?? []).forEach((mark, row) => {
+      const left = this.x.at(mark.low);
       const right = left > this.box.x + this.box.width / 2;
       pen.textAlign = right ? "right" : "left";
-      const row = this.spec.plain.marks.indexOf(mark);
-      pen.fillText(mark.label, left + (right ? -4 : 4), this.box.y + 2 + 14 * row);
-    }
+      const place = [left + (right ? -5 : 5), this.box.y + 2 + 15 * row];
+      pen.strokeText(mark.label, ...place);
+      pen.fillText(mark.label, ...place);
+    });
+  }
+
+  /** Where a sweep ends says nothing: its numbers are those under the pointer. */
+  fillLegend(x) {
+    if (x !== null || !this.logX) super.fillLegend(x);
+    else for (const item of this.items) item.textContent = "";
   }
 }
 
