@@ -81,7 +81,7 @@ function spelled(ticks, unit = "") {
 /** The text, shortened in its middle until it fits: a layer's name begins with its block and ends with its part. */
 function fitting(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
-  const shortened = (kept) => `${text.slice(0, Math.ceil(kept * 0.45))}…${text.slice(text.length - Math.floor(kept * 0.55))}`;
+  const shortened = (kept) => `${text.slice(0, Math.ceil(kept * 0.56))}…${text.slice(text.length - Math.floor(kept * 0.44))}`;
   let [low, high] = [2, text.length - 1];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
