@@ -199,12 +199,12 @@ def test_numbers_and_pictures_can_be_copied(shown: Watched) -> None:
     shown.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.hover("[data-chart=rates]")
     page.click("[data-chart=rates] [aria-label*=CSV]")
-    page.wait_for_timeout(200)
+    until(page, "document.getElementById('toast').textContent === 'Copied.'")
     rows = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert rows[0] == "step,Adam"
     assert rows[1] == "0,0.001"
     page.click("[data-chart=rates] [aria-label*=picture]")
-    page.wait_for_timeout(300)
+    until(page, "document.getElementById('toast').textContent === 'Copied as a picture.'")
     kinds = page.evaluate("navigator.clipboard.read().then(items => items.flatMap(item => item.types))")
     assert kinds == ["image/png"]
 

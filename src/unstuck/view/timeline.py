@@ -177,7 +177,7 @@ def _rates(record: Record, verdict: Verdict) -> Chart | None:
             label = event.optimizer if len(optimizers) > 1 or not several else ""
             found[f"{label} group {group}".strip() if several else label].append((event.step, rate))
     merged = _alike(found)
-    lines = [_line(name or "all groups", points, Style.STEPS) for name, points in merged[:MOST_LINES]]
+    lines = [_line(name or "all groups", points) for name, points in merged[:MOST_LINES]]
     rates = [rate for _, points in merged for _, rate in points if rate > 0]
     wide = bool(rates) and max(rates) > 30 * min(rates)
     healthy = "The schedule you meant: warm-up, plateau, decay. A level line under a scheduler means it never steps."
