@@ -266,6 +266,7 @@ def test_a_run_is_followed_while_another_process_writes_it(opened: Any, served: 
         charts = page.evaluate("extent.last")
         record.write(b"".join(encode(Gauges(step=step, loss=1.0)) for step in range(100, 160)))
         until(page, f"extent.last > {charts}")
+        until(page, "document.getElementById('facts').textContent.includes('159 optimizer steps')")
         record.write(encode(NonFinite(step=160, what="loss", value="nan")))
         record.write(b"".join(encode(Gauges(step=step, loss=None)) for step in range(160, 170)))
         until(page, "(shown.doc.answer.findings ?? []).length > 0")

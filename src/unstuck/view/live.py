@@ -31,7 +31,7 @@ SHARE = 0.015
 """Of a core's time that reading, judging and drawing of one run may each take while it goes on."""
 SHORTEST = 0.7
 """Seconds between two looks at a run."""
-CREDIT = 1.0
+CREDIT = 0.6
 """Seconds of work that are not held against it, since a run should be seen soon."""
 MOST_RUNS = 200
 """The newest, in the list."""
@@ -42,7 +42,7 @@ NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)\d\d-.+")
 
 
 class Pace:
-    """When work is due again that must not take more than a share of the time, and a second at the beginning."""
+    """When work is due again that must not take more than a share of the time, and a little at the beginning."""
 
     def __init__(self, share: float = SHARE) -> None:
         self._share = share

@@ -24,7 +24,8 @@ function show(doc) {
   const ends = (doc.timeline ?? []).flatMap((chart) => chart.lines.filter((line) => line.style !== "limit" && line.steps.length).map((line) => [line.steps[0], line.steps[line.steps.length - 1]]));
   extent.first = Math.min(0, ...ends.map(([first]) => first));
   extent.last = Math.max(1, ...ends.map(([, last]) => last));
-  place("answer", [doc.run.status, doc.answer, Math.floor(doc.run.running ? 0 : doc.run.steps)], () => answerSection(doc));
+  place("answer", [doc.run.script, doc.answer], () => answerSection(doc));
+  document.getElementById("facts").textContent = factsOf(doc.run);
   place("findings", doc.answer.findings, () => findingsSection(doc));
   timelineSection(doc);
   layersSection(doc);

@@ -74,13 +74,18 @@ function findingCard(finding, open) {
   return card;
 }
 
+/** The facts about a run that change with each step. */
+function factsOf(run) {
+  const steps = run.steps ? plain(run.steps, run.step_name ?? "step") : "";
+  return [run.running ? "is running" : run.status, steps, duration(run.seconds), run.versions, dated(run.started)].filter(Boolean).join(" · ");
+}
+
 function answerSection(doc) {
   const { run, answer } = doc;
   const principal = answer.findings?.find((finding) => finding.principal);
   const command = [run.script, ...(run.arguments ?? [])].filter(Boolean).join(" ");
-  const facts = [run.running ? "is running" : run.status, run.steps ? plain(run.steps, run.step_name ?? "step") : "", duration(run.seconds), run.versions, dated(run.started)].filter(Boolean);
   return el("section.answer", { id: "answer", "data-tone": answer.tone },
-    el("p.crumb", {}, command ? el("code", {}, command) : run.name, el("span", {}, facts.join(" · "))),
+    el("p.crumb", {}, command ? el("code", {}, command) : run.name, el("span", { id: "facts" }, factsOf(run))),
     el("h1", {}, answer.headline),
     run.crash ? el("p.crash", {}, "It crashed with ", el("code", {}, run.crash)) : null,
     (answer.sentences ?? []).map((sentence) => el("p.outcome", {}, sentence)),
