@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes, which should not compile all of our modules each.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo test test-all test-most test-cases attack check-style check-types check-tables tables new-rule compat golden bench clean
+.PHONY: help setup demo test test-all test-most test-cases attack check-style check-types check-tables tables new-rule compat golden bench screenshots clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ golden: $(READY) ## compare what a refactoring must not change: make golden ONLY
 compat: $(READY) ## try other Pythons and torches; slow, several GB: make compat ONLY="3.12:2.13.0" PYTHONS=/folder/of/pythons
 	PYTHONS="$(PYTHONS)" $(BIN)/python -m unstuck.dev compat $(ONLY)
 
+screenshots: $(READY) ## pictures of every section of the page, in build/screenshots; needs Chromium
+	$(BIN)/python -m tests.view.screenshots
+
 bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/start.py
 	$(BIN)/python bench/lint.py
@@ -68,6 +71,7 @@ bench: $(READY) ## measure start-up, lint speed and the watch, as ratios
 	$(BIN)/python bench/isolation.py
 	$(BIN)/python bench/surface.py
 	$(BIN)/python bench/manager.py
+	$(BIN)/python bench/view.py
 
 clean: ## remove everything that was generated
 	rm -rf $(VENV) .unstuck .mypy_cache .ruff_cache .hypothesis build dist

@@ -285,7 +285,7 @@ def _verify(finding: Finding, record: Record | None, scripts: Sequence[Script]) 
         again = shlex.join(["python", *script]) if record.started.source_hash else "unstuck.watch() around the same"
         return Verify(again, expect)
     if record is not None:
-        return Verify(shlex.join(["unstuck", "run", *_target(record), *record.started.arguments]), expect)
+        return Verify(shlex.join(["unstuck", "run", *program_words(record), *record.started.arguments]), expect)
     if finding.witness is Witness.SOURCE and finding.place:
         return Verify(shlex.join(["unstuck", "lint", _linted(finding.place.path, scripts)]), expect)
     return None
@@ -297,7 +297,8 @@ def _linted(path: str, scripts: Sequence[Script]) -> str:
     return path if path in linted or not linted else linted[0]
 
 
-def _target(record: Record) -> list[str]:
+def program_words(record: Record) -> list[str]:
+    """The program of a run as one would type it: a path, or `-m` and a module."""
     script = record.started.script
     is_module = not os.path.exists(script) and not script.endswith(".py") and os.sep not in script
     return ["-m", script] if is_module else [spelled(script)]

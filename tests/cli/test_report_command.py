@@ -181,7 +181,7 @@ def test_a_run_can_be_looked_at_as_a_page(capsys: pytest.CaptureFixture[str], un
     assert cli.main(["report", run.name, "--html", "page.html"]) == 0
     assert capsys.readouterr().err == "unstuck: the page is page.html\n"
     for page in (Path("run.html").read_text(), Path("page.html").read_text()):
-        assert page.count('src="data:image/png;base64,') == 16 + 2 * 4 + 2
+        assert page.count('"data:image/png;base64,') == 16 + 2 * 4 + 2
         assert "First-layer filters" in page
         assert "a training batch that came again" in page
         assert "It took 0" not in page

@@ -46,6 +46,11 @@ class Job:
                 file = Path(getattr(options, name))
                 setattr(options, name, str(file.with_name(f"{file.stem}.rank{rank.number}{file.suffix}")))
 
+    @property
+    def is_first(self) -> bool:
+        """Is this the only process of the job, or its first rank?"""
+        return self.rank is None or self.rank.is_first
+
     def stream(self, stream: TextIO) -> TextIO:
         """The stream, which all ranks share, with the rank at the start of each line."""
         return (

@@ -107,9 +107,12 @@ def report_on(
     common.publish(result, options, stream)
     if options.html:
         from unstuck.findings.investigation import Investigation
-        from unstuck.report.html import page
+        from unstuck.view.html import page, page_of
+        from unstuck.view.store import kept
 
-        common.write_whole(Path(options.html), page(Investigation(result=result, folder=path)))
+        shown = kept(path)
+        done = Investigation(result=result, folder=path)
+        common.write_whole(Path(options.html), page_of(shown) if shown is not None else page(done, record))
     if stream is not None:
         for sentence in afterwards(record, result.verdict):
             print(f"unstuck: {sentence}", file=stream)

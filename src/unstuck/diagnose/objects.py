@@ -44,7 +44,7 @@ class Diagnosed:
 
     def to_html(self) -> str:
         """The report as a page, with the curves."""
-        from unstuck.report.html import page
+        from unstuck.view.html import page
 
         return page(self.investigation)
 

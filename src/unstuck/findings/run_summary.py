@@ -38,7 +38,7 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
         status=ended.status if ended else RunStatus.UNFINISHED,
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
-        steps=ended.steps if ended else _steps_on_record(record),
+        steps=ended.steps if ended else steps_on_record(record),
         trained=bool(record.losses) or any(record.of(Backward, OptimizerStep)) or bool(ended and ended.steps),
         by_hand=any(record.of(HandStep)) and not any(record.of(OptimizerStep)),
         seconds=ended.seconds if ended else None,
@@ -55,7 +55,7 @@ def run_summary(record: Record, path: str, verdict: Verdict) -> RunSummary:
     )
 
 
-def _steps_on_record(record: Record) -> int:
+def steps_on_record(record: Record) -> int:
     """The optimizer steps in a record without an end: each event says how many were taken before it."""
     return max((event.step + isinstance(event, OptimizerStep | HandStep) for event in record.events), default=0)
 

@@ -49,12 +49,12 @@ def read(path: str | os.PathLike[str]) -> Record:
             torn = True
             break
         try:
-            events.append(_event(line))
+            event = decoded(line)
+            if event is not None:
+                events.append(event)
             if len(events) > MOST_EVENTS:
                 raise RecordError(_too_large(file))
         except Damaged:
-            if (tag := tag_of(line)) and tag not in KINDS:
-                continue  # a newer version's
             damaged.append(number)
             if len(damaged) > MOST_DAMAGED:
                 raise RecordError(
@@ -93,6 +93,16 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 def _too_large(file: Path) -> str:
     return f"{file} is larger than any record unstuck writes; check that it is the file you mean."
+
+
+def decoded(line: bytes) -> Event | None:
+    """The event of a line; None for one that only a newer version knows. Raises Damaged."""
+    try:
+        return _event(line)
+    except Damaged:
+        if (tag := tag_of(line)) and tag not in KINDS:
+            return None
+        raise
 
 
 def _event(line: bytes) -> Event:

@@ -30,15 +30,16 @@ def encode_line(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(_whole(value)).decode()
+        return msgspec.json.encode(whole(value)).decode()
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
+    """The same without halves of characters in its texts."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: whole(item) for key, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def document(result: Result) -> Json:

@@ -14,6 +14,7 @@ from unstuck.events import RunStatus
 if TYPE_CHECKING:
     from unstuck.cli.verbs.run import Split
     from unstuck.findings.investigation import Investigation
+    from unstuck.view.document import Document
 
 HELP = "find out why a script does not learn: watch it, try fixes, run experiments"
 GROUP = "cause"
@@ -84,10 +85,11 @@ def _publish(done: Investigation, options: argparse.Namespace) -> None:
 
     from unstuck.report import investigation, terminal
 
+    shown = _kept(done)
     if options.html:
-        from unstuck.report.html import page
+        from unstuck.view.html import page_of
 
-        common.write_whole(Path(options.html), page(done))
+        common.write_whole(Path(options.html), page_of(shown, terminal.plain(investigation.render(done))))
         print(f"unstuck: the page is {os.path.relpath(options.html)}", file=sys.stderr)
     if options.format == "json":
         text = investigation.document_text(done)
@@ -105,3 +107,13 @@ def _publish(done: Investigation, options: argparse.Namespace) -> None:
         print(f"unstuck: the report is in {os.path.relpath(options.output)}", file=sys.stderr)
     else:
         common.send(text, sys.stdout)
+
+
+def _kept(done: Investigation) -> Document:
+    """The page of the diagnosis, kept next to its records for `report` and `view`."""
+    from unstuck.view.document import document
+    from unstuck.view.store import keep
+
+    shown = document(done)
+    keep(shown, done.folder)
+    return shown

@@ -164,6 +164,9 @@ def _parser() -> argparse.ArgumentParser:
         "the script must repeat itself, so set its seeds",
     )
     parser.add_argument(
+        "--view", action="store_true", help="also serve the live page of this run, and print its address (see `view`)"
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="print no report; the record and the exit code stay the same"
     )
     return parser
@@ -180,6 +183,10 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
     has_ended = mmap.mmap(-1, 1)  # shared with the process that outlives us: on a full disk the record has no end
     if not options.quiet:
         report_when_ended(lambda: None if has_ended[0] else _report_if_killed(folder, options, stream))
+    if options.view and job.is_first and folder.is_dir():
+        from unstuck.cli.viewing import serve_aside
+
+        serve_aside(folder)
     monitor = _monitor(folder, options, stream)
     try:
         code = launch(

@@ -78,12 +78,13 @@ def _layers(record: Record) -> list[Layer]:
     broken = next((event.step for event in record.of(NonFinite)), math.inf)  # NaN is not above 0, but not dead
     events = [event for event in record.of(Activations) if event.names and event.step < broken]
     alike = [event for event in events if event.names == events[-1].names]
+    sure = alike[_unsure(alike) :]
     return [
         Layer(
             name,
             events[-1].kinds[column],
             column == len(events[-1].names) - 1,
-            tuple(dynamics.known([_at(event.dead, column) for event in alike[_unsure(alike) :]])),
+            tuple(dynamics.known([_at(event.dead, column) for event in sure])),
             tuple(dynamics.known([_at(event.saturated, column) for event in alike])),
         )
         for column, name in enumerate(events[-1].names if events else ())
@@ -92,12 +93,12 @@ def _layers(record: Record) -> list[Layer]:
 
 def _unsure(events: Sequence[Activations]) -> int:
     """How many events at the start cover too few inputs to call a unit dead."""
-    return sum(_inputs(events[: index + 1]) < FEWEST_INPUTS for index in range(len(events)))
+    return sum(_inputs(events, index + 1) < FEWEST_INPUTS for index in range(len(events)))
 
 
-def _inputs(events: Sequence[Activations]) -> int:
-    """How many inputs the last of these events covers."""
-    return sum(event.inputs for event in events[-WINDOWS:])
+def _inputs(events: Sequence[Activations], count: int) -> int:
+    """How many inputs the last of the first `count` events covers."""
+    return sum(event.inputs for event in events[max(0, count - WINDOWS) : count])
 
 
 def _at(values: Sequence[float | None], column: int) -> float | None:
@@ -124,7 +125,8 @@ def _is_saturated(layer: Layer) -> bool:
 
 def _finding(record: Record, layers: Sequence[Layer], shares: Sequence[Sequence[float]], what: str) -> Finding:
     squashing = layers[0].kind in SQUASHING
-    inputs = _inputs(list(record.of(Activations)))
+    measured = list(record.of(Activations))
+    inputs = _inputs(measured, len(measured))
     share = shares[0][-1]
     whose = f"the outputs of {layers[0].name} are" if squashing else f"the units of {layers[0].name} were"
     where = "at an end of its range" if squashing else f"0 for each of {inputs:,} inputs"

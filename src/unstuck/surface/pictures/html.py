@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from unstuck.findings.surface import Surface
 from unstuck.surface.pictures.data import document
+from unstuck.view.html import harmless
 
 SCRIPTS = ("field.js", "ink.js", "plane.js", "curve.js", "notes.js", "page.js")
 
@@ -19,17 +20,10 @@ def page(surfaces: Sequence[Surface]) -> str:
         "title": html.escape(" and ".join(surface.name for surface in surfaces)),
         "style": _asset("page.css"),
         "data": harmless(document(surfaces).decode()),
-        "script": "\n".join(_asset(name) for name in SCRIPTS),
+        "script": "\n".join([_asset("canvas.js", "unstuck.view"), *(_asset(name) for name in SCRIPTS)]),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda gap: parts[gap[1]], _asset("page.html"))
 
 
-def harmless(json: str) -> str:
-    """The same JSON, without a character that could end its script element."""
-    for character in "<>&\u2028\u2029":
-        json = json.replace(character, f"\\u{ord(character):04x}")
-    return json
-
-
-def _asset(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
+def _asset(name: str, package: str = __package__) -> str:
+    return (files(package) / "page" / name).read_text(encoding="utf-8")

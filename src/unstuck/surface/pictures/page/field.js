@@ -1,4 +1,3 @@
-"use strict";
 // The mathematics of the page: a field on a grid, its level lines, and descent over it. Nothing here draws.
 
 /** Values and slopes on an even grid of one or two axes, read between the points by linear interpolation. */

@@ -1,8 +1,9 @@
-"""The page of `unstuck diagnose`: whole, safe, and readable without its pictures."""
+"""The page of a report as one file: whole, safe, and readable without its pictures."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import re
 import struct
@@ -33,8 +34,10 @@ from unstuck.findings.results import (
 )
 from unstuck.findings.verdict import Verdict
 from unstuck.record.trend import Trend
-from unstuck.report.html import page
 from unstuck.report.preview import preview_sentences
+from unstuck.view.document import Document
+from unstuck.view.html import page, script, style
+from unstuck.view.store import keep, kept
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 
@@ -182,15 +185,15 @@ def investigation(folder: Path, shown: Preview | None = None, **more: Any) -> In
 
 
 class Reader(HTMLParser):
-    """What a browser would see: text by element, and every attribute."""
+    """What a browser would see before it runs anything: elements, attributes, and the data of the page."""
 
-    VOID = ("meta", "img", "br", "hr", "line", "rect", "polyline", "circle", "path")
+    VOID = ("meta", "img", "br", "input", "link")
 
     def __init__(self, content: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
+        self.contents: dict[str, str] = {}
         self.feed(content)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -198,30 +201,28 @@ class Reader(HTMLParser):
         if tag not in self.VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.text.append(data)
+        kind = self.seen[-1][1].get("type") or self.open[-1] if self.open else ""
+        self.contents[kind] = self.contents.get(kind, "") + data
 
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
+
+def shown(done: Investigation) -> Document:
+    """The data that the page of this investigation is drawn from, taken from the page."""
+    return msgspec.json.decode(Reader(page(done)).contents["application/json"], type=Document)
 
 
 def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
-    words = Reader(page(investigation(tmp_path, preview()))).words
+    words = str(msgspec.to_builtins(shown(investigation(tmp_path, preview())), str_keys=True))
     for part in (
         "Cause: O12 double-softmax. Fixing it lowered the loss by 91–99 % (3 seeds).",
-        "return torch.softmax(self.head(x), dim=1)",
-        "gradient kept 0.1934 of the right one (threshold 0.5)",
+        "torch.softmax(self.head(x), dim=1)",
+        "0.1934 of the right one (threshold 0.5)",
         "The loss is flat: 2.3 → 2.29 over 400 steps.",
-        "confirmed With the change above: after 120 steps the loss is 0.05 instead of 1.8.",
-        "G10 non-finite: Another matter.",
+        "With the change: after 120 steps the loss is 0.05 instead of 1.8.",
+        "Another matter.",
         "The productive band is 0.05 to 0.5",
         "one batch is learned by heart",
         "overfit: needs about 81 s, and 12 of 300 s were left.",
@@ -232,41 +233,53 @@ def test_the_page_says_what_the_text_report_says(tmp_path: Path) -> None:
         assert part in words
 
 
+def test_without_scripts_the_page_shows_the_text_report(tmp_path: Path) -> None:
+    content = page(investigation(tmp_path))
+    text = content[content.index("<noscript>") : content.index("</noscript>")]
+    assert "Cause: O12 double-softmax. Fixing it lowered the loss by 91–99 % (3 seeds)." in text
+
+
 def test_edits_are_shown_as_a_diff(tmp_path: Path) -> None:
-    words = Reader(page(investigation(tmp_path))).words
-    assert "- return torch.softmax(self.head(x), dim=1)" in words
-    assert "+ return self.head(x)" in words
+    lead = shown(investigation(tmp_path)).answer.findings[0]
+    assert "-        return torch.softmax(self.head(x), dim=1)" in lead.difference
+    assert "+        return self.head(x)" in lead.difference
 
 
-def test_a_file_that_changed_since_gets_no_diff(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_gets_no_diff_and_no_lines(tmp_path: Path) -> None:
     done = investigation(tmp_path)
     changed = msgspec.structs.replace(done.result, changed=frozenset({str(tmp_path / "train.py")}))
-    words = Reader(page(msgspec.structs.replace(done, result=changed))).words
-    assert "+ return self.head(x)" not in words
-    assert "return torch.softmax" not in words
+    lead = shown(msgspec.structs.replace(done, result=changed)).answer.findings[0]
+    assert lead.difference == []
+    assert "torch.softmax" not in str(lead.excerpt)
 
 
-def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
+def test_nothing_is_loaded_and_only_our_script_runs(tmp_path: Path) -> None:
     content = page(investigation(tmp_path, preview()))
     reader = Reader(content)
     assert reader.open == []
-    assert not any(tag in ("script", "link", "iframe", "object", "base", "form") for tag, _ in reader.seen)
-    sources = [value for _, attributes in reader.seen for name, value in attributes.items() if name in ("src", "href")]
-    assert sources
-    assert all((source or "").startswith("data:image/png;base64,") for source in sources)
+    assert not any(tag in ("link", "iframe", "object", "base", "img") for tag, _ in reader.seen)
+    assert not any(name in ("src", "href") for _, attributes in reader.seen for name in attributes)
     assert not any(name.startswith("on") for _, attributes in reader.seen for name in attributes)
-    assert "url(" not in content
-    assert "@import" not in content
+    assert "url(" not in style()
+    assert "@import" not in style()
     policy = next(attributes["content"] for tag, attributes in reader.seen if "http-equiv" in attributes)
     assert policy is not None
-    assert "default-src 'none'" in policy
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+    assert policy.endswith(f"; script-src 'sha256-{digest}'")
+    assert f"<script>{script()}</script>" in content
+
+
+@pytest.mark.parametrize("word", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http:"])
+def test_the_script_makes_no_html_of_text_and_asks_no_other_host(word: str) -> None:
+    assert word not in script().replace("http://www.w3.org/2000/svg", "")
 
 
 def test_names_of_the_user_stay_text(tmp_path: Path) -> None:
     folder = tmp_path / "<script>alert(1)<"
     folder.mkdir()
-    shown = msgspec.structs.replace(preview(HOSTILE), model=HOSTILE, trouble=HOSTILE)
-    done = investigation(folder, shown, ruled_out=(HOSTILE,), next_command=HOSTILE, protected=HOSTILE)
+    previewed = msgspec.structs.replace(preview(HOSTILE), model=HOSTILE, trouble=HOSTILE)
+    done = investigation(folder, previewed, ruled_out=(HOSTILE,), next_command=HOSTILE, protected=HOSTILE)
     run = msgspec.structs.replace(done.result.run, script=HOSTILE, arguments=(HOSTILE,), received=(HOSTILE,))
     evil = make_finding(
         message=HOSTILE, cause=HOSTILE, fix=Fix(f"{HOSTILE}\n    {HOSTILE}"), docs=HOSTILE, path=HOSTILE
@@ -276,29 +289,33 @@ def test_names_of_the_user_stay_text(tmp_path: Path) -> None:
     done = msgspec.structs.replace(done, result=result, experiments=(experiment,))
     reader = Reader(page(done))
     assert reader.open == []
-    assert "script" not in {tag for tag, _ in reader.seen}
+    assert [tag for tag, _ in reader.seen].count("script") == 2, "the data and the script of the page"
+    assert "<" not in reader.contents["application/json"]
     assert not any(name.startswith("on") for _, attributes in reader.seen for name in attributes)
-    assert reader.words.count("<script>alert('x')</script>&\"'") >= 10
+    assert str(msgspec.to_builtins(shown(done), str_keys=True)).count("<script>alert(") >= 10
 
 
 def test_every_picture_and_curve_has_words(tmp_path: Path) -> None:
-    reader = Reader(page(investigation(tmp_path, preview())))
-    images = [attributes for tag, attributes in reader.seen if tag == "img"]
-    assert len(images) == 6 + 16 + 2
-    assert all(attributes["alt"] for attributes in images)
-    drawings = [attributes for tag, attributes in reader.seen if tag == "svg"]
-    assert len(drawings) == 3 + 1 + 1
-    assert all(attributes.get("role") == "img" for attributes in drawings)
-    charts = [attributes["aria-label"] or "" for attributes in drawings if "aria-label" in attributes]
-    assert any("with (stopped): from 2.05 to 0.05" in words for words in charts)
-    assert "productive band: 0.05 to 0.5" in reader.words
-    assert "your rate: 1e-05" in reader.words
+    document = shown(investigation(tmp_path, preview()))
+    (part,) = document.data
+    assert part.filters is not None
+    pictures = [*part.inputs[0].pictures, *part.filters.before, *part.filters.after]
+    assert len(pictures) == 6 + 16
+    assert all(picture.words for picture in pictures)
+    (waves,) = part.inputs[3].waves
+    assert waves.words == "example 1, from -0.999 to 1, target 1"
+    (experiment,) = document.answer.experiments
+    marks = {mark.label: (mark.low, mark.high) for mark in experiment.charts[0].marks}
+    assert marks == {"productive band": (0.05, 0.5), "your rate": (1e-05, None), "suggested": (0.2, None)}
+    proof = document.answer.findings[0].proof
+    assert proof is not None
+    assert [[line.label for line in chart.lines] for chart in proof.charts] == [["without", "with"]] * 3
 
 
 def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:
-    shown = preview()
-    found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", page(investigation(tmp_path, shown)))
-    content = base64.b64decode(found[0])
+    previewed = preview()
+    picture = shown(investigation(tmp_path, previewed)).data[0].inputs[0].pictures[0]
+    content = base64.b64decode(picture.source.removeprefix("data:image/png;base64,"))
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     width, height, depth, kind = struct.unpack(">IIBB", content[16:26])
     assert (width, height, depth, kind) == (12, 12, 8, 2)
@@ -307,15 +324,13 @@ def test_pictures_are_the_pixels_that_were_kept(tmp_path: Path) -> None:
     rows = zlib.decompress(content[start + 4 : start + 4 + length])
     lines = [rows[i : i + 37] for i in range(0, len(rows), 37)]
     assert all(line[0] == 0 for line in lines)
-    assert b"".join(line[1:] for line in lines) == shown.tensors[0].drawn[0].pixels
+    assert b"".join(line[1:] for line in lines) == previewed.tensors[0].drawn[0].pixels
 
 
 def test_bars_are_as_long_as_classes_are_frequent(tmp_path: Path) -> None:
-    lengths = [
-        float(one)
-        for one in re.findall(r'class="bar" style="width:([\d.]+)%"', page(investigation(tmp_path, preview())))
-    ]
-    assert lengths == [80.0, 7.0, 13.0]
+    target = shown(investigation(tmp_path, preview())).data[0].target
+    assert target is not None
+    assert [bar.count for bar in target.bars] == [80, 7, 13]
 
 
 @pytest.mark.parametrize(
@@ -334,20 +349,25 @@ def test_odd_curves_make_no_odd_page(tmp_path: Path, curve: Curve) -> None:
     pair = Pair(0, curve, curve, Status.CRASHED, Status.KILLED)
     experiment = msgspec.structs.replace(sweep(), curves=(NamedCurve("loss", curve),), xs=(1e-5, 1e-4, 1e-3))
     odd = msgspec.structs.replace(proof(detailed_finding()), pairs=(pair,))
-    content = page(investigation(tmp_path, proofs=(odd,), experiments=(experiment,)))
-    assert Reader(content).open == []
-    drawn = " ".join(re.findall(r'(?:points|x1|y1|d)="([^"]*)"', content))
-    assert "nan" not in drawn
-    assert "inf" not in drawn
+    reader = Reader(page(investigation(tmp_path, proofs=(odd,), experiments=(experiment,))))
+    assert reader.open == []
+    assert not re.search(r"\b(NaN|Infinity)\b", reader.contents["application/json"])
 
 
 def test_a_run_without_a_finding_has_a_page_too(tmp_path: Path) -> None:
     verdict = Verdict(checked=("O12",), trend=Trend("falling", 300, first=2.3, last=0.1))
     result = Result(command="diagnose", verdict=verdict, run=RunSummary(script="train.py", steps=300))
-    done = Investigation(result=result, folder=tmp_path)
-    words = Reader(page(done)).words
-    assert "Nothing found in 300 steps; 1 rule checked." in words
-    assert "The answer" not in words
+    document = shown(Investigation(result=result, folder=tmp_path))
+    assert document.answer.headline == "Nothing found in 300 steps; 1 rule checked."
+    assert document.answer.findings == []
+
+
+def test_what_diagnose_found_out_can_be_shown_again(tmp_path: Path) -> None:
+    document = shown(investigation(tmp_path, preview()))
+    keep(document, tmp_path)
+    assert kept(tmp_path) == document
+    (tmp_path / "page.json").write_bytes(b'{"version": "0.0.0"}')
+    assert kept(tmp_path) is None
 
 
 def test_sentences_for_the_text_report() -> None:
@@ -368,4 +388,4 @@ def test_a_model_that_predicts_one_class_is_reported() -> None:
 
 
 def test_a_run_that_shows_no_data_has_no_section_for_it(tmp_path: Path) -> None:
-    assert "Data on the table" not in page(investigation(tmp_path))
+    assert shown(investigation(tmp_path)).data == []
