@@ -181,7 +181,7 @@ def _rewritten(code: CodeType, torch: str, replacing: bool, path: str) -> CodeTy
     if replacing and not (is_open and arguments.vararg and arguments.kwarg):
         return None
     again.body = list(_woven_body(node, again.body, torch, replacing))
-    return _compiled(ast.fix_missing_locations(again), code, path)
+    return _compiled(again, code, path)
 
 
 def _parsed(path: str, code: CodeType) -> ast.FunctionDef | None:
@@ -194,16 +194,14 @@ def _parsed(path: str, code: CodeType) -> ast.FunctionDef | None:
     lines, first, last = _texts[path].lines, code.co_firstlineno, _last_line(code)
     indented = lines[first - 1][:1].isspace()
     for end in range(last, min(last + _LONGEST_END, len(lines)) + 1):  # brackets may close behind the last expression
-        text = "".join(lines[first - 1 : end])
+        # Empty lines put it where it is in the file; to move the nodes afterwards takes ten times as long.
+        above = "\n" * (first - 2) + "if 1:\n" if indented else "\n" * (first - 1)
         try:
-            body: list[ast.stmt] = ast.parse(f"if 1:\n{text}" if indented else text).body
+            body: list[ast.stmt] = ast.parse(above + "".join(lines[first - 1 : end])).body
         except SyntaxError:
             continue
         statement = body[0].body[0] if isinstance(body[0], ast.If) else body[0]
-        if not isinstance(statement, ast.FunctionDef):
-            return None
-        ast.increment_lineno(statement, first - (2 if indented else 1))
-        return statement
+        return statement if isinstance(statement, ast.FunctionDef) else None
     return None
 
 
@@ -228,7 +226,7 @@ def _compiled(node: ast.FunctionDef, code: CodeType, path: str) -> CodeType | No
     # What is called on an imported name compiles to other instructions than what is called on an object.
     used = {name for one in (code, *_codes_in(code)) for name in one.co_names}
     imported = [ast.Import([ast.alias(name)]) for name in sorted(used & _texts[path].imported)]
-    module = ast.fix_missing_locations(ast.Module([*imported, scope], type_ignores=[]))
+    module = ast.Module([_put_at(statement, 1) for statement in (*imported, scope)], type_ignores=[])
     flags = code.co_flags & _FUTURES
     whole: CodeType = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
     return next((found for found in _codes_in(whole) if _is_same_function(found, code)), None)
@@ -318,10 +316,15 @@ def _call(owner: ast.expr, method: str, *arguments: ast.expr) -> ast.Call:
 
 def _put_at(new: ast.stmt, line: int) -> ast.stmt:
     """What has no place yet is on this line, so that who traces lines sees no other ones."""
-    for node in ast.walk(new):
-        if isinstance(node, ast.stmt | ast.expr | ast.alias) and not hasattr(node, "lineno"):
+    waiting: list[ast.AST] = [new]
+    while waiting:
+        node = waiting.pop()
+        if hasattr(node, "lineno"):  # the program's own, with everything in it
+            continue
+        if isinstance(node, ast.stmt | ast.expr | ast.alias):
             node.lineno = node.end_lineno = line
             node.col_offset = node.end_col_offset = min(line, 0)
+        waiting.extend(ast.iter_child_nodes(node))
     return new
 
 
@@ -330,6 +333,13 @@ class _Scope(ast.NodeTransformer):
 
     def __init__(self) -> None:
         self.declarations: list[ast.stmt] = []
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Of statements, only those inside: what is looked for is never in an expression."""
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            if inside := getattr(node, name, None):
+                inside[:] = map(self.visit, inside)
+        return node
 
     def visit_Global(self, node: ast.Global) -> ast.stmt:
         self.declarations.append(node)
