@@ -306,7 +306,7 @@ def sample(tensor: Tensor, blocks: int = BLOCKS) -> Tensor:
     size = tensor.numel()
     if size <= 2 * blocks * WIDTH:
         return tensor
-    if not _is_dense(tensor):
+    if not is_dense(tensor):
         return tensor.narrow(0, 0, max(1, -(-blocks * WIDTH * tensor.shape[0] // size)))
     return tensor.as_strided(*_spread(size, blocks, max(tensor.stride())), tensor.storage_offset())
 
@@ -333,7 +333,7 @@ def _shifted(longest: int, row: int, shares: tuple[float, ...]) -> int:
     return longest if longest < row else longest - min((longest - int(share * row)) % row for share in shares)
 
 
-def _is_dense(tensor: Tensor) -> bool:
+def is_dense(tensor: Tensor) -> bool:
     """Does it fill its stretch of memory, in whatever order?"""
     return (
         tensor.is_contiguous()

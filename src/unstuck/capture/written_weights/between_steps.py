@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unstuck.capture.measure.tensors import is_plain, may_measure, reading, sample
+from unstuck.capture.measure.memory import Glimpse
+from unstuck.capture.measure.tensors import is_dense, is_plain, may_measure, reading, sample
 from unstuck.capture.objects import parameters_of
-from unstuck.capture.torch_hooks.internals import foreach_copy
 from unstuck.capture.window import Watch
 from unstuck.events import LoadedLost, Place, WeightsWritten
 
@@ -29,18 +29,38 @@ _CHANGED = 0.3
 """Weights that were loaded and are trained agree less than this: they have nothing to do with each other."""
 
 
+class _Part(NamedTuple):
+    """Part of one weight of an optimizer."""
+
+    group: int
+    place: int
+    pointer: int
+    """Where it was. Whoever keeps a parameter itself, or a weak reference to it, keeps it from being swapped."""
+    glimpse: Glimpse
+
+    def is_current(self, optimizer: Optimizer) -> bool:
+        """Is it still where it was, and not replaced by another?"""
+        try:
+            now: int = optimizer.param_groups[self.group]["params"][self.place].data_ptr()
+        except (IndexError, RuntimeError):
+            return False
+        return now == self.pointer
+
+
 class _Followed:
     """Some weights of one optimizer, as its last step left them."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        every = list(parameters_of(optimizer))
-        plain = [number for number, p in enumerate(every) if is_plain(p) and p.is_cpu]
-        # By number: whoever keeps a parameter, or a weak reference to it, keeps it from being swapped.
-        self.numbers = sorted(plain, key=lambda number: -every[number].numel())[:_TENSORS]
-        self.pointers = [every[number].data_ptr() for number in self.numbers]
-        self.views = [sample(every[number].detach()).reshape(-1)[:_ELEMENTS] for number in self.numbers]
-        self.after = [view.clone() for view in self.views]
-        self.since = torch.cat(self.after).double() if self.after else torch.zeros(0)
+        every = [
+            (group, place, p)
+            for group, held in enumerate(optimizer.param_groups)
+            for place, p in enumerate(held["params"])
+            if is_plain(p) and p.is_cpu and is_dense(p) and p.numel()
+        ]
+        largest = sorted(every, key=lambda each: -each[2].numel())[:_TENSORS]
+        self.parts = [_Part(group, place, p.data_ptr(), Glimpse(p, _ELEMENTS)) for group, place, p in largest]
+        self.after = self.read()
+        self.since = self.numbers(self.after)
         """As they were after the last write."""
         self.steps: list[int] = []
         self.undone: list[float] = []
@@ -48,11 +68,17 @@ class _Followed:
         self.recorded = 0
 
     def is_current(self, optimizer: Optimizer) -> bool:
-        """Are they still where they were, and not replaced by others?"""
-        every = list(parameters_of(optimizer))
-        if max(self.numbers, default=0) >= len(every) or not all(is_plain(every[number]) for number in self.numbers):
-            return False
-        return self.pointers == [every[number].data_ptr() for number in self.numbers]
+        """Are they still where they were?"""
+        return all(part.is_current(optimizer) for part in self.parts)
+
+    def read(self) -> list[bytes]:
+        """As they are now. Empty where there is nothing to read."""
+        return [part.glimpse.read() for part in self.parts]
+
+    def numbers(self, read: list[bytes]) -> Tensor:
+        """All that was read, in a row."""
+        parts = zip(self.parts, read, strict=True)
+        return torch.cat([torch.zeros(0).double(), *(part.glimpse.numbers(each) for part, each in parts)])
 
 
 class _Load(NamedTuple):
@@ -82,7 +108,7 @@ class WrittenWeights:
         own = {name: p for name, p in module.named_parameters() if is_plain(p) and p.is_cpu and p.dim() > 1}
         plain = sorted(own, key=lambda name: -own[name].numel())
         with reading():
-            weights = {name: _part(own[name]) for name in plain[:_LOADED] if own[name].numel() > 1}
+            weights = {name: _sample(own[name]) for name in plain[:_LOADED] if own[name].numel() > 1}
         others = [load for load in self._loads if load.module() not in (None, module)]
         self._loads = [*others[-_MOST_LOADS:], _Load(weakref.ref(module), place, weights)]
 
@@ -100,7 +126,7 @@ class WrittenWeights:
             if not own:
                 continue
             with reading():
-                self._compare_loaded(optimizer, load, [(_part(p), value) for p, value in own])
+                self._compare_loaded(optimizer, load, [(_sample(p), value) for p, value in own])
 
     def _compare_loaded(self, optimizer: Optimizer, load: _Load, pairs: list[tuple[Tensor, Tensor]]) -> None:
         changed = [(now, then) for now, then in pairs if not torch.equal(now, then)]
@@ -125,34 +151,32 @@ class WrittenWeights:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped."""
-        if not may_measure():
-            return
-        followed = self._followed.get(optimizer)
-        with reading():
-            if followed is None or not followed.is_current(optimizer):
-                self._newest = None
-                if followed is not None or len(self._followed) < _MOST_OPTIMIZERS:
-                    followed = _Followed(optimizer)
-                    if followed.views:
-                        self._followed[optimizer] = followed
-                        self._newest = weakref.ref(optimizer)
-            else:
-                foreach_copy(followed.after, followed.views)
-                self._newest = weakref.ref(optimizer)
         self._has_loaded = False
+        followed = self._followed.get(optimizer)
+        if followed is not None and followed.is_current(optimizer):
+            followed.after = followed.read()
+            self._newest = weakref.ref(optimizer)
+            return
+        self._newest = None
+        if may_measure() and (followed is not None or len(self._followed) < _MOST_OPTIMIZERS):
+            with reading():
+                self._followed[optimizer] = _Followed(optimizer)
+            self._newest = weakref.ref(optimizer)
 
     def look(self) -> None:
         """A backward begins: are the weights what the last step left?"""
-        optimizer, self._newest = self._newest() if self._newest is not None else None, None
+        newest, self._newest = self._newest, None
+        optimizer = newest() if newest is not None else None
         followed = self._followed.get(optimizer) if optimizer is not None else None
-        if followed is None or optimizer is None or not may_measure():
+        if followed is None or optimizer is None:
+            return
+        read = followed.read()
+        if read == followed.after or not followed.is_current(optimizer) or not all(read) or not may_measure():
             return
         with reading():
-            if all(map(torch.equal, followed.views, followed.after)) or not followed.is_current(optimizer):
-                return
-            after, now = torch.cat(followed.after).double(), torch.cat(followed.views).double()
+            after, now = followed.numbers(followed.after), followed.numbers(read)
             way, length = after - followed.since, float((after - followed.since).norm())
-            if length > 0:
+            if length > 0 and not torch.equal(after, now):
                 followed.steps.append(self._watch.window.steps)
                 followed.undone.append(float(way @ (after - now)) / length**2)
                 followed.by_loading += self._has_loaded
@@ -183,5 +207,5 @@ class WrittenWeights:
         )
 
 
-def _part(tensor: Tensor) -> Tensor:
+def _sample(tensor: Tensor) -> Tensor:
     return sample(tensor.detach()).reshape(-1)[:_ELEMENTS].clone()
