@@ -6,7 +6,7 @@ reading a kilobyte takes one.
 
 from __future__ import annotations
 
-from ctypes import string_at
+from ctypes import c_char
 
 import torch
 from torch import Tensor
@@ -23,11 +23,11 @@ class Glimpse:
         offset = tensor.storage_offset() + (tensor.numel() - size) // 2
         self._view = tensor.detach().as_strided((size,), (1,), offset)
         self._pointer = self._view.data_ptr()
-        self._bytes = size * tensor.element_size()
+        self._bytes = (c_char * (size * tensor.element_size())).from_address(self._pointer)
 
     def read(self) -> bytes:
         """What is there now; nothing if the memory has been given back, as sharded models do."""
-        return string_at(self._pointer, self._bytes) if self._view.data_ptr() == self._pointer else b""
+        return self._bytes.raw if self._view.data_ptr() == self._pointer else b""
 
     def numbers(self, read: bytes) -> Tensor:
         """What was read, as it was then."""

@@ -18,7 +18,7 @@ from unstuck.capture.measure.tensors import Slot, is_plain, may_measure, reading
 from unstuck.capture.observers.data import Loaders
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.forwards import Forwards
-from unstuck.capture.observers.gradients import GradientNorms, StaleGradients
+from unstuck.capture.observers.gradients import GradientNorms, StaleGradients, Zeroing
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.players.players import Players
 from unstuck.capture.tasks.tasks import Tasks
@@ -66,12 +66,14 @@ class Backwards(Observer):
         evaluations: Evaluations,
         loaders: Loaders,
         stale: StaleGradients,
+        zeroing: Zeroing,
         scores: Scores,
         players: Players,
         tasks: Tasks,
         written: WrittenWeights,
     ) -> None:
         self._watch = watch
+        self._zeroing = zeroing
         self._written = written
         self._scores = scores
         self._players = players
@@ -116,6 +118,8 @@ class Backwards(Observer):
         self._written.look()
         self._evaluations.backward()
         retained = (len(args) > 2 and any(args[2:4])) or kwargs.get("retain_graph") or kwargs.get("create_graph")
+        if window.losses:
+            self._zeroing.backward()
         before = len(window.losses)
         if window.sampled:
             self._loaders.backward()

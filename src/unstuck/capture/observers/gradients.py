@@ -16,7 +16,7 @@ from unstuck.capture.measure.gauges import Used
 from unstuck.capture.measure.tensors import is_plain, may_measure, norm, norms, reading, sample
 from unstuck.capture.objects import Model, parameter_fact, parameters_of
 from unstuck.capture.observers.forwards import Forwards
-from unstuck.capture.torch_hooks.patches import Patches
+from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Clip, GradientsReduced, ParameterFact, Place, UntrainedGradients, ZeroGrad
 from unstuck.gradients.manager import GradientManager
@@ -160,12 +160,35 @@ class Zeroing(Observer):
         self._stale = stale
         self._inside = False
         self._patches: Patches | None = None
+        self._in_between = False
+        """Has anything been cleared between a backward and the step?"""
+        self._is_suspended = False
 
     def attach(self, patches: Patches) -> None:
         """Observe both."""
         self._patches = patches
         patches.around(Optimizer, "zero_grad", self.before, self.after, skip=self.is_idle)
         patches.around(nn.Module, "zero_grad", self.before, self.after, skip=self.is_idle)
+
+    def sampling_changed(self, sampled: bool) -> None:
+        """Between sampled windows nobody wants to know of calls that clear what a step has used."""
+        self._suspend(not sampled and not self._in_between)
+
+    def backward(self) -> None:
+        """Another backward is about to add to the gradients, unless a call that was not seen has cleared them."""
+        if self._is_suspended:
+            self._in_between = True
+            self._suspend(False)
+            optimizers = self._watch.objects.optimizers()
+            if all(parameter.grad is None for optimizer, _ in optimizers for parameter in parameters_of(optimizer)):
+                self._watch.window.losses.clear()
+
+    def _suspend(self, on: bool) -> None:
+        if self._patches is None or self._is_suspended is on or (on and has_compiled()):
+            return
+        self._is_suspended = on
+        for name in ("Optimizer.zero_grad", "Module.zero_grad"):
+            (self._patches.suspend if on else self._patches.resume)(name)
 
     def observe_class(self, kind: type[Optimizer]) -> None:
         """Observe it also where an optimizer of this class overrides it."""
@@ -180,6 +203,7 @@ class Zeroing(Observer):
         """It is called: count what it will clear."""
         watch = self._watch
         self._stale.cleared()
+        self._in_between = self._in_between or bool(watch.window.losses)
         if self._inside or not watch.is_listening():
             return None
         owner = args[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim import Optimizer
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
@@ -23,9 +25,9 @@ from unstuck.capture.observers.scores import Scores
 from unstuck.capture.players.players import Players
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.tasks.tasks import Tasks
-from unstuck.capture.torch_hooks.patches import Patches
+from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Observer, Watch
-from unstuck.events import AxisGuessed, LossCall, Place, Scored, TensorFact
+from unstuck.events import AxisGuessed, Gauges, LossCall, Place, Scored, TensorFact
 
 NAMES = (
     "cross_entropy",
@@ -76,6 +78,10 @@ class Losses(Observer):
         self._evaluations = evaluations
         self._batches = batches
         self._pairs = pairs
+        self._patches: Patches | None = None
+        self._names: set[str] = set()
+        """Of those that were called, as they are called in the list of patches."""
+        self._is_suspended = False
         self._calls: dict[Place | None, int] = {}
         self._next_score = 0
         """The number of the next window in which calls are scored though it is not sampled."""
@@ -85,9 +91,26 @@ class Losses(Observer):
 
     def attach(self, patches: Patches) -> None:
         """Observe the functions; modules call them too."""
+        self._patches = patches
         for name in NAMES:
             before = partial(self._before, name)
             patches.around(F, name, before, self._after, skip=self._is_unwanted)
+
+    def sampling_changed(self, sampled: bool) -> None:
+        """Functions whose calls nobody wants to know of run their own code."""
+        self._suspend(self._is_unwanted())
+
+    def window_rested(self, step: int, optimizer: Optimizer, defer: Callable[[Gauges], None] | None) -> None:
+        """It may be time for the next score."""
+        if self._is_suspended and self._watch.window.number >= self._next_score:
+            self._suspend(False)
+
+    def _suspend(self, on: bool) -> None:
+        if self._patches is None or self._is_suspended is on or (on and has_compiled()):
+            return
+        self._is_suspended = on
+        for name in self._names:
+            (self._patches.suspend if on else self._patches.resume)(name)
 
     def _is_unwanted(self) -> bool:
         """Between sampled windows some calls are scored, or the end of a long run would rest on a handful of them."""
@@ -98,6 +121,7 @@ class Losses(Observer):
         if self._inside or not self._watch.is_listening():
             return None
         self._inspector.loss_name = name
+        self._names.add(f"{F.__name__}.{name}")
         self._inside = True
         return name, args, kwargs
 
@@ -178,6 +202,7 @@ class Losses(Observer):
         free = self._spent < _SCORE_SECONDS
         pause = 0.0 if free else self._score_seconds / (_SCORE_BUDGET * max(window.typical_seconds, 1e-6))
         self._next_score = window.number + max(_SCORE_EVERY, min(10_000, math.ceil(pause)))
+        self._suspend(True)
 
 
 class CtcLosses(Observer):

@@ -40,8 +40,10 @@ def observers(watch: Watch) -> list[Observer]:
     players, tasks = Players(watch), Tasks(watch)
     unused, pairs, copies, episodes = UnusedLayers(watch), Pairs(watch), Copies(watch), Episodes(watch, players)
     forwards = Forwards(watch, inspector, evaluations, batches, unused, pairs, copies, episodes, players, tasks)
-    backwards = Backwards(watch, inspector, forwards, evaluations, loaders, stale, scores, players, tasks, written)
     zeroing = Zeroing(watch, stale)
+    backwards = Backwards(
+        watch, inspector, forwards, evaluations, loaders, stale, zeroing, scores, players, tasks, written
+    )
     steps = Steps(watch, inspector, backwards, zeroing, stale, episodes, written)
     return [
         Schedulers(watch),

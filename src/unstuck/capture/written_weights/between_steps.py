@@ -94,8 +94,10 @@ class WrittenWeights:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._followed: weakref.WeakKeyDictionary[Optimizer, _Followed] = weakref.WeakKeyDictionary()
-        self._newest: weakref.ref[Optimizer] | None = None
-        """The one that stepped last."""
+        self._newest: tuple[weakref.ref[Optimizer], _Followed] | None = None
+        """The optimizer that stepped last, until the next backward."""
+        self._last: tuple[weakref.ref[Optimizer], _Followed] | None = None
+        """The same, until another one steps."""
         self._loads: list[_Load] = []
         self._has_loaded = False
 
@@ -152,26 +154,33 @@ class WrittenWeights:
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped."""
         self._has_loaded = False
+        newest = self._last
+        if newest is None or newest[0]() is not optimizer or self._watch.window.sampled:
+            newest = self._last = self._follow(optimizer)
+        if newest is not None:
+            newest[1].after = newest[1].read()
+        self._newest = newest
+
+    def _follow(self, optimizer: Optimizer) -> tuple[weakref.ref[Optimizer], _Followed] | None:
+        """What is known of its weights; known from now on, if they are new or elsewhere than they were."""
         followed = self._followed.get(optimizer)
-        if followed is not None and followed.is_current(optimizer):
-            followed.after = followed.read()
-            self._newest = weakref.ref(optimizer)
-            return
-        self._newest = None
-        if may_measure() and (followed is not None or len(self._followed) < _MOST_OPTIMIZERS):
+        if followed is None or not followed.is_current(optimizer):
+            if not may_measure() or (followed is None and len(self._followed) >= _MOST_OPTIMIZERS):
+                return None
             with reading():
-                self._followed[optimizer] = _Followed(optimizer)
-            self._newest = weakref.ref(optimizer)
+                followed = self._followed[optimizer] = _Followed(optimizer)
+        return weakref.ref(optimizer), followed
 
     def look(self) -> None:
         """A backward begins: are the weights what the last step left?"""
         newest, self._newest = self._newest, None
-        optimizer = newest() if newest is not None else None
-        followed = self._followed.get(optimizer) if optimizer is not None else None
-        if followed is None or optimizer is None:
+        if newest is None:
             return
+        optimizer, followed = newest[0](), newest[1]
         read = followed.read()
-        if read == followed.after or not followed.is_current(optimizer) or not all(read) or not may_measure():
+        if read == followed.after or optimizer is None or not followed.is_current(optimizer):
+            return
+        if not all(read) or not all(followed.after) or not may_measure():
             return
         with reading():
             after, now = followed.numbers(followed.after), followed.numbers(read)

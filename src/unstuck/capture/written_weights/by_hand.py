@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from unstuck.capture.detect import graph
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading, sample
@@ -46,10 +48,16 @@ class HandSteps:
         self._label = LABEL
         self._steps = 0
         self._changed = False
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        """One that exists, as asking for it at every backward must be cheap."""
 
     def is_possible(self) -> bool:
         """Is there no optimizer that could make the steps?"""
-        return next(self._watch.objects.optimizers(), None) is None
+        if self._optimizer is not None and self._optimizer() is not None:
+            return False
+        optimizer = next((each for each, _ in self._watch.objects.optimizers()), None)
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
+        return optimizer is None
 
     def takes_part(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Does this call of `autograd.grad` ask for the gradient of a loss with respect to weights?"""
