@@ -49,6 +49,8 @@ EVENTS_PER_WINDOW = 64
 _REMEMBERED = 15
 _CLOSE = 3
 _MOST_BETWEEN = 100
+_MOST_WAITING = 32
+"""Optimizers with losses to be recorded: a program may build one for every step."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
@@ -537,7 +539,7 @@ class Summary(Observer):
         if type(loss) is float:
             collected = self._between.setdefault(label, [])
             collected.append((step, loss))
-            if len(collected) >= _MOST_BETWEEN:
+            if len(collected) >= _MOST_BETWEEN or len(self._between) >= _MOST_WAITING:
                 self.finish()
 
     def _gauges(
