@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ def _changed(form: Form, given: Tensor, target: Tensor) -> tuple[Tensor, Tensor]
             return given.clamp_min(SMALLEST).log(), target
         case Form.SAME_SHAPE if given.numel() == target.numel():
             return given, target.reshape(given.shape)
-        case Form.CLASSES_IN_PLACE if (found := lost_classes(given)) is not None:
+        case Form.CLASSES_IN_PLACE if (found := lost_classes(given)) and math.prod(found[0]) == given.numel():
             shape, axis = found
             rows = given.reshape(shape).movedim(axis, -1)
             return rows.reshape(len(given), *given.shape[2:], given.shape[1]).movedim(-1, 1), target

@@ -85,6 +85,7 @@ _SEE_THROUGH = frozenset(
         "Expand", "Alias", "Narrow", "Flatten", "Unflatten", "SwapAxes", "Movedim", "Copy",
     }
 )  # fmt: skip
+_PICKS_ROWS = frozenset({"Index", "IndexSelect"})
 _RISKY = frozenset(
     {
         "Log", "Log2", "Log10", "Log1P", "Sqrt", "Rsqrt", "Div", "Pow", "Exp", "Exp2", "Expm1",
@@ -174,7 +175,15 @@ def is_in_order(node: Node) -> bool:
 def lost_classes(scores: Tensor) -> tuple[tuple[int, ...], int] | None:
     """Where a reshape has taken the classes off the axis on which a loss expects them, the second: the shape before it
     and the axis there. None where they are in their place, or that is not known."""
-    return _moved_off(scores.grad_fn, tuple(scores.shape)) if scores.dim() > 1 else None
+    node, shape = scores.grad_fn, tuple(scores.shape)
+    # Rows that were picked, such as those of pixels with a label, are rows of what was reshaped.
+    while node is not None and operation(node) in _PICKS_ROWS and len(shape) == 2:
+        above = node.next_functions[0][0]
+        whole = shape_of(above) if above is not None else ()
+        if len(whole) != 2 or whole[1] != shape[1]:
+            return None
+        node, shape = above, whole
+    return _moved_off(node, shape) if scores.dim() > 1 else None
 
 
 def _moved_off(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:

@@ -130,7 +130,7 @@ class Evaluations(Observer):
         self._learn_range = watch.guard.protect("inputs of training", self._fed_back.trained)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
-        self._last_step = -_PAUSE
+        self._last_step = self._last_off = -_PAUSE
         self._uses = 0
         """How often gradients were asked for."""
         self._target: _Target | None = None
@@ -162,6 +162,13 @@ class Evaluations(Observer):
         watch = self._watch
         if self._stretch is None and watch.is_listening() and watch.objects.is_called(module) and self._is_time():
             self._begin()
+
+    def gradients_off(self) -> None:
+        """`no_grad` begins between sampled windows: an evaluation may follow, or no more than a clip of gradients."""
+        window = self._watch.window
+        if window.steps - self._last_off >= _PAUSE and self._stretch is None and self._watch.is_listening():
+            self._last_off = window.steps
+            window.attend(True)
 
     def expected(self) -> None:
         """A loader begins a pass that nobody has trained on yet."""
@@ -367,6 +374,8 @@ class Evaluations(Observer):
             self._tell_dropped()
         if self._stretch is not None:
             self.training_goes_on()
+        elif self._watch.window.attentive:
+            self._watch.window.attend(False)
 
     def gradients_asked(self) -> None:
         """A backward or `autograd.grad` begins: what was dropped before was not needed, and training goes on."""

@@ -263,8 +263,13 @@ class Modes(Observer):
         self._inside = False
 
     def attach(self, patches: Patches) -> None:
-        """`eval()` calls `train(False)`."""
+        """`eval()` calls `train(False)`. Some evaluate without it, and only ask for no gradients."""
         patches.around(nn.Module, "train", self.before, self.after)
+        watched = self._watch.window
+        for kind in (torch.no_grad, torch.inference_mode):
+            patches.around(
+                kind, "__enter__", self._without_gradients, self.after, skip=lambda: not watched.is_resting()
+            )
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModeChange | None:
         """`Module.train` is called; it calls itself for every child."""
@@ -280,6 +285,10 @@ class Modes(Observer):
             return ModeChange(model="", training=training)
         label = watch.objects.model(module).label
         return ModeChange(step=watch.window.steps, place=watch.places.here(), model=label, training=training)
+
+    def _without_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`no_grad` begins in a window in which nobody looks at what modules do."""
+        self._evaluations.gradients_off()
 
     def after(self, change: ModeChange, result: Any, error: BaseException | None) -> None:
         """It returned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ rule = Rule(
     needs=(LossCall,),
 )
 
+PICKED = "rows given to the loss"
+
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
@@ -33,7 +36,9 @@ def in_run(record: Record) -> Iterator[Finding]:
             calls.setdefault((call.loss, call.place), []).append(call)
     for (loss, place), found in calls.items():
         if (were := found[-1].classes_were) is not None:
-            yield _finding(loss, place, *were, len(found[-1].input.shape) if found[-1].input else 2, len(found))
+            given = found[-1].input.shape if found[-1].input else ()
+            picked = bool(given) and math.prod(given) != math.prod(were[0])
+            yield _finding(loss, place, *were, len(given) or 2, len(found), picked=picked)
     written: dict[Place | None, list[tuple[tuple[int, ...], int]]] = {}
     for backward in record.of(Backward) if not calls else ():
         if backward.graph is not None and backward.graph.classes_were is not None:
@@ -42,7 +47,9 @@ def in_run(record: Record) -> Iterator[Finding]:
         yield _finding("the loss", place, *shapes[-1], 2, len(shapes))
 
 
-def _finding(loss: str, place: Place | None, before: tuple[int, ...], axis: int, sides: int, count: int) -> Finding:
+def _finding(
+    loss: str, place: Place | None, before: tuple[int, ...], axis: int, sides: int, count: int, *, picked: bool = False
+) -> Finding:
     classes = before[axis]
     flat = " flattened and" if sides == 2 else ""
     return rule.finding(
@@ -53,7 +60,11 @@ def _finding(loss: str, place: Place | None, before: tuple[int, ...], axis: int,
         fix=_fix(before, axis, sides),
         subject=Subject("call", loss),
         place=place,
-        evidence=[Evidence("scores before", str(list(before))), Evidence("losses seen", count)],
+        evidence=[
+            Evidence("scores before", str(list(before))),
+            Evidence("losses seen", count),
+            *([Evidence(PICKED, "some of all")] if picked else []),
+        ],
     )
 
 
@@ -72,4 +83,6 @@ def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
     """Give the loss, or the softmax in it, the scores with their classes on the second axis."""
     from unstuck.interventions import GiveLoss
 
+    if any(evidence.name == PICKED for evidence in finding.evidence):
+        return  # the others are gone by the time the loss is called
     yield (GiveLoss("classes-in-place"),)
