@@ -347,8 +347,9 @@ class Untrained:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._still: dict[int, tuple[int, float]] = {}
-        """Version and norm of each candidate when first seen; updates by `.data` leave the version alone."""
+        self._still: dict[int, tuple[tuple[int, float], float]] = {}
+        """Version and norm of each candidate when last seen, and the norm of its gradient; updates by `.data` leave the
+        version alone."""
         self._recorded: set[tuple[Place | None, frozenset[str]]] = set()
 
     def check(self) -> None:
@@ -395,10 +396,13 @@ class Untrained:
         return trained and not any(id(parameter) in held for _, parameter in model.parameters())
 
     def _has_stayed(self, parameter: Tensor) -> bool:
+        """Did it get another gradient since it was last seen, and stayed where it was? A gradient that stays, too, is
+        left from an earlier training."""
+        gradient = 0.0 if parameter.grad is None else float(norm(parameter.grad))
         now = (parameter._version, float(norm(parameter)))
         before = self._still.get(id(parameter))
-        self._still[id(parameter)] = now
-        return before == now
+        self._still[id(parameter)] = now, gradient
+        return before is not None and before[0] == now and (before[1] != gradient or gradient == 0)
 
 
 def _is_fixed(model: Model, held: set[int]) -> bool:

@@ -28,7 +28,7 @@ rule = Rule(
     name="broken-symmetry",
     title="a contrastive loss whose positive is the example itself or another one, or whose scores cannot differ",
     severity=Severity.ERROR,
-    explains=("O07", "R08"),
+    explains=("O07", "P21", "R08"),
     needs=(),
     variants=Partner.titles(),
 )

@@ -27,7 +27,7 @@ rule = Rule(
     name="unused-code",
     title="a code that the decoder does not get, that says nothing, or that is drawn or penalized the wrong way",
     severity=Severity.ERROR,
-    explains=("O28", "O07"),
+    explains=("O07", "O28", "P21", "R03"),
     needs=(CodeSeen,),
     variants=Code.titles(),
 )

@@ -17,7 +17,7 @@ rule = Rule(
     name="mask-as-index",
     title="a mask of whole numbers is used as an index: it picks rows 0 and 1 again and again",
     severity=Severity.ERROR,
-    explains=("M13", "O14", "R08", "R09"),
+    explains=("M13", "O14", "P20", "P21", "R03", "R08", "R09"),
     needs=(),
 )
 

@@ -17,7 +17,7 @@ rule = Rule(
     name="returned-messages",
     title="rows are picked and summed up by the same index: messages go back to their senders",
     severity=Severity.ERROR,
-    explains=("M13", "P01", "R08"),
+    explains=("M13", "P01", "P20", "P21", "R03", "R08"),
     needs=(),
 )
 

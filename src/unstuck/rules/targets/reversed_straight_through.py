@@ -17,7 +17,7 @@ rule = Rule(
     name="reversed-straight-through",
     title="a tensor has the values of one network output and the gradients of another: straight-through reversed",
     severity=Severity.ERROR,
-    explains=("P22", "R08"),
+    explains=("O25", "P19", "P20", "P21", "P22", "R03", "R08"),
     needs=(),
 )
 

@@ -24,7 +24,7 @@ rule = Rule(
     name="softmax-dim",
     title="softmax over the batch axis, or without dim",
     severity=Severity.ERROR,
-    explains=("M13", "O01", "O07", "R01", "R04", "R08"),
+    explains=("M13", "O01", "O07", "P21", "R01", "R03", "R04", "R08"),
     needs=(Forward,),
 )
 

@@ -26,7 +26,7 @@ rule = Rule(
     name="ctc-inputs",
     title="ctc_loss given the blank as a label, or raw scores instead of log-probabilities",
     severity=Severity.ERROR,
-    explains=("M13", "O01", "O07", "O28", "R08"),
+    explains=("M13", "O01", "O07", "O28", "P21", "R03", "R08"),
     needs=(LossCall,),
     variants=Given.titles(),
 )

@@ -17,7 +17,7 @@ rule = Rule(
     name="gradients-on-copy",
     title="gradients arrive at a copy of the network, not at what the optimizer holds",
     severity=Severity.ERROR,
-    explains=("M14", "O01", "O02", "O07", "O22", "R08"),
+    explains=("M14", "O01", "O02", "O07", "O22", "P21", "R03", "R08"),
     needs=(OptimizerStep,),
 )
 

@@ -32,7 +32,7 @@ rule = Rule(
     name="loss-detached",
     title="the loss is detached from the graph before backward()",
     severity=Severity.ERROR,
-    explains=("G09", "G18", "O01", "O07", "O22", "R08"),
+    explains=("G09", "G18", "O01", "O07", "O22", "P21", "P22", "R03", "R08"),
     needs=(Backward,),
     variants=Detached.titles(),
 )

@@ -33,7 +33,7 @@ rule = Rule(
     name="params-not-in-optimizer",
     title="parameters that should train but are in no optimizer",
     severity=Severity.ERROR,
-    explains=("O01", "O03", "O07", "O22", "P04", "R08"),
+    explains=("O01", "O03", "O07", "O22", "P04", "P21", "R03", "R08"),
     needs=(ModelSeen, OptimizerSeen),
     variants=Missing.titles(),
 )
