@@ -119,9 +119,10 @@ def _is(state: State, sentence: str, form: str = "", subject: str = "", **measur
 
 
 class Moved(NamedTuple):
-    """An image that was moved, and whether its target was."""
+    """An image and its target, and how each of them was moved."""
 
     movement: Movement
+    of_target: Movement
     is_behind: bool
 
 
@@ -142,13 +143,13 @@ def _judged(moved: list[Moved], boxes: list[tuple[bool, bool]], is_mask: bool) -
         return _is(State.DOES_NOT_APPLY, "Not tested: no image with a mask or a target image is flipped or shifted.")
     behind = [one for one in moved if one.is_behind]
     if len(behind) >= FEWEST and len(behind) >= SHARE * len(moved):
-        kinds = [FLIPS[one.movement.flip][0] for one in behind]
-        how = max(dict.fromkeys(kinds), key=kinds.count)
         target = "mask" if is_mask else "target image"
+        kinds = [_difference(one, target) for one in behind]
+        how = max(dict.fromkeys(kinds), key=kinds.count)
         return _is(
             State.BROKEN,
             f"In {len(behind)} of {len(moved)} draws in which an image is moved or its target is, the two do not move "
-            f"alike: most often the image is {how} and the {target} is not, or the other way round.",
+            f"alike: most often {how}.",
             "mask" if is_mask else "image",
             target,
             moved=len(moved),
@@ -156,6 +157,16 @@ def _judged(moved: list[Moved], boxes: list[tuple[bool, bool]], is_mask: bool) -
             how=how,
         )
     return _is(State.HOLDS, f"Targets move with their images in {len(moved) - len(behind)} of {len(moved)} draws.")
+
+
+def _difference(moved: Moved, target: str) -> str:
+    image, other = moved.movement.flip, moved.of_target.flip
+    if image == other:
+        return f"the {target} is shifted by other amounts than the image"
+    if image and other:
+        return f"the image is {FLIPS[image][0]} and the {target} {FLIPS[other][0]}"
+    one, rest = ("image", target) if image else (target, "image")
+    return f"the {one} is {FLIPS[image or other][0]} and the {rest} is not"
 
 
 def _pair(batch: Sequence[Tensor], compared: Sequence[Compared]) -> tuple[int, int, Tensor, Tensor] | None:
@@ -265,7 +276,7 @@ def _moved(image: Tensor, other: Tensor, target: Tensor, its: Tensor) -> Moved |
     if movement.is_none and own[0].is_none:
         return None
     as_image = _score_near(target, its, movement)
-    return Moved(movement, own[1] - as_image >= FAR_OFF)
+    return Moved(movement, own[0], own[1] - as_image >= FAR_OFF)
 
 
 def _movement(image: Tensor, other: Tensor) -> Movement | None:
