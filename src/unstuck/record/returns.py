@@ -74,12 +74,15 @@ def returns_of(record: Record) -> Returns | None:
     if course in (Course.STAYS, Course.FALLS) and (contested or (not is_whole and len(values) < FEWEST_STOPPED)):
         course = Course.UNCLEAR
     some = max(FEWEST // 2, len(values) // 10)
+    first, last = _mean(values[:some]), _mean(values[-some:])
+    if course in (Course.RISES, Course.CREEPS) and last <= first:
+        course = Course.UNCLEAR  # more episodes end a little better, and some far worse
     return Returns(
         course=course,
         environment=events[0].environment,
         episodes=sum(event.each * len(event.returns) for event in events),
-        first=_mean(values[:some]),
-        last=_mean(values[-some:]),
+        first=first,
+        last=last,
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, HandStep, LossCall, ModelSeen, SpreadSeen
+from unstuck.events import Backward, EpisodesEnded, HandStep, LossCall, ModelSeen, SpreadSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
@@ -137,6 +137,8 @@ def _find_negated(pairs: list[tuple[LossCall, Backward]]) -> Iterator[Finding]:
 
 
 def _find_unbounded(record: Record) -> Iterator[Finding]:
+    if any(record.of(EpisodesEnded)):
+        return  # what a policy is asked to make likelier has no bottom
     if any(not event.alone and event.together < 0.5 for event in record.of(SpreadSeen)):
         return  # a likelihood may well fall below 0, ever faster: its errors and its normalisation hold each other
     values = [value for _, value in dynamics.losses(record)]
