@@ -40,7 +40,7 @@ CAUSES = {
     "function that is level everywhere, or units that are all dead.",
 }
 FIXES = {
-    Zero.FACTORS: "Draw one of the two factors at random (`nn.init.kaiming_uniform_(A)`), and begin only the other at 0.",
+    Zero.FACTORS: "Draw one of the two at random (`nn.init.kaiming_uniform_(A)`), and begin only the other at 0.",
     Zero.ALL: "Follow the loss from `backward()` down to the first operation whose derivative is 0.",
 }
 
