@@ -168,6 +168,8 @@ class InputsCompared(Event, tag="inputs-compared", frozen=True):
     """The correlation of these means between evaluation and training,"""
     same_target_within: float | None = None
     """and the highest that it can be, by what halves of each agree with each other."""
+    answers_fit: float | None = None
+    """The correlation, over these ids, of what the model answers in evaluation with the targets there."""
 
 
 class AnswersFedBack(Event, tag="answers-fed-back", frozen=True):
@@ -185,9 +187,9 @@ class AnswersFedBack(Event, tag="answers-fed-back", frozen=True):
     offset: float = 0.0
     """and what was added."""
     spread: float = 1.0
-    """Their standard deviation, over that of the last position of inputs in training."""
+    """Their standard deviation, over that of the last position of the inputs before them, which were real."""
     shift: float = 0.0
-    """The distance of the means, in standard deviations of training."""
+    """The distance of the means, in standard deviations of the real ones."""
 
 
 class TargetsCompared(Event, tag="targets-compared", frozen=True):

@@ -23,6 +23,7 @@ _FEWEST = 30
 """Examples."""
 _ROWS = 512
 _MOST_TARGETS = 2**15
+_IDS = 2**12
 _FEWEST_TARGETS = 3
 """Of an id, in each half."""
 
@@ -67,19 +68,19 @@ class _Ids:
 
 
 class _Targets:
-    """The sums of targets and their number for each id, in two halves of the examples."""
+    """The sums of targets and of answers, and their number, for each id, in two halves of the examples."""
 
     def __init__(self) -> None:
-        self.sums, self.counts = torch.zeros(2, _BUCKETS, dtype=torch.double), torch.zeros(2, _BUCKETS)
-        self.rows = 0
+        self.sums, self.counts = torch.zeros(2, _IDS, dtype=torch.double), torch.zeros(2, _IDS)
+        self.answers = torch.zeros(_IDS, dtype=torch.double)
 
-    def add(self, ids: Tensor, targets: Tensor) -> None:
-        buckets, wanted = ids[:_MOST_TARGETS].long() % _BUCKETS, targets[:_MOST_TARGETS].double()
+    def add(self, ids: Tensor, targets: Tensor, answers: Tensor) -> None:
+        buckets, wanted = ids[:_MOST_TARGETS].long() % _IDS, targets[:_MOST_TARGETS].double()
         for half in (0, 1):
             chosen = buckets[half::2]
-            self.sums[half] += torch.bincount(chosen, weights=wanted[half::2], minlength=_BUCKETS)
-            self.counts[half] += torch.bincount(chosen, minlength=_BUCKETS)
-        self.rows += len(buckets)
+            self.sums[half] += torch.bincount(chosen, weights=wanted[half::2], minlength=_IDS)
+            self.counts[half] += torch.bincount(chosen, minlength=_IDS)
+        self.answers += torch.bincount(buckets, weights=answers[:_MOST_TARGETS].double(), minlength=_IDS)
 
 
 class EvaluationInputs:
@@ -94,8 +95,8 @@ class EvaluationInputs:
         self._ids: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
         """What the last call looked up, until a loss gives the targets."""
         self._evaluates = False
-        self._targets: dict[tuple[str, str, tuple[int, ...]], dict[int, _Targets]] = {}
-        """In training (0), and in calls of each size in evaluation: whole splits may be evaluated in turn."""
+        self._targets: dict[tuple[str, str, tuple[int, ...]], dict[tuple[str, int], _Targets]] = {}
+        """By loss; in training (0), and in calls of each size in evaluation: whole splits may be evaluated in turn."""
 
     def wants(self, model: str, evaluates: bool) -> bool:
         """Has it not been called often enough yet?"""
@@ -133,18 +134,27 @@ class EvaluationInputs:
             self._marks.add(mark)
         seen.add(rows)
 
-    def compared(self, target: Tensor) -> None:
-        """A loss was given the targets of the call before."""
-        ids, self._ids = self._ids, {}
-        if not ids or not target.is_cpu or not (is_plain(target) or is_whole(target)) or not may_measure():
+    def forget(self) -> None:
+        """A model was called, and nobody looked: the targets that follow are not those of the ids before."""
+        self._ids = {}
+
+    def compared(self, loss: str, source: Tensor, target: Tensor) -> None:
+        """A loss was given the answers and the targets of the call before."""
+        ids = self._ids
+        if not ids or self._evaluates == torch.is_grad_enabled() or not target.is_cpu or not may_measure():
+            return
+        if not is_plain(source) or not (is_plain(target) or is_whole(target)):
             return
         with reading():
+            answers = source.detach()
+            answers = answers.argmax(1) if answers.numel() != target.numel() and answers.dim() == 2 else answers
             for key, each in ids.items():
-                if len(each) == target.numel() and int(each.min()) >= 0:
-                    known = self._targets.setdefault(key, {})
-                    size = len(each) if self._evaluates else 0
-                    if size in known or len(known) < _MOST_KINDS:
-                        known.setdefault(size, _Targets()).add(each, target.detach().reshape(-1))
+                if not len(each) == target.numel() == answers.numel() or int(each.min()) < 0:
+                    continue
+                known = self._targets.setdefault(key, {})
+                split = (loss, len(each) if self._evaluates else 0)
+                if split in known or len(known) < _MOST_KINDS:
+                    known.setdefault(split, _Targets()).add(each, target.detach().reshape(-1), answers.reshape(-1))
 
     def finish(self) -> None:
         """The run ended."""
@@ -199,19 +209,21 @@ def _with_ids(event: InputsCompared, trained: _Ids, evaluated: _Ids) -> InputsCo
     return msgspec.structs.replace(event, columns=rows.shape[1], alike=alike, across=across)
 
 
-def _with_targets(event: InputsCompared, targets: dict[int, _Targets]) -> InputsCompared:
+def _with_targets(event: InputsCompared, targets: dict[tuple[str, int], _Targets]) -> InputsCompared:
     """Does an id go with the same targets in evaluation as in training? Of several splits, where it does least."""
-    trained = targets.get(0)
-    found = [_alike(trained, each) for size, each in targets.items() if size and trained is not None]
-    known = [one for one in found if one is not None]
+    pairs = [(targets.get((loss, 0)), each) for (loss, size), each in targets.items() if size]
+    known = [one for trained, each in pairs if trained is not None and (one := _alike(trained, each)) is not None]
     if not known:
         return event
-    ids, across, within = min(known, key=lambda one: one[1] - one[2])
-    return msgspec.structs.replace(event, with_target=ids, same_target=across, same_target_within=within)
+    ids, across, within, answers = min(known, key=lambda one: abs(one[1]) - one[2])
+    return msgspec.structs.replace(
+        event, with_target=ids, same_target=across, same_target_within=within, answers_fit=answers
+    )
 
 
-def _alike(trained: _Targets, evaluated: _Targets) -> tuple[int, float, float] | None:
-    """How many ids came often in both, how far their mean targets agree, and how far they could."""
+def _alike(trained: _Targets, evaluated: _Targets) -> tuple[int, float, float, float] | None:
+    """How many ids came often in both, how far their mean targets agree, how far they could, and how far answers agree
+    with them in evaluation."""
     both = (trained, evaluated)
     often = torch.cat([each.counts for each in both]).amin(0) >= _FEWEST_TARGETS
     if int(often.sum()) < _FEWEST:
@@ -219,8 +231,10 @@ def _alike(trained: _Targets, evaluated: _Targets) -> tuple[int, float, float] |
     within = [float(torch.corrcoef((each.sums / each.counts)[:, often])[0, 1]) for each in both]
     # Of the means of both halves together, by the formula of Spearman and Brown.
     whole = [2 * max(0.0, one) / (1 + max(0.0, one)) for one in within]
-    means = torch.stack([(each.sums.sum(0) / each.counts.sum(0))[often] for each in both])
-    across = float(torch.corrcoef(means)[0, 1])
-    if not all(map(math.isfinite, (across, *within))):
+    means = [(each.sums.sum(0) / each.counts.sum(0))[often] for each in both]
+    answers = (evaluated.answers / evaluated.counts.sum(0))[often]
+    agree = torch.corrcoef(torch.stack([*means, answers]))
+    across, fit = float(agree[0, 1]), float(agree[1, 2])
+    if not all(map(math.isfinite, (across, fit, *within))):
         return None
-    return int(often.sum()), across, math.sqrt(whole[0] * whole[1])
+    return int(often.sum()), across, math.sqrt(whole[0] * whole[1]), fit

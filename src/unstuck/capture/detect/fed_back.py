@@ -1,4 +1,4 @@
-"""Answers that an evaluation gives back to the model as its next input: do they look like inputs of training?"""
+"""Answers that an evaluation gives back to the model as its next input: do they look like the inputs before them?"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _FEWEST = 8
 _MOST = 4096
 """Numbers that are looked at in one."""
 _MOST_CALLS = 400
+_MOST_MODELS = 8
 _EXACT = 1e-6
 """The share of the spread by which what is given back may differ from the answer, scaled and shifted."""
 
@@ -41,8 +42,10 @@ class _Model:
     """What one model was given at the last position of its input."""
 
     def __init__(self) -> None:
-        self.trained, self.first = _Moments(), _Moments()
+        self.real, self.first = _Moments(), _Moments()
+        """Of the inputs that a forecast began with, and of the first answers that were given back after them."""
         self.calls = self.rollouts = 0
+        self.given: Tensor | None = None
         self.answer: Tensor | None = None
         self.is_fed_back = False
         self.factor = self.offset = 0.0
@@ -57,11 +60,15 @@ class FedBack:
         self._watch = watch
         self._models: dict[str, _Model] = {}
 
+    def wants(self, label: str) -> bool:
+        """Has the model not been called often enough yet?"""
+        model = self._models.get(label)
+        known = len(self._models) < _MOST_MODELS if model is None else model.calls < _MOST_CALLS
+        return known and may_measure()
+
     def called(self, label: str, inputs: list[tuple[str, Tensor]], output: Tensor | None, place: Place | None) -> None:
         """A model was called while no gradients were recorded."""
-        model = self._models.get(label)
-        if model is None or model.calls >= _MOST_CALLS or not may_measure():
-            return
+        model = self._models.setdefault(label, _Model())
         model.calls += 1
         with reading():
             given, before = _last(inputs), model.answer
@@ -69,27 +76,22 @@ class FedBack:
             if given is not None and before is not None and before.numel() == given.numel():
                 line = _line(before.reshape(-1).double(), given.reshape(-1).double())
                 is_fed_back = line is not None
-                if line is not None and not model.is_fed_back:
+                if line is not None and model.given is not None and not model.is_fed_back:
                     model.rollouts += 1
+                    model.real.add(model.given)
                     model.first.add(given)
                     model.factor, model.offset = line
                     model.place = model.place or place
             model.is_fed_back = is_fed_back
+            model.given = given.clone() if given is not None else None
             usable = output is not None and is_plain(output) and output.is_cpu and output.numel() <= _MOST
             model.answer = output.detach().clone() if usable and output is not None else None
-
-    def trained(self, label: str, inputs: list[tuple[str, Tensor]]) -> None:
-        """A model was called to learn."""
-        given = _last(inputs)
-        if given is not None and may_measure() and len(self._models) < _FEWEST:
-            with reading():
-                self._models.setdefault(label, _Model()).trained.add(given)
 
     def finish(self) -> None:
         """The run ended."""
         for label, model in self._models.items():
             with reading():
-                (mean, spread), (other_mean, other_spread) = model.trained.read(), model.first.read()
+                (mean, spread), (other_mean, other_spread) = model.real.read(), model.first.read()
             if model.rollouts and spread > 0:
                 self._watch.tell(
                     AnswersFedBack(

@@ -127,7 +127,6 @@ class Evaluations(Observer):
         self._compare_inputs = watch.guard.protect("inputs of evaluations", self._inputs.given)
         self._compare_targets = watch.guard.protect("targets of ids", self._inputs.compared)
         self._follow_answers = watch.guard.protect("answers given back", self._fed_back.called)
-        self._learn_range = watch.guard.protect("inputs of training", self._fed_back.trained)
         self._stretch: _Stretch | None = None
         self._recorded = self._begun = 0
         self._last_step = self._last_off = -_PAUSE
@@ -183,7 +182,7 @@ class Evaluations(Observer):
 
     def trained_on(self, loss: str, source: Tensor, target: Tensor) -> None:
         """A training loss was given these: learn which element of a batch is the target."""
-        self._compare_targets(target)
+        self._compare_targets(loss, source, target)
         if self._target is not None or self._tries >= _MOST_TRIES or not self._batch or not may_measure():
             return
         output = self._output() if self._output is not None else None
@@ -252,13 +251,12 @@ class Evaluations(Observer):
         """What is given in training, and what elsewhere."""
         evaluates = not (torch.is_grad_enabled() and (module.training or self._stretch is None))
         wanted = not self._on_training_data if evaluates else module.training and self._watch.window.sampled
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and self._fed_back.wants(label):
             self._follow_answers(label, arguments_of(module, arguments), prediction(output), place)
         if wanted and self._inputs.wants(label, evaluates):
-            given = arguments_of(module, arguments)
-            self._compare_inputs(label, given, place, evaluates)
-            if not evaluates:
-                self._learn_range(label, given)
+            self._compare_inputs(label, arguments_of(module, arguments), place, evaluates)
+        else:
+            self._inputs.forget()
 
     def _statistics(self, model: nn.Module, label: str, place: Place | None) -> None:
         """Do its batch norms answer by statistics of their own?"""
@@ -345,7 +343,7 @@ class Evaluations(Observer):
     def loss(self, name: str, source: Tensor, target: Tensor, result: Tensor) -> None:
         """A loss of torch was computed."""
         if not torch.is_grad_enabled():
-            self._compare_targets(target)
+            self._compare_targets(name, source, target)
         stretch = self._stretch
         # More losses than answers: some compare other things, such as the inputs with the targets.
         most = min(MOST_CALLS, stretch.forwards) if stretch is not None else 0

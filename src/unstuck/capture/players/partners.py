@@ -46,18 +46,25 @@ class Partners:
             if int(labels.min()) < 0 or int(labels.max()) >= size or not _are_partners(labels, size):
                 return
             self._looks += 1
-            self._watch.tell(self._event(scores.detach(), labels, place))
+            event = self._event(scores.detach(), labels, place)
+            if event is not None:
+                self._watch.tell(event)
 
-    def _event(self, scores: Tensor, labels: Tensor, place: Place | None) -> PairsMatched:
+    def _event(self, scores: Tensor, labels: Tensor, place: Place | None) -> PairsMatched | None:
         count, size = scores.shape
         rows = torch.arange(count)
         right = scores[rows, labels].double()
         others = scores.clone()
         others[rows, labels] = torch.nan
         # Scores that are filled in, such as -1e9 for an example with itself, are no scores.
-        real = torch.isfinite(scores) & (scores.abs() <= _FILLED * scores.abs().median().clamp_min(1.0))
+        whole = torch.isfinite(scores)
+        if not whole.any():
+            return None
+        real = whole & (scores.abs() <= _FILLED * scores[whole].abs().median().clamp_min(1.0))
         finite = others[real & torch.isfinite(others)].double()
-        low, high = (float(scores[real].min()), float(scores[real].max())) if real.any() else (0.0, 0.0)
+        if len(finite) < _FEWEST:
+            return None
+        low, high = float(scores[real].min()), float(scores[real].max())
         # Where the highest score is, seen from the right partner. That of an example with itself does not count.
         best = scores.clone()
         if count == size:
@@ -75,8 +82,8 @@ class Partners:
             partners=size,
             right=float(right.mean()),
             right_spread=float(right.std()),
-            others=float(finite.mean()) if len(finite) else 0.0,
-            others_spread=float(finite.std()) if len(finite) > 1 else 0.0,
+            others=float(finite.mean()),
+            others_spread=float(finite.std()),
             low=low,
             high=high,
             elsewhere=0.0 if same else float((away == offset).double().mean()),

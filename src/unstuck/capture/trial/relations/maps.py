@@ -80,7 +80,7 @@ def turned(compared: Compared) -> Iterator[Answer]:
 
 
 def _maps(compared: Compared) -> Iterator[Maps]:
-    targets = _targets(compared.target.detach())
+    targets = _targets(compared.target.detach().cpu())
     if targets is None or len(targets) < FEWEST_EXAMPLES:
         return
     for image in _images(compared.called.inputs, targets):
@@ -114,7 +114,7 @@ def _images(inputs: Any, targets: Tensor) -> Iterator[Tensor]:
             height, width = tensor.shape[-2:]
             rows, columns = targets.shape[-2:]
             if height >= rows and width >= columns and height * columns == width * rows:
-                yield tensor.detach().float()
+                yield tensor.detach().float().cpu()
 
 
 def _seen(image: Tensor, rows: int, columns: int) -> Tensor:

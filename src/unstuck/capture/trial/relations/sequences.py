@@ -81,7 +81,7 @@ def alignment(compared: Sequence[Compared]) -> list[Answer]:
         aligned = _aligned(one)
         if aligned is not None:
             given = _sequences(one.called.inputs, aligned.examples, aligned.length)
-            found += [_alignment(one, aligned, tensor) for tensor in given]
+            found += [_alignment(one, aligned, tensor.detach().cpu()) for tensor in given]
     # One head may look further ahead than another; one that fits shows that the data are in order.
     order = (State.HOLDS, State.BROKEN, State.DOES_NOT_APPLY)
     if found:
@@ -105,14 +105,16 @@ def _aligned(compared: Compared) -> Aligned | None:
         return None
     inner = output[0, 0].numel()
     positions = places.flatten() // inner
+    positions = positions.to(target.device)
     known = target.flatten() != compared.ignored if not target.is_floating_point() else torch.ones_like(positions) > 0
     # One target for each position.
     if len(torch.unique(positions)) != positions.numel():
         return None
     length = output.shape[1]
-    return Aligned(
-        (positions // length)[known], (positions % length)[known], target.flatten()[known], length, len(output)
+    rows, columns, targets = (
+        values[known].cpu() for values in (positions // length, positions % length, target.flatten())
     )
+    return Aligned(rows, columns, targets, length, len(output))
 
 
 def _across(compared: Compared) -> Iterator[Answer]:

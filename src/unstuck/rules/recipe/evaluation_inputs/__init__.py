@@ -104,8 +104,8 @@ def _fed_back(record: Record) -> Iterator[Finding]:
         how = "as they are" if is_as_answered else f"multiplied by {event.factor:.3g}, plus {event.offset:.3g}"
         yield rule.finding(
             f"{event.model} is given its own answers, {how}, as the last position of its next input. There they have "
-            f"{event.spread:.3g} times the spread of inputs in training, and a mean {event.shift:.2g} standard "
-            "deviations away from theirs.",
+            f"{event.spread:.3g} times the spread of the real values before them, and a mean {event.shift:.2g} "
+            "standard deviations away from theirs.",
             cause="What the model answers and what it takes are different quantities: normalised and real units, or a "
             "difference and a value. From the second step of the forecast on it is asked about numbers it has never "
             "seen.",
@@ -114,7 +114,7 @@ def _fed_back(record: Record) -> Iterator[Finding]:
             subject=Subject("model", event.model),
             place=event.place,
             evidence=[
-                Evidence("spread, times that of training", round(event.spread, 4)),
+                Evidence("spread, times that of real inputs", round(event.spread, 4)),
                 Evidence("distance of the means", round(event.shift, 3), "standard deviations", FAR),
                 Evidence("factor", round(event.factor, 6)),
                 Evidence("offset", round(event.offset, 6)),
@@ -158,11 +158,12 @@ def _is_another_mapping(alike: float, across: float, columns: int) -> bool:
 
 def _are_other_things(event: InputsCompared) -> bool:
     """Do ids have targets of their own, in training and in evaluation, that have nothing to do with each other?"""
-    across, possible = event.same_target, event.same_target_within
-    if across is None or possible is None or event.with_target < FEWEST_IDS or possible < RELIABLE:
+    across, possible, answers = event.same_target, event.same_target_within, event.answers_fit
+    if across is None or possible is None or answers is None or event.with_target < FEWEST_IDS or possible < RELIABLE:
         return False
-    error = 1 / math.sqrt(event.with_target - 3)
-    return across < NOTHING * possible and possible - across > SURELY * error
+    # Where the answers fit the targets there, the model knows these ids, and it is asked something else about them.
+    strange = max(abs(across), abs(answers))
+    return strange < NOTHING * possible and possible - strange > SURELY / math.sqrt(event.with_target - 3)
 
 
 def _of_targets(event: InputsCompared) -> Finding:
