@@ -24,6 +24,7 @@ from unstuck.events import (
 )
 from unstuck.findings import (
     SHOWN_BY,
+    Confidence,
     Diagnosis,
     Evidence,
     Finding,
@@ -200,20 +201,28 @@ def unite(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _once_each(diagnoses: Iterable[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Of those that say the same of one place only the first, or the first that has edits."""
+    """Of those that say the same of one place only the loudest, with the edits of another if it has none: a method that
+    is read on its own says less than with its caller, and can be edited where it is."""
     kept: dict[tuple[object, ...], Diagnosis] = {}
     for diagnosis in diagnoses:
-        known = kept.setdefault(_matter(diagnosis), diagnosis)
-        if diagnosis.lead.fix.edits and not known.lead.fix.edits:
-            kept[_matter(diagnosis)] = diagnosis
+        matter = _matter(diagnosis)
+        known = kept.setdefault(matter, diagnosis)
+        loud, quiet = (diagnosis, known) if _loudness(diagnosis) < _loudness(known) else (known, diagnosis)
+        if quiet.lead.fix.edits and not loud.lead.fix.edits:
+            loud = msgspec.structs.replace(loud, lead=msgspec.structs.replace(loud.lead, fix=quiet.lead.fix))
+        kept[matter] = loud
     return tuple(kept.values())
+
+
+def _loudness(diagnosis: Diagnosis) -> tuple[int, bool]:
+    return diagnosis.severity.rank, diagnosis.confidence is not Confidence.CERTAIN
 
 
 def _matter(diagnosis: Diagnosis) -> tuple[object, ...]:
     lead = diagnosis.lead
     if lead.place is None or diagnosis.witnesses != (Witness.SOURCE,):
         return (lead.id, lead.place, lead.subject)
-    return (lead.id, lead.place, diagnosis.severity, lead.subject.kind, lead.subject.key)
+    return (lead.id, lead.place, lead.subject.kind, lead.subject.key)
 
 
 class Hearing(msgspec.Struct, eq=False):

@@ -194,3 +194,23 @@ def test_a_page_that_cannot_be_written_is_refused_first(capsys: pytest.CaptureFi
     assert "cannot write nowhere/page.html" in capsys.readouterr().err
     assert cli.main(["report", "--html", "page.html", "--output", "page.html"]) == 2
     assert capsys.readouterr().err == "unstuck: --output and --html both name page.html; name two files.\n"
+
+
+@pytest.mark.parametrize("option", ["--html", "--output"])
+def test_a_report_is_not_written_over_a_script(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_record("run", RunEnded())
+    Path("train.py").write_text("print(1)\n")
+    assert cli.main(["report", option, "train.py", "run"]) == 2
+    assert capsys.readouterr().err == (
+        "unstuck: cannot write train.py: it is a file of your own, not a report; name another file.\n"
+    )
+    assert Path("train.py").read_text() == "print(1)\n"
+
+
+def test_a_page_is_written_over_pages_only(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_record("run", RunEnded())
+    Path("notes.txt").write_text("mine\n")
+    assert cli.main(["report", "--html", "notes.txt", str(folder)]) == 2
+    assert "it exists and is not a web page" in capsys.readouterr().err
+    Path("page.html").write_text("<!doctype html>")
+    assert cli.main(["report", "--html", "page.html", str(folder)]) == 0

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import make_record
 from unstuck.events import Backward, Evaluated, Forward, Gauges, OptimizerStep, Place, Scored
 from unstuck.record import Record
-from unstuck.record.outcome import Achieved, Outcome, outcome_of
+from unstuck.record.outcome import Achieved, Outcome, losses_of, outcome_of
 
 Course = Callable[[float], float]
 
@@ -210,3 +210,9 @@ def test_a_first_try_that_is_over_does_not_speak_for_what_follows() -> None:
     ]
     losses = tuple(1.4 - step / 50 if step < 60 else 1.39 for step in range(660))
     assert achieved(make_record(*tried, *after, losses=losses)).word is Achieved.GUESSES
+
+
+def test_losses_without_a_step_between_them_are_no_course() -> None:
+    record = make_record(*(Gauges(step=0, loss=loss) for loss in (38.7, 0.6, 0.6, 0.6)))
+    assert losses_of(record) == []
+    assert outcome_of(record) is None

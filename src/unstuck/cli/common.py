@@ -142,6 +142,10 @@ def positive_integer(word: str) -> int:
     return int(word)
 
 
+SOURCES = (".py", ".pyi", ".ipynb", ".toml", ".yaml", ".yml", ".sh")
+"""What no report is written over."""
+
+
 def check_output(output: str | None) -> None:
     """Refuse a file that cannot be written, before the work starts."""
     if output is None:
@@ -153,14 +157,28 @@ def check_output(output: str | None) -> None:
         raise Stop(f"cannot write {output}: it is a directory; name a file.")
     if not path.absolute().parent.is_dir():
         raise Stop(f"cannot write {output}: its directory does not exist.")
+    if path.suffix in SOURCES and path.exists():
+        raise Stop(f"cannot write {output}: it is a file of your own, not a report; name another file.")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise Stop(f"cannot write {output}: permission denied.")
 
 
+def check_page(html: str | None) -> None:
+    """The same for `--html FILE`; somebody may take that for a switch, and name their script after it."""
+    from pathlib import Path
+
+    check_output(html)
+    path = Path(html) if html else None
+    if path is not None and path.is_file() and os.access(path, os.R_OK):
+        with path.open("rb") as file:
+            if file.read(64).strip()[:1] not in (b"", b"<"):
+                raise Stop(f"cannot write {html}: it exists and is not a web page; name another file.")
+
+
 def check_files(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, or are the same file, before the work starts."""
-    for file in (options.output, options.html):
-        check_output(file)
+    check_output(options.output)
+    check_page(options.html)
     if options.output and options.html and os.path.realpath(options.output) == os.path.realpath(options.html):
         raise Stop(f"--output and --html both name {options.html}; name two files.")
 

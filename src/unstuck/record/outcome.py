@@ -14,6 +14,7 @@ from unstuck.events import (
     Evaluated,
     Forward,
     Gauges,
+    HandStep,
     LoaderSeen,
     LossesBetween,
     NonFinite,
@@ -189,9 +190,12 @@ def _stands_still(values: Sequence[float]) -> bool:
 
 def losses_of(record: Record) -> list[float]:
     """The loss by step. A record keeps no non-finite values, only that there were some and when."""
+    gauges = list(record.of(Gauges))
+    if len(gauges) > 1 and not any(gauge.step for gauge in gauges) and not any(record.of(HandStep)):
+        return []  # many losses, and no step between them: nothing was trained
     values = [value for _, value in record.losses]
     last = max((step for step, _ in record.losses), default=0)
-    unseen = any(gauges.loss is None for gauges in record.of(Gauges)) or any(
+    unseen = any(gauge.loss is None for gauge in gauges) or any(
         None in told.values for told in record.of(LossesBetween)
     )
     broken = unseen and any(event.step >= last for event in record.of(NonFinite))

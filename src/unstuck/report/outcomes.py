@@ -32,7 +32,13 @@ def trouble(verdict: Verdict) -> str:
 
 
 def _subject(outcome: Outcome) -> str:
-    return f"{outcome.training or 'the training'} {outcome.word.value}"
+    return f"{outcome.training or 'the training'} {_word(outcome)}"
+
+
+def _word(outcome: Outcome) -> str:
+    """A loss a hair below that of a guess is not said to be above it."""
+    is_below = outcome.word is Achieved.GUESSES and (outcome.beats_guess_by or 0.0) > 0
+    return "hardly beats a guess" if is_below else outcome.word.value
 
 
 def outcome_sentence(outcome: Outcome) -> str:
@@ -46,7 +52,7 @@ def outcome_sentence(outcome: Outcome) -> str:
 
 
 def _head(outcome: Outcome) -> str:
-    word = outcome.word.value
+    word = _word(outcome)
     return f"{outcome.training} {PREDICATES.get(outcome.word, word)}" if outcome.training else word.capitalize()
 
 
