@@ -87,6 +87,7 @@ def test_an_agent_that_learns_is_said_to_by_what_it_earns(unstuck: Unstuck) -> N
     assert (done.returncode, done.stdout) == (0, bare().stdout)
 
 
+@pytest.mark.slow
 def test_an_agent_that_earns_no_more_than_at_first_is_in_trouble(unstuck: Unstuck) -> None:
     Path("train.py").write_text(script(rate=1e-9))
     done = unstuck("run", "train.py")

@@ -67,6 +67,7 @@ def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, ...]
     )
 
 
+@pytest.mark.slow
 def test_isolate_corners_a_model_and_leaves_it_as_it_was() -> None:
     torch.manual_seed(0)
     model, loss_fn, optimizer, loader = parts(Mean())

@@ -72,7 +72,11 @@ def live(rate: float, kind: str = "Adam", seconds: float = 600.0) -> Experiment:
 
 
 @pytest.mark.parametrize(
-    ("rate", "verdict"), [(1e-6, "too low"), pytest.param(3e-3, "inside", marks=pytest.mark.slow), (30.0, "too high")]
+    ("rate", "verdict"),
+    [
+        (1e-6, "too low"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((3e-3, "inside"), (30.0, "too high"))),
+    ],
 )
 def test_verdict_on_objects(rate: float, verdict: str) -> None:
     found = live(rate)

@@ -48,8 +48,11 @@ def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, judged: str, **part
     "judged",
     [
         "right = (model(x[800:]).argmax(1) == y[800:]).float().mean()",
-        "right = model(x[800:]).argmax(dim=1, keepdim=True).eq(y[800:].view(-1, 1)).sum().item()",
-        "right = torch.eq(y[800:], torch.max(model(x[800:]), 1)[1]).sum()",
+        pytest.param(
+            "right = model(x[800:]).argmax(dim=1, keepdim=True).eq(y[800:].view(-1, 1)).sum().item()",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("right = torch.eq(y[800:], torch.max(model(x[800:]), 1)[1]).sum()", marks=pytest.mark.slow),
     ],
 )
 def test_classes_that_a_script_compares_are_counted(

@@ -105,7 +105,10 @@ def noise_labels(batch: Batch) -> Batch:
     return drawn
 
 
-@pytest.mark.parametrize("batch", [tables, images, texts, signals])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("batch", [tables, *(pytest.param(each, marks=SLOW) for each in (images, texts, signals))])
 def test_our_model_learns_what_is_there_and_nothing_else(batch: Batch) -> None:
     torch.manual_seed(0)
     found = trained(Blind(3), batch, cross_entropy, SwapModel())

@@ -132,8 +132,8 @@ def found(script: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param(WASSERSTEIN, id="Wasserstein GAN"),
-        pytest.param(POLICY_GRADIENT, id="policy gradient"),
+        pytest.param(WASSERSTEIN, id="Wasserstein GAN", marks=pytest.mark.slow),
+        pytest.param(POLICY_GRADIENT, id="policy gradient", marks=pytest.mark.slow),
         pytest.param(NOTHING_TO_LEARN, id="random labels"),
         pytest.param(LOW_RANK_ADAPTERS, id="LoRA"),
     ],
