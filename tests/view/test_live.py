@@ -201,7 +201,7 @@ def test_the_page_of_a_run_ends_when_the_run_has_and_nobody_looks(
     monkeypatch.setattr("unstuck.cli.verbs.view._let_go", lambda: None)
     monkeypatch.setattr("unstuck.record.in_use.BEGINNING", 0.0)
     assert cli.main(["view", "--while-running", str(folder)]) == 0
-    assert "#run=run, until nobody looks at it" in capsys.readouterr().err
+    assert "#run=run, while the script runs and as long as it is open" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -36,12 +36,15 @@ def record_at(path: Path) -> Record:
 
 
 def _watched_in(path: Path) -> Path:
-    """The folder of the record; for a diagnosis that of its first trial, the watched run."""
+    """The folder of the record; of a diagnosis or an experiment that of its first trial, the run as it is."""
     if path.is_dir() and not os.path.lexists(record_file(path)):
+        if os.path.realpath(path) == os.path.realpath(RUNS):
+            raise common.Stop(f"{path} holds all runs; name one of them.")
         trials = sorted(path.glob(f"*/{RECORD_NAME}"))
         if trials:
             print(
-                f"unstuck: {path} is a diagnosis; this is its watched run. `unstuck diagnose` repeats the experiments.",
+                f"unstuck: {path} holds the runs of an experiment or a diagnosis; this is the first, the script as it "
+                "is.",
                 file=sys.stderr,
             )
             return trials[0].parent

@@ -1,4 +1,4 @@
-"""`unstuck export [RUN]`: every number of a run as a table."""
+"""`unstuck export [RUN]`: the gauges of a run as a table."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from unstuck.cli import common
 from unstuck.cli.runs import latest_record, record_at, run_named
 
-HELP = "write every number of a run as a table"
+HELP = "write the gauges of a run as a table"
 GROUP = "more"
 
-DESCRIPTION = """Write every number that was recorded of a run as CSV: a row for each step, gauge and layer.
+DESCRIPTION = """Write the gauges of a run as CSV: a row for each recorded step, gauge and layer.
 
 The gauges are those of `unstuck.watch().series(...)`: loss, lr, grad_norm, update_ratio, dead, ..."""
 EPILOG = """exit codes:

@@ -96,7 +96,7 @@ def _serve(options: argparse.Namespace, path: Path | None) -> int:
             file=sys.stderr,
         )
     address = server.address + (f"#run={_escaped(path.name)}" if path is not None else "")
-    stays = ", until nobody looks at it" if options.while_running else "; Ctrl-C ends it"
+    stays = ", while the script runs and as long as it is open" if options.while_running else "; Ctrl-C ends it"
     print(f"unstuck: the page is at {address}{stays}", file=sys.stderr, flush=True)
     if options.while_running:
         _let_go()
