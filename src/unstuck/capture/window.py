@@ -48,6 +48,8 @@ EVENTS_PER_WINDOW = 64
 """Of each kind: an evaluation over a whole data set happens inside one window."""
 _REMEMBERED = 15
 _CLOSE = 3
+_MEMORY_EVERY = 9
+"""Steps: recorded windows are ten apart after the start."""
 _MOST_BETWEEN = 100
 _MOST_WAITING = 32
 """Optimizers with losses to be recorded: a program may build one for every step."""
@@ -503,6 +505,7 @@ class Summary(Observer):
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._between: dict[str, list[tuple[int, float]]] = {}
+        self._memory_read = -_MEMORY_EVERY
         """By optimizer: steps and losses of windows that were not recorded."""
 
     def window_ended(self, ended: Ended) -> None:
@@ -546,13 +549,16 @@ class Summary(Observer):
         self, step: int, optimizer: Optimizer | None, loss: float | Slot | None, grad_norm: Any, by_hand: str = ""
     ) -> Gauges:
         watch, timings = self._watch, self._watch.window.timings
+        wants_memory = watch.window.is_survey or step - self._memory_read >= _MEMORY_EVERY
+        if wants_memory:
+            self._memory_read = step
         return Gauges(
             step=step,
             optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else by_hand,
             loss=loss,  # type: ignore[arg-type]
             grad_norm=grad_norm,
             rates=rates(optimizer) if optimizer is not None else (),
-            memory=_memory_used() if watch.window.is_survey else None,
+            memory=_memory_used() if wants_memory else None,
             seconds=timings.seconds,
             data_seconds=timings.data or None,
             forward_seconds=timings.forward or None,  # known in windows in which modules are looked at
