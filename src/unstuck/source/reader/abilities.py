@@ -4,27 +4,33 @@ switched, and only what holds an optimizer can step."""
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+import msgspec
+
 from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.scope import Scope, dotted
+from unstuck.source.reader.everyday import ability_of_name, is_observer
+from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
 from unstuck.source.values import (
+    UNKNOWN,
     Choice,
     Group,
     Instance,
     Method,
     Param,
     Parameters,
+    Symbol,
     Tensor,
     Unknown,
     UserClass,
     UserFunction,
     Value,
-    find_method,
+    bound_method,
 )
 
 OF_MODEL = Ability.BACKWARD | Ability.CLEAR | Ability.RESCALE | Ability.STEP | Ability.SWITCH
@@ -51,6 +57,11 @@ DONE_BY = {
 }
 MOST_FUNCTIONS = 60
 """Functions that one function calls, and these, which are searched for names."""
+COMPUTING = (
+    "torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special.", "torch.random.", "torch.cuda.",
+    "torch.autograd.grad", "torch.distributions.",
+)  # fmt: skip
+"""Functions of torch that return a value and change none, besides those of `torch` itself."""
 DEEPEST = 3
 """Objects inside objects that are looked into."""
 
@@ -98,47 +109,136 @@ def ability_of(value: Value) -> Ability:
 def ability_of_text(function: UserFunction) -> Ability:
     """What a function could do whose body is not read, by the names in it and in the functions that it calls.
 
-    What it is given is not looked at.
+    What it is given is not looked at. What calls something that is not known could do everything.
     """
-    waiting: list[tuple[ast.AST, Scope, UserClass | None]] = [(function.node, function.scope, function.defined_in)]
+    waiting = [function]
     seen: set[ast.AST] = set()
     found = NOTHING
     while waiting and found != EVERYTHING:
-        node, scope, cls = waiting.pop()
-        if node in seen:
+        function = waiting.pop()
+        if function.node in seen:
             continue
-        seen.add(node)
+        seen.add(function.node)
         if len(seen) > MOST_FUNCTIONS:
             return EVERYTHING
-        attributes, called = _names_in(node)
-        for name in attributes & DONE_BY.keys():
-            found |= DONE_BY[name]
-        for name in called:
-            value = scope.get(name)
-            if isinstance(value, UserFunction):
-                waiting.append((value.node, value.scope, value.defined_in))
-        for name in attributes:
-            method = find_method(cls, name) if cls is not None else None
-            if method is not None:
-                waiting.append((method[0], method[1].scope, cls))
+        text = _text_of(function.node)
+        found |= text.does
+        for name in text.attributes:
+            method = bound_method(function.defined_in, name, function.owner) if function.defined_in else None
+            waiting += [method] if method is not None else []
+        for called in text.called:
+            more, can = _called_by(called, function, text.bound)
+            waiting += more
+            found |= can
     return found
 
 
+class _Text(msgspec.Struct, frozen=True):
+    """What stands in a function."""
+
+    attributes: frozenset[str]
+    called: tuple[ast.expr, ...]
+    """What it calls, besides the functions that it defines itself."""
+    bound: frozenset[str]
+    """Names whose values come from its own text or its arguments."""
+    does: Ability
+    """What follows from the text alone."""
+
+
 @lru_cache(maxsize=2048)
-def _names_in(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-    """The attributes in a function, and the names that it calls."""
+def _text_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Text:
     parts = list(ast.walk(node))
     functions = [part.func for part in parts if isinstance(part, ast.Call)]
-    # Reading `p.grad` changes nothing; `p.grad = None` and `p.grad.zero_()` do.
-    in_place = [function for function in functions if isinstance(function, ast.Attribute) and function.attr[-1] == "_"]
+    in_place = [function for function in functions if isinstance(function, ast.Attribute) and _is_in_place(function)]
     changed = {id(inner) for function in in_place for inner in ast.walk(function.value)}
-    attributes = (
+    # Reading `p.grad` changes nothing; `p.grad = None` and `p.grad.zero_()` do.
+    attributes = frozenset(
         part.attr
         for part in parts
         if isinstance(part, ast.Attribute)
         and (part.attr != "grad" or not isinstance(part.ctx, ast.Load) or id(part) in changed)
     )
-    return frozenset(attributes), frozenset(part.id for part in functions if isinstance(part, ast.Name))
+    does = NOTHING
+    for name in attributes & DONE_BY.keys():
+        does |= DONE_BY[name]
+    if in_place or any(map(_steps_by_hand, parts)):
+        does |= OF_PARAMETERS
+    defined = {part.name for part in parts if isinstance(part, ast.FunctionDef) and part is not node}
+    bound = {part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+    bound |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    called = (part for part in functions if not (isinstance(part, ast.Name) and part.id in defined - bound))
+    return _Text(attributes, tuple(called), frozenset(bound), does)
+
+
+def _is_in_place(function: ast.Attribute) -> bool:
+    return function.attr.endswith("_") and not function.attr.startswith("__") and function.attr != "requires_grad_"
+
+
+def _steps_by_hand(part: ast.AST) -> bool:
+    """`p.data = ...`, or `p -= rate * p.grad`."""
+    if isinstance(part, ast.AugAssign):
+        return any(isinstance(inner, ast.Attribute) and inner.attr in ("grad", "data") for inner in ast.walk(part))
+    return isinstance(part, ast.Attribute) and part.attr == "data" and not isinstance(part.ctx, ast.Load)
+
+
+def _called_by(called: ast.expr, function: UserFunction, bound: frozenset[str]) -> tuple[list[UserFunction], Ability]:
+    """The functions of the user's that such a call in a function runs, or what else it could do."""
+    value = _value_of(called, function, bound)
+    if isinstance(value, UserFunction):
+        return [value], NOTHING
+    if isinstance(value, UserClass):
+        made = bound_method(value, "__init__", None)
+        return ([made], NOTHING) if made is not None else ([], EVERYTHING if UNKNOWN in value.bases else NOTHING)
+    if isinstance(value, Instance) and value.cls is not None:
+        method = bound_method(value.cls, "forward" if knowledge.is_module(value) else "__call__", value)
+        return ([method], NOTHING) if method is not None else ([], EVERYTHING)
+    if isinstance(value, Instance):
+        return [], NOTHING if value.kind.startswith("torch.nn.") else EVERYTHING
+    if isinstance(value, Symbol):
+        return [], _of_library(value)
+    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    if not name:
+        return [], EVERYTHING
+    if isinstance(called, ast.Attribute):
+        holder = dotted(called.value)
+        harmless = name in knowledge.HARMLESS_METHODS or name in DONE_BY
+        return [], NOTHING if harmless else ability_of_name(name, "" if holder == "self" else holder)
+    return [], ability_of_name(name)
+
+
+def _value_of(node: ast.expr, function: UserFunction, bound: frozenset[str]) -> Value:
+    """The value of a name or an attribute in a function that is not being read."""
+    if isinstance(node, ast.Name):
+        arguments = function.node.args.args
+        if function.owner is not None and arguments and node.id == arguments[0].arg:
+            return function.owner
+        return UNKNOWN if node.id in bound else function.scope.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return UNKNOWN
+    if isinstance(node.value, ast.Name) and node.value.id == "self" and function.owner is None and function.defined_in:
+        return bound_method(function.defined_in, node.attr, None) or UNKNOWN
+    base = _value_of(node.value, function, bound)
+    if isinstance(base, Symbol):
+        return Symbol(f"{base.name}.{node.attr}")
+    if isinstance(base, Instance) and node.attr in base.attrs:
+        return base.attrs[node.attr]
+    method = bound_method(base.cls, node.attr, base) if isinstance(base, Instance) and base.cls is not None else None
+    return method or UNKNOWN
+
+
+def _of_library(symbol: Symbol) -> Ability:
+    """What a function of a library could do, whatever it is given."""
+    name, last = symbol.name, symbol.last
+    if name.startswith("builtins."):
+        kind = getattr(builtins, last, None)
+        harmless = last in knowledge.HARMLESS_CALLS or last == "sum" or (isinstance(kind, type) and kind is not map)
+        return NOTHING if harmless else EVERYTHING
+    if name.startswith(("numpy.", "einops.", "re.", "torch.nn.init.")) or is_observer(name):
+        return NOTHING
+    if not name.startswith("torch."):
+        return ability_of_name(last)
+    computes = name.startswith(COMPUTING) or name.count(".") == 1
+    return NOTHING if computes and last[0] != "_" and last[-1] != "_" and last != "compile" else ability_of_name(last)
 
 
 def ability_of_unknown(value: Value, node: ast.expr | None) -> Ability:

@@ -62,7 +62,7 @@ def _of(reader: Reader, base: Value, node: ast.Attribute) -> Value:
         if name in PLAIN_TENSOR_ATTRIBUTES:
             return UNKNOWN
     if isinstance(base, Param) and name in ("data", "grad"):
-        return UNKNOWN
+        return base if name == "data" else UNKNOWN
     return Method(base, name, node)
 
 

@@ -14,6 +14,8 @@ from unstuck.source.values import Const, Instance, UserClass, Value, join, linea
 STEADY_CALLS = frozenset({"isinstance", "hasattr", "callable", "len", "bool"})
 """Builtins that give the same answer in every iteration if their argument does not change."""
 
+SETS_BY_NAME = frozenset({"setattr", "__setattr__", "vars", "__dict__"})
+
 
 @statement(ast.If)
 def if_statement(reader: Reader, node: ast.If) -> bool:
@@ -132,7 +134,8 @@ def is_settled(reader: Reader, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         test = test.left
     if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name):
-        return _is_an_argument(reader.evaluate(test.value), test.attr)
+        set_elsewhere = any(_sets(tree, test.attr) for tree in reader.project.trees)
+        return not set_elsewhere and _is_an_argument(reader.evaluate(test.value), test.attr)
     if not isinstance(test, ast.Name):
         return isinstance(test, ast.Constant)
     frame = reader.frame
@@ -147,6 +150,28 @@ def _is_an_argument(owner: Value, name: str) -> bool:
     methods = [method for base in lineage(owner.cls) if isinstance(base, UserClass) for method in base.methods.values()]
     setters = [method for method in methods if name in _stored_names(method)]
     return len(setters) == 1 and setters[0].name == "__init__" and name in _kept_arguments(setters[0])
+
+
+def _sets(tree: ast.Module, name: str) -> bool:
+    """Does a file set such an attribute outside of an `__init__`, or set attributes by names that are not in it?"""
+    attributes, by_name = _attributes_set(tree)
+    return by_name or name in attributes
+
+
+@functools.lru_cache(maxsize=64)
+def _attributes_set(tree: ast.Module) -> tuple[frozenset[str], bool]:
+    parts = list(ast.walk(tree))
+    own = {
+        id(part)
+        for method in parts
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        for part in ast.walk(method)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
+    }
+    attributes = [part for part in parts if isinstance(part, ast.Attribute)]
+    stored = {part.attr for part in attributes if not isinstance(part.ctx, ast.Load) and id(part) not in own}
+    names = {part.id for part in parts if isinstance(part, ast.Name)} | {part.attr for part in attributes}
+    return frozenset(stored), not names.isdisjoint(SETS_BY_NAME)
 
 
 @functools.lru_cache(maxsize=256)

@@ -41,7 +41,7 @@ TRAINS = frozenset(
 COMPUTES_LOSS = frozenset("criterion criterions loss losses objective".split())
 """Last words of names of functions that compute a loss. Some clear gradients that they made on their way."""
 COLLECTIONS = frozenset("dict out output outputs batch kwargs info infos config cfg results result counter".split())
-"""Words in names of dicts, of which `update` means something else."""
+"""Last words of names of dicts, of which `update` means something else."""
 RESCALES = frozenset("clip scale unscale reduce allreduce gather allgather".split())
 STORES = frozenset(
     "append extend add insert put push write info debug warning warn error critical exception log format join "
@@ -65,7 +65,7 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
     words = words_of(called)
     object_words = {*words_of(receiver.rpartition(".")[2]), *words_of(kind.rpartition(".")[2])}
     if receiver or kind:
-        if called in STORES or (called == "update" and object_words & COLLECTIONS):
+        if called in STORES or (called == "update" and is_collection(receiver, kind)):
             return NOTHING
         if object_words & WATCHES and not object_words & TRAINS:
             return NOTHING
@@ -80,6 +80,12 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
     if EVALUATES.intersection(words) or (object_words & EVALUATES and not object_words & TRAINS):
         return Ability.SWITCH
     return EVERYTHING
+
+
+def is_collection(receiver: str, kind: str = "") -> bool:
+    """Is it a dict by its name? `batch_updater` and `config_trainer` are not."""
+    words = words_of((receiver or kind).rpartition(".")[2])
+    return bool(COLLECTIONS.intersection(words[-1:])) and not TRAINS.intersection(words)
 
 
 def is_observer(symbol: str) -> bool:

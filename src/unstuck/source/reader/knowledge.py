@@ -80,6 +80,23 @@ HARMLESS_CALLS = frozenset(
 )
 """Builtins that never step, zero or back-propagate their arguments."""
 
+HARMLESS_METHODS = (
+    SAME_VALUES
+    | CUTS.keys()
+    | frozenset(
+        "abs add sub mul div matmul mm bmm dot pow exp log log1p log2 sqrt rsqrt square sin cos tanh sigmoid softmax "
+        "log_softmax relu neg sign round floor ceil clamp clip minimum maximum sum mean std var norm prod max min "
+        "amax amin sort topk cumsum cumprod all any isnan isinf isfinite gt lt ge le where masked_fill masked_select "
+        "gather scatter scatter_add index_select index_add index_copy repeat repeat_interleave roll flip split chunk "
+        "unbind narrow select size dim numel nelement stride element_size is_contiguous outer einsum tril triu diag "
+        "diagonal cat stack unfold new_zeros new_ones new_full new_empty new_tensor get_device is_floating_point "
+        "retain_grad parameters named_parameters modules named_modules children named_children buffers named_buffers "
+        "state_dict requires_grad_ __init__ copy startswith endswith lower upper strip split replace join "
+        "format".split()
+    )
+)
+"""Methods of tensors, modules and texts that leave what they belong to as it is."""
+
 LARGEST_LIMIT = 1e6
 """Clipping above this only measures the norm."""
 

@@ -117,6 +117,8 @@ class Project:
     def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
         self.seen: dict[str, bytes] = {}
         """Every file that was looked for, with the digest of its content."""
+        self.trees: list[ast.Module] = []
+        """Every file that was read."""
         self._modules = modules or Modules()
         self._script = script
         self._scopes: dict[Path, Scope | None] = {}
@@ -195,6 +197,7 @@ class Project:
         self.seen[str(path)] = module.digest
         if module.tree is None:
             return None
+        self.trees.append(module.tree)
         scope = Scope(file=SourceFile(_shown(path), module.lines))
         define(module.tree.body, scope, self)
         return scope

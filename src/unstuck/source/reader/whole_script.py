@@ -35,6 +35,7 @@ def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) 
     scope = Scope(file=file)
     trains = bool(TRAINING_TEXT.search(text))
     reader = Reader(scope, project, follow_calls=trains)
+    project.trees.append(tree)
     define(tree.body, scope, project)
     if trains:
         reader.execute(tree.body)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Severity, Subject
+from unstuck.lazy import pattern
 from unstuck.rules.shared.not_called import EFFECTS, named_only
 from unstuck.rules.wiring.statement_without_effect import Idle, rule
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
-from unstuck.source.values import Const, Instance, Tensor
+from unstuck.source.values import Const, Instance, Tensor, Value
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -29,6 +30,13 @@ FUNCTIONS = frozenset(
     "dropout dropout2d relu leaky_relu elu gelu silu sigmoid tanh softmax log_softmax softplus normalize layer_norm "
     "max_pool2d avg_pool2d interpolate pad one_hot".split()
 )
+IN_PLACE_AT = {
+    "ReLU": 0, "ReLU6": 0, "SELU": 0, "SiLU": 0, "relu": 0, "selu": 0, "silu": 0, "Dropout": 1, "Dropout1d": 1,
+    "Dropout2d": 1, "Dropout3d": 1, "AlphaDropout": 1, "LeakyReLU": 1, "ELU": 1, "leaky_relu": 1, "elu": 1,
+    "Hardtanh": 2, "dropout": 2, "dropout2d": 2,
+}  # fmt: skip
+"""Where `inplace` stands among the arguments by position; of a function, after its input."""
+HOOKS = pattern(r"register_\w*(forward|backward)\w*hook")
 METHODS_OF_TENSORS = frozenset(
     "view reshape permute transpose squeeze unsqueeze flatten contiguous float half double to cuda relu sigmoid tanh "
     "softmax log_softmax clamp masked_fill detach".split()
@@ -38,12 +46,22 @@ METHODS_OF_TENSORS = frozenset(
 def find(script: Script) -> Iterator[Finding]:
     """Each statement that certainly does nothing."""
     yield from _not_called(script)
+    tried = _tried(script.tree)
     for called in script.facts.calls:
         if called.discarded and called.place.path == script.path:
             if called.name.startswith("torch.") and called.last in SWITCHES:
                 yield _not_entered(called)
             elif called.function == "forward" and knowledge.is_module(called.owner or called.result):
-                yield from _unused(called)
+                hooked = isinstance(called.receiver, Instance) and HOOKS.search(script.text) is not None
+                if not hooked and (called.node.lineno, called.node.col_offset) not in tried:
+                    yield from _unused(called)
+
+
+def _tried(tree: ast.Module) -> set[tuple[int, int]]:
+    """Where the calls stand that a `try` makes: whether one fails is what it asks."""
+    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try | ast.TryStar))
+    parts = (part for node in tries for statement in node.body for part in ast.walk(statement))
+    return {(part.lineno, part.col_offset) for part in parts if isinstance(part, ast.Call)}
 
 
 def _not_called(script: Script) -> Iterator[Finding]:
@@ -90,15 +108,20 @@ def _unused(called: Called) -> Iterator[Finding]:
 
 def _is_pure(called: Called) -> bool:
     """Does the call do nothing but return a value?"""
-    receiver, options = called.receiver, dict(called.kwargs)
+    receiver = called.receiver
     if isinstance(receiver, Instance) and not called.name.startswith("."):
         # A layer is called: whether it works in place was said where it was made.
-        options.update(receiver.kwargs)
-        in_place = any(value in (Const(True),) for value in receiver.args)
         pure = receiver.kind.startswith("torch.nn.") and receiver.cls is None and receiver.last in LAYERS
-        return pure and not in_place and "inplace" not in options
+        return pure and _leaves_input(receiver.last, receiver.args, receiver.kwargs)
     if called.name.startswith("torch.nn.functional."):
-        return called.last in FUNCTIONS and "inplace" not in options and Const(True) not in called.args[1:]
+        return called.last in FUNCTIONS and _leaves_input(called.last, called.args[1:], called.kwargs)
     if called.name.startswith(".") and isinstance(receiver, Tensor):
         return called.last in METHODS_OF_TENSORS
     return False
+
+
+def _leaves_input(name: str, args: tuple[Value, ...], options: dict[str, Value]) -> bool:
+    """Is it not told to work in place, or by a value that is not known?"""
+    at = IN_PLACE_AT.get(name)
+    told = at is not None and len(args) > at and args[at] != Const(False)
+    return not told and not {"inplace", "out"} & options.keys() and Const(True) not in args

@@ -10,7 +10,7 @@ from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, ability_of_text, reachable
 from unstuck.source.reader.reader import Call, Frame, Reader, callee
 from unstuck.source.reader.scope import Scope, dotted
-from unstuck.source.trace import NOTHING, Inlined
+from unstuck.source.trace import EVERYTHING, NOTHING, Inlined
 from unstuck.source.values import UNKNOWN, Const, Group, Symbol, UserFunction, Value, join
 
 NO_GRAD = (Symbol("torch.no_grad"), Symbol("torch.inference_mode"))
@@ -33,7 +33,9 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         return UNKNOWN
     stack = reader.call_stack
     if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
-        can = ability_of_text(function) if stack else NOTHING
+        can = NOTHING
+        if stack:
+            can = ability_of_text(function) if reader.statements_left > 0 else EVERYTHING
         for value in reachable((*args, *kwargs.values())):
             # A function that it is given may be called, and a network that it is given may be any.
             can |= ability_of(value) if isinstance(value, UserFunction) else NOTHING

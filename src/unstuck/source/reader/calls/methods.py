@@ -7,8 +7,10 @@ Methods of the user's own classes are functions (`functions.py`); those of optim
 from __future__ import annotations
 
 import ast
+import re
 
 from unstuck.events import Backward, Clip, ModeChange, ZeroGrad
+from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of
 from unstuck.source.reader.calls.functions import call_function
@@ -37,7 +39,9 @@ from unstuck.source.values import (
 GRADIENT_HOOKS = frozenset(
     "register_hook register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook".split()
 )
-STEPS_BY_HAND = frozenset({"add_", "sub_", "addcdiv_", "addcmul_", "set_"})
+STEPS_BY_HAND = frozenset({"add_", "sub_", "addcdiv_", "addcmul_", "set_", "copy_"})
+SAVED_WEIGHTS = pattern(r"state|dict|(^|\W)sd\b|shadow|backup|saved", re.I)
+"""Names of what holds weights that were there before."""
 SUPER = Symbol("builtins.super")
 
 
@@ -74,10 +78,19 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
 def _parameter_method(reader: Reader, parameter: Param, name: str, call: Call) -> Value:
     if name == "requires_grad_":
         reader.set_trainable(parameter, call.args[0] if call.args else Const(True), call.node)
+    elif name == "copy_" and _is_given_weights(parameter, call):
+        pass  # `target.copy_(p)` applies no gradient, and neither does `p.clamp_(-1, 1)`.
     elif name in STEPS_BY_HAND or (name.endswith("_") and "grad" in ast.unparse(call.node)):
-        # `target.copy_(p)` and `p.clamp_(-1, 1)` apply no gradient.
         reader.hide(call.node, (parameter.owner,), Ability.STEP, anywhere=False)
     return UNKNOWN
+
+
+def _is_given_weights(parameter: Param, call: Call) -> bool:
+    """Is it given the parameter of another model, or what a state dict holds?"""
+    if isinstance(call.first, Param):
+        return call.first.owner is not parameter.owner
+    given = call.node.args[0] if call.node.args else None
+    return isinstance(given, ast.Subscript) and SAVED_WEIGHTS.search(ast.unparse(given.value)) is not None
 
 
 def _super_method(reader: Reader, name: str, args: tuple[Value, ...]) -> Value:

@@ -12,10 +12,10 @@ from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, ability_of_unknown, reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import scaler_method
-from unstuck.source.reader.everyday import ability_of_name
+from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_collection, words_of
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.reader.scope import SourceFile, dotted
-from unstuck.source.trace import NOTHING, Ability
+from unstuck.source.trace import EVERYTHING, NOTHING, Ability
 from unstuck.source.values import (
     UNKNOWN,
     Choice,
@@ -160,6 +160,8 @@ def _unread_method(reader: Reader, method: Method, call: Call) -> None:
     receiver, holder = method.receiver, _last_name(method.node.value)
     kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
     at_most = NOTHING if _is_action(method, call) else ability_of_name(method.name, holder, kind)
+    if method.name == "update" and is_collection(holder, kind) and _is_given_weights(call):
+        at_most = EVERYTHING
     known = isinstance(receiver, Symbol | Instance)
     if at_most and method.name in TRAINING_METHODS and not known and not _is_given_numbers(method, call):
         # Whatever it holds, it may train that.
@@ -168,13 +170,23 @@ def _unread_method(reader: Reader, method: Method, call: Call) -> None:
         hide_given(reader, call, at_most, receiver)
 
 
+def _is_given_weights(call: Call) -> bool:
+    """Is an argument an optimizer, a network or its parameters?"""
+    pairs = (*zip(call.args, call.node.args, strict=False), *_keywords(call))
+    known = any(ability_of(value) & Ability.STEP for value in reachable(call.values))
+    return known or any(ability_of_unknown(value, node) & Ability.STEP for value, node in pairs)
+
+
 def _is_action(method: Method, call: Call) -> bool:
     """`task.step(action)`: what takes an action is the world that an agent acts in."""
-    if method.name != "step" or len(call.node.args) != 1:
+    if method.name != "step" or len(call.node.args) != 1 or any(reachable(call.values)):
         return False
-    names = [part for part in ast.walk(call.node.args[0]) if isinstance(part, ast.Name | ast.Constant)]
-    said = (part.id if isinstance(part, ast.Name) else part.value for part in names)
-    return any(isinstance(name, str) and ACTION_WORDS.search(name) for name in said)
+    parts = list(ast.walk(call.node.args[0]))
+    names = [part.id for part in parts if isinstance(part, ast.Name)]
+    names += [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    attributes = [part.attr for part in parts if isinstance(part, ast.Attribute)]
+    trains = any(OPTIMIZER_WORDS.search(name) or TRAINS.intersection(words_of(name)) for name in names + attributes)
+    return not trains and any(map(ACTION_WORDS.search, names))
 
 
 def _is_given_numbers(method: Method, call: Call) -> bool:
