@@ -37,6 +37,8 @@ IN_PLACE_AT = {
 }  # fmt: skip
 """Where `inplace` stands among the arguments by position; of a function, after its input."""
 HOOKS = pattern(r"register_\w*(forward|backward)\w*hook")
+SPREAD = pattern(r"[(,]\s*\*")
+"""`nn.ReLU(*args)` and `nn.ReLU(**options)`: what it is told is not known."""
 METHODS_OF_TENSORS = frozenset(
     "view reshape permute transpose squeeze unsqueeze flatten contiguous float half double to cuda relu sigmoid tanh "
     "softmax log_softmax clamp masked_fill detach".split()
@@ -52,8 +54,8 @@ def find(script: Script) -> Iterator[Finding]:
             if called.name.startswith("torch.") and called.last in SWITCHES:
                 yield _not_entered(called)
             elif called.function == "forward" and knowledge.is_module(called.owner or called.result):
-                hooked = isinstance(called.receiver, Instance) and HOOKS.search(script.text) is not None
-                if not hooked and (called.node.lineno, called.node.col_offset) not in tried:
+                asked = (called.node.lineno, called.node.col_offset) in tried
+                if not asked and not _is_hooked(script, called) and not _is_told_elsewhere(script, called):
                     yield from _unused(called)
 
 
@@ -62,6 +64,20 @@ def _tried(tree: ast.Module) -> set[tuple[int, int]]:
     tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try | ast.TryStar))
     parts = (part for node in tries for statement in node.body for part in ast.walk(statement))
     return {(part.lineno, part.col_offset) for part in parts if isinstance(part, ast.Call)}
+
+
+def _is_hooked(script: Script, called: Called) -> bool:
+    """May a hook take what the layer returns?"""
+    return isinstance(called.receiver, Instance) and HOOKS.search(script.text) is not None
+
+
+def _is_told_elsewhere(script: Script, called: Called) -> bool:
+    """Are some arguments of the call, or of the layer when it was made, in a list or a dict?"""
+    text = ast.unparse(called.node)
+    made = called.receiver.place if isinstance(called.receiver, Instance) else None
+    if made is not None and made.path == script.path:
+        text += "\n".join(script.lines[made.line - 1 : made.end_line])
+    return SPREAD.search(text) is not None
 
 
 def _not_called(script: Script) -> Iterator[Finding]:
