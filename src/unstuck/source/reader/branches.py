@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from unstuck.source.flow import History
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.trace import Block, Branch, condition_key
-from unstuck.source.values import Const, Instance, UserClass, Value, join, lineage
+from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, Value, join, lineage, may_be_tensor
 
 STEADY_CALLS = frozenset({"isinstance", "hasattr", "callable", "len", "bool"})
 """Builtins that give the same answer in every iteration if their argument does not change."""
 
-SETS_BY_NAME = frozenset({"setattr", "__setattr__", "vars", "__dict__"})
+ANY = "*"
+"""In place of the name of an attribute that may be any."""
 
 
 @statement(ast.If)
@@ -32,13 +33,17 @@ def if_statement(reader: Reader, node: ast.If) -> bool:
         return reader.execute(node.body if known else node.orelse)
     then: Block = []
     other: Block = []
-    then_names, then_falls = _read_branch(reader, node.body, then)
-    other_names, other_falls = _read_branch(reader, node.orelse, other)
+    doubted = _is_doubted(reader, test)
+    then_names, then_falls = _read_branch(reader, node.body, then, doubted)
+    other_names, other_falls = _read_branch(reader, node.orelse, other, doubted)
     _write_branch(reader, test, then, other)
     if then_falls and other_falls:
         reader.frame.scope.names = _join_names(then_names, other_names)
     else:
-        reader.frame.scope.names = other_names if other_falls else then_names
+        names = other_names if other_falls else then_names
+        reader.frame.scope.names = _without_tensors(names) if doubted else names
+        # What follows is a branch too.
+        reader.frame.doubted = reader.frame.doubted or doubted
     return then_falls or other_falls
 
 
@@ -59,7 +64,7 @@ def conditional(reader: Reader, node: ast.IfExp) -> Value:
     finally:
         reader.block = outer
     _write_branch(reader, node.test, *blocks)
-    return join(*values)
+    return UNKNOWN if _is_doubted(reader, node.test) else join(*values)
 
 
 @statement(ast.Try, ast.TryStar)
@@ -89,20 +94,32 @@ def match_statement(reader: Reader, node: ast.Match) -> None:
             reader.block.append(branch)
 
 
-def _read_branch(reader: Reader, body: Sequence[ast.stmt], block: Block) -> tuple[dict[str, Value], bool]:
+def _read_branch(
+    reader: Reader, body: Sequence[ast.stmt], block: Block, doubted: bool = False
+) -> tuple[dict[str, Value], bool]:
     """The names after a branch, and whether control reaches its end."""
     scope, frame = reader.frame.scope, reader.frame
     before, outer = scope.names, reader.block
-    scope.names, reader.block = dict(before), block
+    blurred = _without_tensors(before) if doubted else dict(before)
+    returned = len(frame.returned)
+    scope.names, reader.block = dict(blurred), block
     reader.branch_depth += 1
     frame.branches += 1
     try:
         falls = reader.execute(body)
+        if doubted:
+            frame.returned[returned:] = [UNKNOWN] * (len(frame.returned) - returned)
+            set_here = {name for name, value in scope.names.items() if value is not blurred.get(name)}
+            return before | dict.fromkeys(set_here, UNKNOWN), falls
         return scope.names, falls
     finally:
         reader.branch_depth -= 1
         frame.branches -= 1
         scope.names, reader.block = before, outer
+
+
+def _without_tensors(names: dict[str, Value]) -> dict[str, Value]:
+    return {name: UNKNOWN if may_be_tensor(value) else value for name, value in names.items()}
 
 
 def _write_branch(reader: Reader, test: ast.expr, then: Block, other: Block) -> None:
@@ -134,8 +151,8 @@ def is_settled(reader: Reader, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         test = test.left
     if isinstance(test, ast.Attribute) and isinstance(test.value, ast.Name):
-        set_elsewhere = any(_sets(tree, test.attr) for tree in reader.project.trees)
-        return not set_elsewhere and _is_an_argument(reader.evaluate(test.value), test.attr)
+        kept = _is_an_argument(reader.evaluate(test.value), test.attr)
+        return kept and not _is_set_elsewhere(reader, test.attr)
     if not isinstance(test, ast.Name):
         return isinstance(test, ast.Constant)
     frame = reader.frame
@@ -152,14 +169,28 @@ def _is_an_argument(owner: Value, name: str) -> bool:
     return len(setters) == 1 and setters[0].name == "__init__" and name in _kept_arguments(setters[0])
 
 
-def _sets(tree: ast.Module, name: str) -> bool:
-    """Does a file set such an attribute outside of an `__init__`, or set attributes by names that are not in it?"""
-    attributes, by_name = _attributes_set(tree)
-    return by_name or name in attributes
+def _is_doubted(reader: Reader, test: ast.expr) -> bool:
+    """Does it ask for an argument that `__init__` kept and other code may change: a model that is told what to return?
+
+    What the model and its loss are told would fit together, whatever it is.
+    """
+    for part in ast.walk(test):
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+            kept = _is_an_argument(reader.evaluate(part.value), part.attr)
+            if kept and isinstance(reader.evaluate(part), Const) and _is_set_elsewhere(reader, part.attr):
+                return True
+    return False
 
 
-@functools.lru_cache(maxsize=64)
-def _attributes_set(tree: ast.Module) -> tuple[frozenset[str], bool]:
+def _is_set_elsewhere(reader: Reader, name: str) -> bool:
+    """Does a file that was read set such an attribute outside of an `__init__`, or attributes of any name?"""
+    sets = [_attributes_set(tree) for tree in reader.project.trees]
+    return any(name in names or ANY in names for names in sets)
+
+
+@functools.lru_cache(maxsize=256)
+def _attributes_set(tree: ast.Module) -> frozenset[str]:
+    """The attributes that a file sets, without those that an `__init__` sets of its own object."""
     parts = list(ast.walk(tree))
     own = {
         id(part)
@@ -168,10 +199,36 @@ def _attributes_set(tree: ast.Module) -> tuple[frozenset[str], bool]:
         for part in ast.walk(method)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
     }
-    attributes = [part for part in parts if isinstance(part, ast.Attribute)]
-    stored = {part.attr for part in attributes if not isinstance(part.ctx, ast.Load) and id(part) not in own}
-    names = {part.id for part in parts if isinstance(part, ast.Name)} | {part.attr for part in attributes}
-    return frozenset(stored), not names.isdisjoint(SETS_BY_NAME)
+    found: set[str] = set()
+    for part in parts:
+        if isinstance(part, ast.Attribute) and not isinstance(part.ctx, ast.Load) and id(part) not in own:
+            found.add(part.attr)
+        elif isinstance(part, ast.Call) and _last_part(part.func) in ("setattr", "__setattr__"):
+            names = [argument.value for argument in part.args if isinstance(argument, ast.Constant)]
+            found |= {name for name in names[:1] if isinstance(name, str)} or {ANY}
+        elif _changes_dict(part):
+            found.add(ANY)
+    return frozenset(found)
+
+
+def _changes_dict(part: ast.AST) -> bool:
+    """`vars(model).update(...)`, `model.__dict__["a"] = b`, or `a = vars(model)`, with which anything may be done."""
+    if isinstance(part, ast.Attribute) and part.attr in ("update", "setdefault", "pop", "clear"):
+        return _is_dict(part.value)
+    if isinstance(part, ast.Subscript) and not isinstance(part.ctx, ast.Load):
+        return _is_dict(part.value)
+    if isinstance(part, ast.Attribute) and part.attr == "__dict__" and not isinstance(part.ctx, ast.Load):
+        return True
+    return isinstance(part, ast.Assign | ast.AugAssign | ast.NamedExpr) and _is_dict(part.value)
+
+
+def _is_dict(node: ast.expr) -> bool:
+    called = isinstance(node, ast.Call) and _last_part(node.func) == "vars"
+    return called or (isinstance(node, ast.Attribute) and node.attr == "__dict__")
+
+
+def _last_part(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 @functools.lru_cache(maxsize=256)

@@ -52,7 +52,8 @@ def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
 @statement(ast.Return)
 def return_statement(reader: Reader, node: ast.Return) -> bool:
     """`return loss`."""
-    reader.frame.returned.append(reader.evaluate(node.value) if node.value else Const(None))
+    value = reader.evaluate(node.value) if node.value else Const(None)
+    reader.frame.returned.append(UNKNOWN if reader.frame.doubted else value)
     reader.block.append(Leave(Exit.RETURN))
     return False
 

@@ -111,6 +111,8 @@ class Frame(msgspec.Struct, eq=False):
     """The loops being read, outermost first."""
     branches: int = 0
     """How many nested branches of this function are being read."""
+    doubted: bool = False
+    """A condition that other code may change decides whether control comes here."""
     source: SourceFile | None = None
     """The file its scope was written in."""
 
