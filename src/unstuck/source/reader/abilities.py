@@ -134,7 +134,7 @@ def ability_of_text(function: UserFunction) -> Ability:
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """What stands in a function."""
+    """What a function consists of."""
 
     attributes: frozenset[str]
     called: tuple[ast.expr, ...]

@@ -170,9 +170,9 @@ def _is_an_argument(owner: Value, name: str) -> bool:
 
 
 def _is_doubted(reader: Reader, test: ast.expr) -> bool:
-    """Does it ask for an argument that `__init__` kept and other code may change: a model that is told what to return?
+    """Does it ask for an argument that `__init__` kept and other code may change?
 
-    What the model and its loss are told would fit together, whatever it is.
+    The model and its loss fit together whichever way it goes.
     """
     for part in ast.walk(test):
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):

@@ -38,7 +38,7 @@ IN_PLACE_AT = {
 """Where `inplace` stands among the arguments by position; of a function, after its input."""
 HOOKS = pattern(r"register_\w*(forward|backward)\w*hook")
 SPREAD = pattern(r"[(,]\s*\*")
-"""`nn.ReLU(*args)` and `nn.ReLU(**options)`: what it is told is not known."""
+"""`nn.ReLU(*args)` and `nn.ReLU(**options)`: whether in place is among them is not known."""
 METHODS_OF_TENSORS = frozenset(
     "view reshape permute transpose squeeze unsqueeze flatten contiguous float half double to cuda relu sigmoid tanh "
     "softmax log_softmax clamp masked_fill detach".split()
@@ -137,7 +137,7 @@ def _is_pure(called: Called) -> bool:
 
 
 def _leaves_input(name: str, args: tuple[Value, ...], options: dict[str, Value]) -> bool:
-    """Is it not told to work in place, or by a value that is not known?"""
+    """Is `inplace` certainly off?"""
     at = IN_PLACE_AT.get(name)
     told = at is not None and len(args) > at and args[at] != Const(False)
     return not told and not {"inplace", "out"} & options.keys() and Const(True) not in args
