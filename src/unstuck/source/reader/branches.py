@@ -184,11 +184,13 @@ def _is_doubted(reader: Reader, test: ast.expr) -> bool:
 
 def _is_set_elsewhere(reader: Reader, name: str) -> bool:
     """Does a file that was read set such an attribute outside of an `__init__`, or attributes of any name?"""
-    sets = [_attributes_set(tree) for tree in reader.project.trees]
-    return any(name in names or ANY in names for names in sets)
+    project = reader.project
+    for tree in project.trees[project.trees_searched :]:
+        project.attributes_set |= _attributes_set(tree)
+    project.trees_searched = len(project.trees)
+    return name in project.attributes_set or ANY in project.attributes_set
 
 
-@functools.lru_cache(maxsize=256)
 def _attributes_set(tree: ast.Module) -> frozenset[str]:
     """The attributes that a file sets, without those that an `__init__` sets of its own object."""
     parts = list(ast.walk(tree))

@@ -119,6 +119,9 @@ class Project:
         """Every file that was looked for, with the digest of its content."""
         self.trees: list[ast.Module] = []
         """Every file that was read."""
+        self.trees_searched = 0
+        self.attributes_set: set[str] = set()
+        """Attributes that the files searched so far set (`branches.py`)."""
         self._modules = modules or Modules()
         self._script = script
         self._scopes: dict[Path, Scope | None] = {}
