@@ -13,6 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
 from tests.check.test_pytest_plugin import run_pytest
+from unstuck.experiments.notebook import Answer, why_not_learned
+from unstuck.findings.relations import Relation, State
+from unstuck.findings.results import Experiment, ExperimentVerdict
 
 TESTS = """
 import torch
@@ -98,6 +101,57 @@ def test_what_cannot_be_judged_is_no_pass() -> None:
     model, _, optimizer, loader = parts(nn.Sequential(nn.Linear(8, 3)))
     with pytest.raises(ValueError, match=r"It cannot be said whether it learns\. No optimizer step"):
         unstuck.assert_learns(model, lambda output, _: output.detach().mean(), optimizer, loader, seconds=20)
+
+
+class Potential(nn.Module):
+    """Differentiates by itself, which fails where gradients are off, and keeps a scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 3))
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores and their slope."""
+        if self.training:
+            self.scale = 0.9 * self.scale + 0.1 * x.detach().abs().mean(0)
+        x = x.detach().requires_grad_()
+        scores: torch.Tensor = self.net(x / self.scale)
+        slope = torch.autograd.grad(scores.sum(), x, create_graph=True)[0]
+        return scores + slope[:, :3]
+
+
+def test_a_test_of_ours_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSTUCK_RAISE")
+    answer = unstuck.relations(*parts(Potential()), seconds=30)
+    said = {one.relation: one for one in answer.experiment.relations}
+    assert said[Relation.TARGETS].state is State.HOLDS
+    for relation in (Relation.STEADY, Relation.STATE):
+        assert said[relation].state is State.DOES_NOT_APPLY
+        assert said[relation].sentence.startswith("Not tested: the test failed (RuntimeError: element 0")
+    assert answer.findings == []
+
+
+def isolated(**measures: Any) -> Answer:
+    """What `isolate` found out about a run that it cornered."""
+    rows = {"as_it_is": "does not learn: 19% right (a guess: 19%)", "part": "update", "certain": True}
+    return Answer(
+        Experiment(
+            name="isolate",
+            verdict=ExperimentVerdict.CORNERED,
+            sentence="The fault is in the update.",
+            method="3 seeds",
+            measures=rows | measures,
+        )
+    )
+
+
+def test_a_run_that_only_is_slow_passes() -> None:
+    assert why_not_learned(isolated(steps=300, still_falls=False))
+    assert not why_not_learned(isolated(steps=300, still_falls=True))
+    assert not why_not_learned(isolated(steps=120, still_falls=True))
+    with pytest.raises(ValueError, match="only 120 of 300 steps fit; give more seconds"):
+        why_not_learned(isolated(steps=120, still_falls=False))
 
 
 def test_assert_relations_raises_with_the_report() -> None:

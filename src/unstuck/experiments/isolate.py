@@ -5,7 +5,8 @@ the same shape, type and range with targets that can be learned from them, and n
 what the answers of the model are worth against a guess, not by their losses, which differ.
 Measures: `as_it_is`, `our_update`, `our_model`, `our_data`, `our_loss` and pairs of these: a row of the table each;
 `part` (what is cornered, several joined by `+`), `certain` (other seeds agree, and nothing else would explain it),
-`scale` (standardised inputs are enough), `update_fails` (our update was tried, and does not help), `seeds`, `steps`.
+`scale` (standardised inputs are enough), `update_fails` (our update was tried, and does not help), `still_falls` (the
+loss of the run as it is does, so it may only be slow), `seeds`, `steps`.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class Row(msgspec.Struct, frozen=True):
     """What it achieved, in words."""
     why_not: str = ""
     """Why the part could not be replaced, if it could not."""
+    is_falling: bool = False
+    """Does its loss clearly fall, and has not settled? Then more steps may be all that it needs."""
     is_partial: bool = False
     """Was only one of the outputs of the model replaced, so that some of the loss was not tried on ours?"""
 
@@ -169,10 +172,11 @@ def isolate(context: Context, changes: Sequence[Intervention] = (), wanted: int 
         sentence = f"On one seed: {cornered.sentence} On another one the table does not say so."
         return _experiment(bench, rows, ExperimentVerdict.UNDECIDED, sentence, {}, began)
     measures: dict[str, Measure] = {"part": "+".join(sorted(cornered.parts)), "scale": scaled is not None}
-    measures |= {"certain": cornered.is_single and seeds > 1, "seeds": seeds}
+    measures |= {"certain": cornered.is_single and seeds > 1 and not own.is_falling, "seeds": seeds}
     update = rows[frozenset({Part.UPDATE})]
     measures |= {"update_fails": not update.why_not and not update.works}
-    return _experiment(bench, rows, ExperimentVerdict.CORNERED, cornered.sentence, measures, began)
+    sentence = _of_slow(cornered, steps) if own.is_falling else cornered.sentence
+    return _experiment(bench, rows, ExperimentVerdict.CORNERED, sentence, measures, began)
 
 
 class Bench:
@@ -228,7 +232,10 @@ def row_of(parts: Parts, run: Outcome) -> Row:
     # A run that came down to a guess, and stays there.
     is_stuck = is_stuck or (gained is not None and abs(gained) < NONE and has_settled(loop_of(run).curve))
     is_partial = bool((run.notes.get(Part.MODEL) or {}).get("partial"))
-    return Row(parts, gained, is_stuck, _said(run, achieved, gained), is_partial=is_partial)
+    is_falling = achieved is not None and achieved.trend is not None and achieved.trend.falls
+    is_falling = is_falling and not has_settled(loop_of(run).curve) and not loop_of(run).curve.is_broken
+    said = _said(run, achieved, gained)
+    return Row(parts, gained, is_stuck, said, is_falling=is_falling, is_partial=is_partial)
 
 
 def has_settled(curve: Curve) -> bool:
@@ -404,6 +411,17 @@ ELIMINATED = (
 """What is left where everything else is ours, and why."""
 
 
+def _of_slow(cornered: Cornered, steps: int) -> str:
+    """What to say where the loss of the run as it is still falls."""
+    if cornered.parts == {Part.UPDATE}:
+        return (
+            "Your model learns your data more slowly than with our update: as it is, the loss still falls after "
+            f"{steps} steps. What makes it slow is in the update, that is the optimizer, its settings, its schedule, "
+            "or the gradients and parameters it is given."
+        )
+    return f"{cornered.sentence} As it is, the loss still falls after {steps} steps: the run may only be slow."
+
+
 def scale_of_inputs(bench: Bench, own: Row) -> Cornered | None:
     """Does the script's own model learn once its inputs have mean 0 and deviation 1?"""
     change = ChangeInputs(Inputs.STANDARDISED)
@@ -470,13 +488,14 @@ def _experiment(
     unable = [f"The {part} {rows[frozenset({part})].said}." for part in Part if _is_unable(rows, part)]
     numbers = "" if not measures else f" After {bench.steps} steps: {_numbers(rows, measures)}."
     seeds = measures.get("seeds") or 1
+    falls: dict[str, Measure] = {} if verdict is ExperimentVerdict.LEARNS else {"still_falls": rows[OWN].is_falling}
     return Experiment(
         name="isolate",
         verdict=verdict,
         sentence=sentence + numbers,
         method=f"{bench.steps} steps each, {seeds} seed{'s' if seeds != 1 else ''}, nothing else changed",
         curves=tuple(bench.curves),
-        measures=table | dict(measures) | {"steps": bench.steps},
+        measures=table | dict(measures) | falls | {"steps": bench.steps},
         caveats=tuple(unable),
         seconds=time.monotonic() - began,
     )

@@ -174,7 +174,8 @@ def assert_learns(
 ) -> None:
     """Raise AssertionError if some hundred steps learn nothing, with the part that is at fault; for tests.
 
-    Everything is left as it was. Raises ValueError if that cannot be said, as where no step was taken.
+    A run whose loss still falls is slow, and passes. Everything is left as it was. Raises ValueError if it cannot be
+    said, as where no step was taken, or where there was time for too few.
     """
     __tracebackhide__ = True
     answer = isolate(model, loss_fn, optimizer, loader, seconds)
@@ -196,9 +197,14 @@ def problem_with(answer: Answer, severity: Severity) -> str:
 
 def why_not_learned(answer: Answer) -> str:
     """What `isolate` found at fault, or that it found nothing; empty if the run learns. Raises ValueError."""
+    from unstuck.experiments.isolate import STEPS
+
     done = answer.experiment
-    if done.verdict is ExperimentVerdict.LEARNS:
+    if done.verdict is ExperimentVerdict.LEARNS or done.measures.get("still_falls"):
         return ""
     if not done.measures.get("as_it_is"):
         raise ValueError(f"It cannot be said whether it learns. {done.sentence}")
+    steps = done.measures.get("steps")
+    if isinstance(steps, int) and steps < STEPS:
+        raise ValueError(f"It cannot be said whether it learns: only {steps} of {STEPS} steps fit; give more seconds.")
     return str(answer)

@@ -25,7 +25,7 @@ READY_MADE = pattern(
 """Models of torchvision that hold BatchNorm or Dropout."""
 FORGETFUL = {"TransformerEncoderLayer": 3, "TransformerDecoderLayer": 3, "Transformer": 5}
 """Layers that drop 10 % by default, and the position of that argument."""
-MEANT_RANDOM = pattern(r"(?i)\bmc|_mc|monte|bayes|uncertain|always|stochastic|augment|corrupt|noise|prenet|simcse")
+MEANT_RANDOM = pattern(r"(?i)\bmc|_mc|monte|bayes|uncertain|always|stochastic|augment|corrupt|nois|prenet|simcse")
 """Words that say that dropout should stay on."""
 RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
 """Layers with a `dropout` argument for dropping between their own layers."""

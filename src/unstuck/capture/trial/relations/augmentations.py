@@ -2,7 +2,9 @@
 or a shift did to the image is looked for in its mask, its target image and its boxes.
 
 Also for images that the loop changes after the loader gave them. Changes that are not found exactly (small rotations,
-zooms, colours) say nothing, and neither do views of which both go into the model.
+zooms, colours) say nothing, and neither do views of which both go into the model. Of several images in an example the
+target has to be left behind by all: it may belong to any. Nor does an object that stays where it is while its
+background moves say anything.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -41,6 +44,10 @@ FEWEST = 3
 SHARE = 0.2
 """The share of moved images whose target stays behind."""
 BOXES = ("boxes", "bboxes", "keypoints")
+RIM = 2
+"""Pixels around the objects of a mask that are compared with them."""
+REMAINS = 0.3
+"""Of the variance of an image, the mean squared change of an object that stays where it is."""
 
 
 class Movement(NamedTuple):
@@ -99,23 +106,41 @@ def answers(loaded: LoaderBatch, compared: Sequence[Compared]) -> list[Answer]:
     if loaded.dataset is None:
         return [_is(State.DOES_NOT_APPLY, "Not tested: no batch came from a DataLoader.")]
     pair = _pair(loaded.batch, compared)
-    pairs: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    changes: list[Change] = []
     boxes: list[tuple[bool, bool]] = []
     if pair is not None:
-        pairs += _in_loop(loaded.batch, *pair)
-    is_mask = pair is not None and _is_mask(loaded.batch[pair[1]])
+        changes += _in_loop(loaded.batch, pair)
+    is_mask = pair is not None and _is_mask(loaded.batch[pair.y])
     for draws in _draws(loaded.dataset):
         if pair is None and not _boxes(draws[0]):
             break
-        pairs += _from_draws(draws, pair)
+        changes += _from_draws(draws, pair)
         boxes += _with_boxes(draws)
-    return [_judged([judged for one in pairs if (judged := _moved(*one)) is not None], boxes, is_mask)]
+    return [_judged([judged for one in changes if (judged := _moved_with(*one)) is not None], boxes, is_mask)]
 
 
 def _is(state: State, sentence: str, form: str = "", subject: str = "", **measures: Number) -> Answer:
     return Answer(
         relation=Relation.MOVES, state=state, sentence=sentence, form=form, subject=subject, measures=measures
     )
+
+
+class Pair(NamedTuple):
+    """Which tensors of a batch are images and their dense target, and what the model and the loss got of them."""
+
+    xs: tuple[int, ...]
+    y: int
+    given: dict[int, Tensor]
+    """What the model got, where it is known of which image."""
+    target: Tensor
+
+
+class Change(NamedTuple):
+    """The images of an example with what became of them, and its target."""
+
+    images: list[tuple[Tensor, Tensor]]
+    target: Tensor
+    other: Tensor
 
 
 class Moved(NamedTuple):
@@ -140,7 +165,7 @@ def _judged(moved: list[Moved], boxes: list[tuple[bool, bool]], is_mask: bool) -
     if not moved:
         if boxes:
             return _is(State.HOLDS, f"Boxes change with their images in {len(boxes)} draws.")
-        return _is(State.DOES_NOT_APPLY, "Not tested: no image with a mask or a target image is flipped or shifted.")
+        return _is(State.DOES_NOT_APPLY, "Not tested: no image with a mask or a target image is clearly moved.")
     behind = [one for one in moved if one.is_behind]
     if len(behind) >= FEWEST and len(behind) >= SHARE * len(moved):
         target = "mask" if is_mask else "target image"
@@ -169,19 +194,35 @@ def _difference(moved: Moved, target: str) -> str:
     return f"the {one} is {FLIPS[image or other][0]} and the {rest} is not"
 
 
-def _pair(batch: Sequence[Tensor], compared: Sequence[Compared]) -> tuple[int, int, Tensor, Tensor] | None:
-    """Which tensors of a batch are the images and their dense targets, and what the model and the loss got of them."""
+def _pair(batch: Sequence[Tensor], compared: Sequence[Compared]) -> Pair | None:
     for one in compared:
         values = one.called.inputs.values() if isinstance(one.called.inputs, dict) else one.called.inputs
         for given in tensors_in(list(values)):
             if given.dim() != 4 or not given.is_floating_point():
                 continue
-            x = next((i for i, t in enumerate(batch) if t.dim() == 4 and t.shape == given.shape), None)
             target = one.target.detach()
-            y = next((i for i, t in enumerate(batch) if i != x and _is_dense(t, given) and _fits(t, target)), None)
-            if x is not None and y is not None:
-                return x, y, given.detach(), target.reshape(batch[y].shape)
+            y = next((i for i, t in enumerate(batch) if _is_dense(t, given) and _fits(t, target)), None)
+            if y is None:
+                continue
+            xs = tuple(i for i, t in enumerate(batch) if i != y and _is_image(t, given))
+            if any(batch[x].shape == given.shape for x in xs):
+                return Pair(xs, y, _given(batch, xs, list(tensors_in(list(values)))), target.reshape(batch[y].shape))
     return None
+
+
+def _is_image(tensor: Tensor, given: Tensor) -> bool:
+    is_alike = tensor.dim() == 4 and len(tensor) == len(given) and tensor.shape[-2:] == given.shape[-2:]
+    is_picture = tensor.is_floating_point() or tensor.dtype is torch.uint8
+    return is_alike and is_picture and float(tensor.float().std(correction=0)) > 0
+
+
+def _given(batch: Sequence[Tensor], xs: Sequence[int], inputs: Sequence[Tensor]) -> dict[int, Tensor]:
+    """By content; a single image also by shape, since the loop may have changed its colours."""
+    shaped = {x: [given for given in inputs if given.shape == batch[x].shape] for x in xs}
+    if len(xs) == 1:
+        return {x: given[0].detach() for x, given in shaped.items() if len(given) == 1}
+    fitting = {x: [given for given in of_shape if _fits(batch[x], given)] for x, of_shape in shaped.items()}
+    return {x: given[0].detach() for x, given in fitting.items() if len(given) == 1}
 
 
 def _is_dense(target: Tensor, images: Tensor) -> bool:
@@ -202,12 +243,13 @@ def _is_mask(target: Tensor) -> bool:
     return not target.is_floating_point() or torch.unique(target).numel() <= 2
 
 
-def _in_loop(
-    batch: Sequence[Tensor], x: int, y: int, given: Tensor, target: Tensor
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _in_loop(batch: Sequence[Tensor], pair: Pair) -> Iterator[Change]:
     """The images and targets of a batch before and after what the loop does with them."""
-    for row in range(min(EXAMPLES, len(given))):
-        yield batch[x][row], given[row], batch[y][row], target[row]
+    if set(pair.given) != set(pair.xs):
+        return
+    for row in range(min(EXAMPLES, len(pair.target))):
+        images = [(batch[x][row], given[row]) for x, given in pair.given.items()]
+        yield Change(images, batch[pair.y][row], pair.target[row])
 
 
 def _draws(dataset: Any) -> Iterator[list[Any]]:
@@ -225,20 +267,18 @@ def _draws(dataset: Any) -> Iterator[list[Any]]:
             yield draws
 
 
-def _from_draws(
-    draws: Sequence[Any], pair: tuple[int, int, Tensor, Tensor] | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _from_draws(draws: Sequence[Any], pair: Pair | None) -> Iterator[Change]:
     """The first draw against each of the others."""
     if pair is None:
         return
-    x, y = pair[:2]
+    wanted = (*pair.xs, pair.y)
     tensors = [list(tensors_in(draw)) for draw in draws]
-    if any(len(one) <= max(x, y) for one in tensors):
+    if any(len(one) <= max(wanted) for one in tensors):
         return
     first = tensors[0]
     for other in tensors[1:]:
-        if first[x].shape == other[x].shape and first[y].shape == other[y].shape:
-            yield first[x], other[x], first[y], other[y]
+        if all(first[i].shape == other[i].shape for i in wanted):
+            yield Change([(first[x], other[x]) for x in pair.xs], first[pair.y], other[pair.y])
 
 
 def _with_boxes(draws: Sequence[Any]) -> Iterator[tuple[bool, bool]]:
@@ -265,18 +305,38 @@ def _boxes(draw: Any) -> list[Tensor]:
     return [t for t in found if isinstance(t, Tensor) and t.dim() in (2, 3) and t.shape[-1] in (2, 3, 4) and t.numel()]
 
 
-def _moved(image: Tensor, other: Tensor, target: Tensor, its: Tensor) -> Moved | None:
-    """None where nothing moved, or where it is not clear how."""
-    movement = _movement(image, other)
-    if movement is None:
-        return None
+def _moved_with(images: Sequence[tuple[Tensor, Tensor]], target: Tensor, its: Tensor) -> Moved | None:
+    """None where nothing moved, or where it is not clear how. Left behind by all images, or by none."""
     own = _best(target, its)
     if own is None or own[1] < MASK_MATCHES:
         return None
-    if movement.is_none and own[0].is_none:
+    found = [_moved(image, other, target, its, own) for image, other in images]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found) or all(one.movement.is_none and one.of_target.is_none for one in known):
         return None
-    as_image = _score_near(target, its, movement)
-    return Moved(movement, own[0], own[1] - as_image >= FAR_OFF)
+    return next((one for one in known if not one.is_behind), known[0])
+
+
+def _moved(image: Tensor, other: Tensor, target: Tensor, its: Tensor, own: tuple[Movement, float]) -> Moved | None:
+    """None where it is not clear how."""
+    movement = _movement(image, other)
+    if movement is None or (own[0].is_none and not movement.is_none and _stays_there(image, other, target)):
+        return None
+    return Moved(movement, own[0], own[1] - _score_near(target, its, movement) >= FAR_OFF)
+
+
+def _stays_there(image: Tensor, other: Tensor, target: Tensor) -> bool:
+    """Does what a mask marks stay where it is, while the rest of the image moves?"""
+    marked = target.detach().cpu().reshape(-1, *target.shape[-2:])
+    marked = (marked != marked.flatten().mode().values).any(0)
+    rim = F.max_pool2d(marked[None, None].float(), 2 * RIM + 1, 1, RIM)[0, 0] > 0
+    one, its = (t.detach().cpu().float().reshape(-1, *t.shape[-2:]) for t in (image, other))
+    if not bool(marked.any()):
+        return False
+    changed = (one - its)[:, marked].square().mean()
+    if float(changed) <= REMAINS * float(one.var(correction=0)):
+        return True
+    return float(torch.corrcoef(torch.stack([one[:, rim].flatten(), its[:, rim].flatten()]))[0, 1]) >= MATCHES
 
 
 def _movement(image: Tensor, other: Tensor) -> Movement | None:

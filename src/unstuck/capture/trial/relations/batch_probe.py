@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +16,8 @@ from unstuck.capture.trial.lab import Lab
 from unstuck.capture.trial.model_probe import Called, Compared, Listener
 from unstuck.capture.trial.relations import augmentations, layout, mode_gap, reach, sequences, steadiness, towards
 from unstuck.capture.trial.relations.carried import Carried
-from unstuck.findings.relations import Answer
+from unstuck.capture.trial.relations.guard import guarded, note_failure
+from unstuck.findings.relations import Answer, Relation
 
 BACKWARDS = 4
 """So many are looked at: those of a generator and of its discriminator are different ones."""
@@ -69,9 +68,7 @@ class BatchProbe(Listener):
             if isinstance(loss, Tensor) and loss.numel() == 1 and loss.grad_fn is not None:
                 self._look(loss, gradient)
         except Exception:
-            self._lab.notes["failed"] = traceback.format_exc()[-2000:]
-            if os.environ.get("UNSTUCK_RAISE"):
-                raise
+            note_failure(self._lab)
         if self._backwards >= BACKWARDS:
             self.is_listening = False
         self._followed.clear()
@@ -85,14 +82,15 @@ class BatchProbe(Listener):
         if self._backwards == 1:
             used = [pull.compared for pull in pulls]
             models = list(self._called.values())
-            self._answers += self._each(reach.answers, used)
-            self._answers += self._each(sequences.alignment, used)
-            self._answers += self._each(sequences.padding, models)
-            self._answers += self._each(layout.answers, models)
+            self._answers += self._each(Relation.REACH, reach.answers, used)
+            self._answers += self._each(Relation.ALIGNMENT, sequences.alignment, used)
+            self._answers += self._each(Relation.PADDING, sequences.padding, models)
+            self._answers += self._each(Relation.LAYOUT, layout.answers, models)
             places = Places(self._lab.stage)
-            self._answers += self._each(lambda given: steadiness.answers(given, compared, places), models)
+            steady = self._each(Relation.STEADY, lambda given: steadiness.answers(given, compared, places), models)
             self._loaded.is_listening = False
-            self._answers += self._each(lambda given: augmentations.answers(self._loaded, given), compared)
+            moves = self._each(Relation.MOVES, lambda given: augmentations.answers(self._loaded, given), compared)
+            self._answers += [*steady, *moves]
             self._learned = [_without_graph(one) for one in compared if one.taken is not None][:1]
         self._pulled = [towards.answer(self._pulls, self._samples)]
         self._note()
@@ -107,24 +105,18 @@ class BatchProbe(Listener):
     def _at_the_end(self) -> None:
         """The first batch once more, after all steps."""
         places = Places(self._lab.stage)
-        for answer in self._each(lambda given: mode_gap.answers(given, places), self._learned):
+        for answer in self._each(Relation.MODES, lambda given: mode_gap.answers(given, places), self._learned):
             self._add(answer)
 
-    def _each(self, test: Callable[[Sequence[Any]], list[Answer]], given: Sequence[Any]) -> list[Answer]:
+    def _each(
+        self, relation: Relation, test: Callable[[Sequence[Any]], list[Answer]], given: Sequence[Any]
+    ) -> list[Answer]:
         """One test that fails costs nothing but itself."""
-        from unstuck.capture.live_objects.evaluation import in_silence
-
-        with in_silence():
-            self.is_listening = False  # models that are called meanwhile are called by us
-            try:
-                return test(given)
-            except Exception:
-                self._lab.notes["failed"] = traceback.format_exc()[-2000:]
-                if os.environ.get("UNSTUCK_RAISE"):
-                    raise
-                return []
-            finally:
-                self.is_listening = True
+        self.is_listening = False  # models that are called meanwhile are called by us
+        try:
+            return guarded(self._lab, relation, lambda: test(given))
+        finally:
+            self.is_listening = True
 
     def _written_out(self, loss: Tensor) -> list[Compared]:
         """What a loss compares that is not a function of torch, read from its graph."""

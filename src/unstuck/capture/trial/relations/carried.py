@@ -3,23 +3,29 @@
 A state that is carried over is right where each batch continues the one before. Where rows are drawn at random, example
 5 of a batch has nothing to do with example 5 of the next. What all examples share, as a queue, a codebook or running
 statistics, is not looked at: only a state with a row for each example, in which the earlier one changes the later one.
+
+Rows are known to be drawn at random if a shuffling loader gave another batch between the two calls, or if `randint`
+drew the rows, or where they begin, that were taken from a longer tensor meanwhile. All else may be parts of one stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from unstuck.capture.live_objects.arguments import call, tensors_in
 from unstuck.capture.live_objects.passes import change
 from unstuck.capture.live_objects.restore import same_pass, untouched
 from unstuck.capture.trial.lab import Arguments, Lab, copied, map_tensors
 from unstuck.capture.trial.model_probe import as_one
+from unstuck.capture.trial.relations.guard import guarded
 from unstuck.findings.relations import Answer, Number, Relation, State
 
 LARGEST = 10**7
@@ -29,6 +35,8 @@ MATTERS = 0.01
 """The change of an answer, in spreads of the answers, from which a state matters."""
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+POOL = 2
+"""So many times the rows of a batch a tensor has at least, if rows are drawn from it."""
 
 
 class Call(NamedTuple):
@@ -49,13 +57,19 @@ class Carried:
         self._last: dict[int, Call] = {}
         self._models: dict[int, nn.Module] = {}
         self._open: dict[int, tuple[Any, list[Tensor]]] = {}
-        self._is_shuffled = False
-        self._drawn: set[int] = set()
+        self._shuffled: WeakSet[Any] = WeakSet()
+        """Iterators of loaders that shuffle."""
+        self._is_new_batch = False
+        self._drawn: list[Tensor] = []
+        self._rows: list[Tensor] = []
+        """What was drawn since the last step, and which of it chose rows."""
         self._steps = 0
         self._answers: list[Answer] = []
         self.is_over = False
         lab.wrap(DataLoader, "__iter__", self._iterating)
+        lab.wrap(_BaseDataLoaderIter, "__next__", self._loading)
         lab.wrap(torch, "randint", self._drawing)
+        lab.wrap(Tensor, "__getitem__", self._indexing)
         lab.change_calls(self._begins)
         lab.change_outputs(self._ends)
         lab.when_step_ends.append(self._step_ended)
@@ -63,33 +77,62 @@ class Carried:
 
     def _iterating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def iterate(loader: DataLoader[Any]) -> Any:
-            self._is_shuffled = isinstance(_sampler(loader), SHUFFLING)
-            return original(loader)
+            batches = original(loader)
+            if isinstance(_sampler(loader), SHUFFLING):
+                self._shuffled.add(batches)
+            return batches
 
         return iterate
+
+    def _loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(batches: Any) -> Any:
+            self._is_new_batch = self._is_new_batch or batches in self._shuffled
+            return original(batches)
+
+        return load
 
     def _drawing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def randint(*args: Any, **kwargs: Any) -> Any:
             drawn = original(*args, **kwargs)
             if not self.is_over and not self._lab.is_inside_module and isinstance(drawn, Tensor):
-                self._drawn.add(drawn.numel())
+                self._drawn.append(drawn)
             return drawn
 
         return randint
 
+    def _indexing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(tensor: Tensor, index: Any) -> Any:
+            if self._drawn and not self.is_over and not self._lab.is_inside_module:
+                rows = _chosen_by(index)
+                for drawn in self._drawn:
+                    if rows is not None and drawn is rows and len(tensor) >= POOL * drawn.numel():
+                        self._rows.append(drawn)
+            return original(tensor, index)
+
+        return taken
+
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        if self.is_over or not torch.is_grad_enabled() or (id(module) not in self._models and self._is_full):
-            return args, kwargs
+        if not self.is_over and torch.is_grad_enabled() and (id(module) in self._models or not self._is_full):
+            self._guarded(lambda: self._begin(module, args, kwargs))
+        return args, kwargs
+
+    def _guarded(self, action: Callable[[], list[Answer]]) -> None:
+        for answer in guarded(self._lab, Relation.STATE, action):
+            self._answers.append(answer)
+            self._note(answer)
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Answer]:
         key = id(module)
         self._models[key] = module
         inputs, state = as_one(module, copied(args), copied(kwargs)), _state_of(module)
         if sum(tensor.numel() for tensor in (*tensors_in(_list(inputs)), *state)) > LARGEST:
-            return args, kwargs
-        if self._steps and key in self._last and key in self._first:
-            self._look(module, inputs, state)
-            self._first.pop(key)
+            return []
         self._open[key] = inputs, state
-        return args, kwargs
+        if self._steps and key in self._last and key in self._first:
+            first = self._first.pop(key)
+            with self._lab.aside(), untouched(module):
+                return [self._answer(module, first, self._last[key], inputs, state)]
+        return []
 
     @property
     def _is_full(self) -> bool:
@@ -98,12 +141,14 @@ class Carried:
     def _ends(self, module: nn.Module, output: Any) -> Any:
         opened = self._open.pop(id(module), None)
         if opened is not None and not self.is_over:
-            outputs = [tensor.detach().clone() for tensor in tensors_in(output) if tensor.numel() <= LARGEST]
-            done = Call(*opened, _state_of(module), outputs)
-            self._last[id(module)] = done
-            if not self._steps:
-                self._first.setdefault(id(module), done)
+            self._guarded(lambda: self._end(module, Call(*opened, _state_of(module), _copies(output))))
         return output
+
+    def _end(self, module: nn.Module, done: Call) -> list[Answer]:
+        self._last[id(module)] = done
+        if not self._steps:
+            self._first.setdefault(id(module), done)
+        return []
 
     def _step_ended(self) -> None:
         self._steps += 1
@@ -114,16 +159,9 @@ class Carried:
             self._first.clear()
             self._last.clear()
             self._models.clear()
-        if not self.is_over:
-            self._drawn.clear()
-
-    def _look(self, module: nn.Module, inputs: Any, state: list[Tensor]) -> None:
-        from unstuck.capture.live_objects.evaluation import in_silence
-
-        with in_silence(), self._lab.aside(), untouched(module):
-            found = self._answer(module, self._first[id(module)], self._last[id(module)], inputs, state)
-        self._answers.append(found)
-        self._note(found)
+        self._is_new_batch = False
+        self._drawn.clear()
+        self._rows.clear()
 
     def _answer(self, module: nn.Module, first: Call, last: Call, inputs: Any, state: list[Tensor]) -> Answer:
         name = type(module).__name__
@@ -132,8 +170,7 @@ class Carried:
         kept = bool(state) and _are_same(last.ended_with, state) and not _are_same(first.begun_with, state)
         if handed is None and not kept:
             return _is(State.HOLDS, f"{name} begins the second batch as it began the first.", name)
-        examples = {len(tensor) for tensor in tensors if tensor.dim()}
-        if not self._is_shuffled and not examples & self._drawn:
+        if not self._is_new_batch and not any(_are_rows_of(tensors, rows) for rows in self._rows):
             return _is(State.DOES_NOT_APPLY, f"Not tested: each batch of {name} may continue the one before.")
         if handed is not None:
             return _of_argument(module, inputs, tensors, handed)
@@ -142,6 +179,27 @@ class Carried:
 
 def _is(state: State, sentence: str, name: str = "", form: str = "", **measures: Number) -> Answer:
     return Answer(relation=Relation.STATE, state=state, sentence=sentence, form=form, subject=name, measures=measures)
+
+
+def _chosen_by(index: Any) -> Tensor | None:
+    """The tensor by which the first axis is indexed, or whose elements it is indexed by, or slices begin with."""
+    first = index[0] if isinstance(index, tuple) and index else index
+    first = first.start if isinstance(first, slice) else first
+    if not isinstance(first, Tensor):
+        return None
+    return first._base if first.dim() == 0 and first._base is not None else first
+
+
+def _are_rows_of(inputs: list[Tensor], rows: Tensor) -> bool:
+    """Did these choose the examples of a batch, without being data themselves?"""
+    is_given = any(
+        tensor.numel() == rows.numel() and torch.equal(tensor.flatten(), rows.flatten()) for tensor in inputs
+    )
+    return not is_given and any(len(tensor) == rows.numel() for tensor in inputs if tensor.dim())
+
+
+def _copies(output: Any) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors_in(output) if tensor.numel() <= LARGEST]
 
 
 def _list(inputs: Any) -> list[Any]:

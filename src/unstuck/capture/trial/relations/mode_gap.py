@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from unstuck.capture.live_objects.arguments import call, tensors_in
 from unstuck.capture.live_objects.restore import same_pass, untouched
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.places import Places
+from unstuck.capture.torch_hooks.hooks import OperationCalls
 from unstuck.capture.trial.model_probe import Called, Compared
 from unstuck.events import Place
 from unstuck.findings.relations import Answer, Number, Relation, State
@@ -80,6 +81,9 @@ def _answer(called: Called, compared: Compared, places: Places) -> Answer:
             alone = _score(called, compared, modules) if modules else None
             if alone is not None and _loses(trained, alone, compared):
                 return _is(State.DOES_NOT_APPLY, f"Explained by {kind}: the answers of {name} are {numbers}.")
+        if _has_weights_of_evaluation(called):
+            why = "with weights that no gradient trains and training mode does not use, such as averaged ones"
+            return _is(State.DOES_NOT_APPLY, f"Not tested: in evaluation mode {name} answers {why}.")
         if _is_shown_targets(called, compared):
             return _is(State.DOES_NOT_APPLY, f"Not tested: {name} is given its targets, and may do without them.")
         for module in user:
@@ -133,6 +137,34 @@ def _tracks(called: Called) -> bool:
     with same_pass(model), torch.no_grad():
         call(model, called.inputs)
         return any(not torch.equal(one, other) for one, other in zip(before, own, strict=True))
+
+
+class _Uses(OperationCalls):
+    """Weights without a gradient that operations of torch are given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._frozen = {id(p) for p in model.parameters() if not p.requires_grad}
+        self.found: set[int] = set()
+
+    def called(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.found |= self._frozen & {id(tensor) for tensor in tensors_in([args, kwargs])}
+        return operation(*args, **kwargs)
+
+
+def _has_weights_of_evaluation(called: Called) -> bool:
+    """Does evaluation mode use frozen weights, as a moving average, that training mode does not?"""
+    model = called.module
+    uses = []
+    for is_training in (True, False):
+        model.train(is_training)
+        use = _Uses(model)
+        with same_pass(model), torch.no_grad(), use:
+            call(model, called.inputs)
+        uses.append(use.found)
+    model.train()
+    trained, evaluated = uses
+    return bool(evaluated - trained)
 
 
 def _score(called: Called, compared: Compared, evaluating: Iterable[nn.Module]) -> Score | None:

@@ -35,13 +35,13 @@ rule = Rule(
 CAUSE = {
     Unsteady.DROPOUT: "Its training argument is True by default and does not see model.eval().",
     Unsteady.NEW_LAYER: "It is not part of the model: no optimizer trains its weights, and no checkpoint keeps them.",
-    Unsteady.ONLY_IN_EVALUATION: "The condition on the mode is the wrong way round: what should make training harder "
-    "makes evaluation worse.",
+    Unsteady.ONLY_IN_EVALUATION: "Noise that is meant to make training harder belongs in training mode only. A model "
+    "that answers with a draw in evaluation on purpose does the same.",
 }
 FIX = {
     Unsteady.DROPOUT: "Pass training=self.training, or use an nn.Dropout made in __init__.",
     Unsteady.NEW_LAYER: "Make it once in __init__, before the optimizer is built.",
-    Unsteady.ONLY_IN_EVALUATION: "Turn the condition round: if self.training.",
+    Unsteady.ONLY_IN_EVALUATION: "If the draw is not meant, make the condition `if self.training`.",
 }
 
 
@@ -60,6 +60,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
             subject=Subject("model", answer.subject),
             place=answer.place,
             evidence=broken_relations.evidence(answer, ("change", "function", "layer")),
+            severity=Severity.WARNING if is_certain else Severity.ADVICE,
             confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
             variant=variant,
         )
