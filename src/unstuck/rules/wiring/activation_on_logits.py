@@ -23,7 +23,7 @@ rule = Rule(
     name="activation-on-logits",
     title="ReLU, sigmoid or tanh on an output that must be able to take any value",
     severity=Severity.ERROR,
-    explains=("G09", "O01", "O07", "O25", "P10", "P21", "R03", "R08"),
+    explains=("G09", "O01", "O07", "O25", "P21", "R03", "R08"),
     needs=(LossCall,),
 )
 
