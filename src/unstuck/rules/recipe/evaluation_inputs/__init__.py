@@ -66,6 +66,14 @@ WIDE = 3.0
 """as much wider or narrower as this."""
 SAME_UNIT = 0.01
 
+RENUMBERED = (
+    "A vocabulary, factorize() or label encoder that is built for each split gives the same word, user or item another "
+    "number, which looks up another row of the embedding."
+)
+ONE_MAPPING = (
+    "Build the mapping on the training set, once, and use it for every split; give unknown entries an id of their own."
+)
+
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
@@ -171,10 +179,8 @@ def _of_targets(event: InputsCompared) -> Finding:
         f"In evaluation the ids in `{event.input}` stand for other things: their mean targets correlate with those of "
         f"the same ids in training by {event.same_target or 0.0:.2f}, and could by "
         f"{event.same_target_within or 0.0:.2f} ({event.with_target} ids).",
-        cause="factorize(), a vocabulary or a label encoder that is built for each split gives the same user, item or "
-        "word another number, which looks up another row of the embedding. What was learned about it is lost.",
-        fix="Build the mapping on the training set, once, and use it for every split; give unknown entries an id of "
-        "their own.",
+        cause=f"{RENUMBERED} What was learned about it is lost.",
+        fix=ONE_MAPPING,
         subject=Subject("model", event.model),
         place=event.place,
         evidence=[
@@ -239,10 +245,8 @@ def _of_ids(event: InputsCompared) -> Finding:
     return rule.finding(
         f"Evaluation uses other ids for the same things: the {what} in `{event.input}` agree with those of training by "
         f"{event.across or 0.0:.2f}, two halves of the evaluation with each other by {event.alike or 0.0:.2f}.",
-        cause="A vocabulary, factorize() or label encoder that is built for each split gives the same word or user "
-        "another number, which looks up another row of the embedding. Training succeeds, and evaluation is at chance.",
-        fix="Build the mapping on the training set, once, and use it for every split; give unknown entries an id of "
-        "their own.",
+        cause=f"{RENUMBERED} Training succeeds, and evaluation is at chance.",
+        fix=ONE_MAPPING,
         subject=Subject("model", event.model),
         place=event.place,
         evidence=[
