@@ -59,7 +59,7 @@ def test_a_new_rule_needs_good_words(tmp_path: Path, words: tuple[str, str, str]
 
 def project(root: Path) -> Path:
     (root / "docs").mkdir()
-    for file in tables.FILES:
+    for file in (tables.README, tables.RULES):
         (root / file).write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
     (root / packages.FILE).write_text(f"{packages.BEGIN}\n{packages.END}\n")
     return root
@@ -75,6 +75,7 @@ def test_tables_are_rewritten_and_then_fresh(tmp_path: Path, capsys: pytest.Capt
     assert text.startswith(f"before\n{tables.BEGIN}\n| code |")
     assert text.endswith(f"{tables.END}\nafter\n")
     assert "(../src/unstuck/rules/" in text
+    assert "| convergence | " in (root / "README.md").read_text()
     assert "| `lint/` | " in (root / packages.FILE).read_text()
 
 

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     rule.add_argument("name", help="the pattern in kebab-case, such as double-softmax")
     rule.add_argument("family", help="the folder under rules/, such as convergence")
     rule.add_argument("--folder", action="store_true", help="for a large rule: a folder instead of two files")
-    table = commands.add_parser("tables", help="rewrite the generated tables in README.md and docs/rules.md")
+    table = commands.add_parser("tables", help="rewrite the generated tables in README.md and docs")
     table.add_argument("--check", action="store_true", help="only say whether they are up to date")
     other = commands.add_parser("compat", help="try other Pythons and torches (large downloads)")
     other.add_argument("combinations", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.13.0; all if none")

@@ -1,9 +1,12 @@
-"""The generated tables: rules in README.md and docs/rules.md, packages in docs/architecture.md."""
+"""The generated tables: families of rules in README.md, rules in docs/rules.md, packages in docs/architecture.md."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import unstuck
@@ -14,19 +17,23 @@ from unstuck.rule import Rule, own_rules
 
 BEGIN = "<!-- rules:begin -->"
 END = "<!-- rules:end -->"
-FILES = (Path("README.md"), Path("docs/rules.md"))
+README = Path("README.md")
+RULES = Path("docs/rules.md")
 
 
 def main(root: Path, *, check: bool) -> int:
     """Rewrite the tables, or only say which are stale."""
-    stale = []
+    rules = own_rules()
     rooms = packages.package_table(Path(unstuck.__file__).parent)
-    for file in (*FILES, packages.FILE):
+    tables = {
+        README: (family_table(rules), (BEGIN, END)),
+        RULES: (rule_table(rules, "../src/unstuck/rules"), (BEGIN, END)),
+        packages.FILE: (rooms, (packages.BEGIN, packages.END)),
+    }
+    stale = []
+    for file, (table, marks) in tables.items():
         before = _read(root / file)
-        if file == packages.FILE:
-            after = with_table(before, rooms, str(file), (packages.BEGIN, packages.END))
-        else:
-            after = with_table(before, rule_table(own_rules(), _way_to_pages(file)), str(file))
+        after = with_table(before, table, str(file), marks)
         if before != after:
             stale.append(str(file))
             if not check:
@@ -44,8 +51,13 @@ def _read(path: Path) -> str:
         raise Refusal(f"{path.name} is missing; it holds a generated table.") from None
 
 
-def _way_to_pages(file: Path) -> str:
-    return "../" * (len(file.parts) - 1) + "src/unstuck/rules"
+def family_table(rules: Iterable[Rule]) -> str:
+    """The families of rules, each with how many it has and with what its package says of itself."""
+    rows = ["| family | rules | about |", "|---|---|---|"]
+    for family, members in groupby(sorted(rules, key=attrgetter("family")), key=attrgetter("family")):
+        about = (importlib.import_module(f"unstuck.rules.{family}").__doc__ or "").strip()
+        rows.append(f"| {family} | {len(list(members))} | {about} |")
+    return "\n".join(rows)
 
 
 def rule_table(rules: Iterable[Rule], pages: str) -> str:
