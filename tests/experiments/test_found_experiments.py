@@ -45,4 +45,4 @@ def test_a_new_file_is_all_that_a_new_experiment_needs(tmp_path: Path) -> None:
 def test_a_diagnosis_runs_the_quick_ones_first_and_no_seeds() -> None:
     names = [kind.name for kind in experiments_in_order()]
     quick = ["independence", "causality", "relations"]
-    assert names == [*quick, "layers", "overfit", "baseline", "ablate", "lr", "optimizer", "isolate"]
+    assert names == [*quick, "layers", "overfit", "baseline", "gap", "ablate", "lr", "optimizer", "isolate"]

@@ -1,4 +1,4 @@
-"""The data that a loop gets: one batch over and over, or the stored examples as they were."""
+"""The data that a loop gets: one batch over and over, the stored examples as they were, or all but some of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ class FreezeBatch(Intervention, frozen=True):
         from unstuck.capture.trial.frozen_batch import FrozenBatch
 
         FrozenBatch(lab)
+
+
+class HoldOut(Intervention, frozen=True):
+    """Keep a fifth of the training examples out, hold the weights from step `first` on, and score answers then.
+
+    To the examples that were kept out, if `unseen`, else to those that were trained on.
+    """
+
+    first: int
+    unseen: bool
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.trial.held_out import HeldOut
+
+        HeldOut(lab, self.first, self.unseen)
 
 
 class KeepData(Intervention, frozen=True):

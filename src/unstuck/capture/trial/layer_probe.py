@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from unstuck.capture.measure.tensors import is_plain, is_whole, reading, tensors_in
@@ -29,6 +28,7 @@ from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks import hooks
 from unstuck.capture.trial.changed_inputs import TARGETS
 from unstuck.capture.trial.example_features import Layout, around, by_example, hashed, whole, whole_ids
+from unstuck.capture.trial.held_weights import HeldWeights
 from unstuck.capture.trial.lab import Lab, is_model
 from unstuck.capture.trial.matched_targets import IGNORED, Compared, Matching, Obstacle, compared, matched
 from unstuck.capture.trial.readers import Reading, read, split
@@ -58,8 +58,6 @@ MANY_SITES, FEWER_ITEMS = 12, 512
 WITH_LOGITS = "binary_cross_entropy_with_logits"
 COMPARABLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", WITH_LOGITS, "difference")
 """Losses whose predictions are in the units of their targets, or can be brought there."""
-LARGEST_WEIGHTS = 2**27
-
 PREDICTION = "the prediction"
 
 Spot = tuple[int, str, str, bool]
@@ -122,9 +120,7 @@ class LayerProbe:
         self._kinds: dict[str, int] = {}
         self._chosen = torch.zeros(0, 2, dtype=torch.long)
         self._units = self._restarts = 0
-        self._weights: dict[int, tuple[Tensor, Tensor]] = {}
-        self._moved: set[int] = set()
-        """Weights that have had a gradient."""
+        self._held = HeldWeights(lab, first)
         self._fresh = False
         self._clear()
         lab.wrap(nn.Module, "__call__", self._calling)
@@ -135,8 +131,6 @@ class LayerProbe:
         for owner in (Tensor, torch.autograd):
             lab.wrap(owner, "backward", self._around_backward)
         lab.wrap(DataLoader, "__iter__", self._beginning)
-        lab.before_steps(self._keep_weights)
-        lab.after_steps(self._put_back)
         lab.when_trial_ends.append(self._finish)
 
     def _clear(self) -> None:
@@ -150,25 +144,6 @@ class LayerProbe:
         self._answers: list[Tensor] = []
         for site in self._sites.values():
             site.features, site.alike = [], []
-
-    # Weights are held from the first step that is read on.
-
-    def _keep_weights(self, optimizer: Optimizer) -> None:
-        if self._lab.steps < self._first:
-            return
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                if id(weight) not in self._weights and weight.numel() <= LARGEST_WEIGHTS:
-                    self._weights[id(weight)] = weight, weight.detach().clone()
-                if weight.grad is not None and id(weight) not in self._moved and bool(weight.grad.any()):
-                    self._moved.add(id(weight))
-
-    def _put_back(self, optimizer: Optimizer) -> None:
-        if self._lab.steps < self._first:
-            return
-        with torch.no_grad():
-            for weight, before in self._weights.values():
-                weight.copy_(before)
 
     # Calls of modules.
 
@@ -627,8 +602,8 @@ class LayerProbe:
             "shape": list(site.shape),
             "place": site.place,
             "alike": max(site.alike, default=None),
-            "should_learn": any(weight in self._weights for weight in site.weights),
-            "learns": any(weight in self._moved for weight in site.weights),
+            "should_learn": any(weight in self._held.weights for weight in site.weights),
+            "learns": any(weight in self._held.moved for weight in site.weights),
             "is_zero": site.is_zero,
             "wants_gradient": site.wants_gradient,
             "gradient": site.largest if site.arrived else None,
