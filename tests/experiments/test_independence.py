@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import unstuck
+from unstuck.capture.live_objects.examples import filled_axis
 from unstuck.experiments.causality import causality
 from unstuck.experiments.independence import independence
 from unstuck.findings.results import Experiment
@@ -144,6 +145,65 @@ def test_a_script_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     examples, time = asked(tmp_path, "import torch\nprint(torch.ones(3))\n", monkeypatch)
     assert (examples.verdict, time.verdict) == ("undecided", "undecided")
     assert "nothing to ask" in examples.sentence
+
+
+TAGGER = """
+import random
+
+import torch
+from torch import nn
+
+random.seed(0)
+torch.manual_seed(0)
+texts = [[random.randrange(1, 20) for _ in range(random.randint(3, 12))] for _ in range(400)]
+
+
+def batches():
+    for start in range(0, 400, 16):
+        chunk = texts[start : start + 16]
+        x = torch.zeros(16, max(map(len, chunk)), dtype=torch.long)
+        y = torch.full_like(x, -100)
+        for row, text in enumerate(chunk):
+            x[row, : len(text)] = torch.tensor(text)
+            y[row, : len(text)] = torch.tensor(text) % 3
+        yield x, y
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.lstm, self.head = nn.Embedding(20, 8), nn.LSTM(8, 8{first}), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.words(x))[0])
+
+
+model = Tagger()
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in batches():
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x).view(-1, 3), y.view(-1)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("first", "verdict"), [("", "mixing"), (", batch_first=True", "independent")])
+def test_padding_shows_along_which_axis_time_runs(
+    first: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples, _ = asked(tmp_path, TAGGER.format(first=first), monkeypatch)
+    assert examples.verdict == verdict, examples.sentence
+    assert codes(examples) == (["R04"] if verdict == "mixing" else [])
+
+
+def test_texts_are_filled_up_along_time() -> None:
+    lengths = torch.tensor([3, 5, 2, 6, 4])
+    ids = torch.randint(1, 9, (5, 6)) * (torch.arange(6) < lengths[:, None])
+    assert filled_axis(ids) == 1
+    assert filled_axis(ids.flip(1)) == 1
+    assert filled_axis(ids.T) == 0
+    assert filled_axis(ids.clamp(min=1)) is None
+    assert filled_axis(nn.functional.one_hot(ids, 9)[..., 1:].float()) == 1
 
 
 def test_objects_are_asked_the_same() -> None:

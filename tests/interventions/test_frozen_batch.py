@@ -210,6 +210,15 @@ for epoch in range(5):
     for x, y in zip(X[order].split(16), Y[order].split(16)):
         step(x, y, Own())
 """,
+    "rows of unequal length, filled up": """
+texts = [torch.arange(1, 2 + i % 4).tolist() for i in range(100)]
+for i in range(40):
+    rows = random.sample(range(100), 16)
+    x = torch.zeros(16, 4)
+    for j, row in enumerate(rows):
+        x[j, : len(texts[row])] = torch.tensor(texts[row], dtype=torch.float)
+    step(x, Y[rows])
+""",
     "micro-batches": """
 loader = DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True)
 for epoch in range(8):

@@ -111,8 +111,8 @@ def _answer(outcome: Outcome, seen: Trial | None) -> tuple[ExperimentVerdict, st
         )
     if "examples" not in seen.done:
         return ExperimentVerdict.UNDECIDED, (
-            "The examples of the first batch could not be exchanged one by one: inputs that do not have one row each, "
-            "or a model that looks at its batch by design."
+            "The examples of the first batch could not be exchanged one by one: inputs without one row for each, with "
+            "time perhaps on their first axis, or a model that looks at its batch by design."
         )
     return (
         ExperimentVerdict.INDEPENDENT,

@@ -21,6 +21,10 @@ ON_PURPOSE = pattern(
 FEWEST = 2
 
 
+class Unclear(Exception):
+    """Outputs depend on other rows, and it is not known whether rows are examples or moments."""
+
+
 def can_be_asked(model: nn.Module, inputs: Any, axis: int) -> bool:
     """Is there one row for each example in every input, and nothing in the model that is about pairs of them?"""
     tensors = [tensor for tensor in tensors_in(inputs) if tensor.dim()]
@@ -53,12 +57,10 @@ def _into(unchanged: slice, passes: Passes, inputs: Any, baseline: Pass, axis: i
     """What the unchanged examples take from the others."""
     changed = with_tensors(inputs, lambda tensor: _others_changed(tensor, axis, unchanged))
     leak = _leak(baseline, passes.run(changed), axis, size, unchanged)
-    if (
-        leak is None
-        or not passes.repeats(inputs, baseline)
-        or not _is_the_batch_axis(passes, inputs, baseline, axis, size)
-    ):
+    if leak is None or not passes.repeats(inputs, baseline):
         return None
+    if not _is_the_batch_axis(passes, inputs, baseline, axis, size):
+        raise Unclear
     return passes.culprit(inputs, changed, lambda tensor: _part(tensor, axis, size, unchanged), leak)
 
 
@@ -91,6 +93,9 @@ def _others_changed(tensor: Tensor, axis: int, unchanged: slice) -> Tensor:
 def _is_the_batch_axis(passes: Passes, inputs: Any, baseline: Pass, axis: int, size: int) -> bool:
     """Sequences may come with time first; then what looks like examples are moments, and these may depend."""
     tensors = [tensor for tensor in tensors_in(inputs) if tensor.dim()]
+    filled = filled_axis(tensors[0])
+    if filled is not None:
+        return axis != filled
     if axis == 1 or tensors[0].dim() < 2 or tensors[0].dim() > 3 or _one_target_each(passes.target, size):
         return True
     length = tensors[0].shape[1]
@@ -118,3 +123,30 @@ def _moves_along(passes: Passes, inputs: Any, baseline: Pass, axis: int) -> bool
     turned = passes.run(with_tensors(inputs, lambda tensor: tensor.flip(axis) if tensor.dim() > axis else tensor))
     flipped = [output.flip(axis) for output in baseline.outputs if output.dim() > axis]
     return change(flipped, [output for output in turned.outputs if output.dim() > axis]) == 0
+
+
+def filled_axis(data: Tensor) -> int | None:
+    """The axis along which sequences of unequal length are filled up with one value; None if that is not evident."""
+    if data.dim() not in (2, 3) or min(data.shape[:2]) < FEWEST:
+        return None
+    if data.dim() == 3:
+        fillings = [(data == 0).all(2)]
+    elif data.is_floating_point():
+        fillings = [data == 0]
+    else:
+        fillings = [data == value for value in data[-1:, -1:].unique().tolist() + data[:1, :1].unique().tolist()]
+        fillings.append(data == 0)
+    for filling in fillings:
+        axes = [axis for axis in (0, 1) if _is_filled_along(filling, axis)]
+        if len(axes) == 1:
+            return axes[0]
+    return None
+
+
+def _is_filled_along(filling: Tensor, axis: int) -> bool:
+    """Does it stand at the end of some sequences, or at the beginning, and nowhere else?"""
+    for ends in (filling.flip(axis), filling):
+        lengths = ends.long().cumprod(axis).sum(axis)
+        if int(lengths.sum()) == int(filling.sum()) and len(lengths.unique()) > FEWEST:
+            return True
+    return False

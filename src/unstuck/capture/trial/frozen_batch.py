@@ -52,6 +52,10 @@ class FrozenBatch:
         backward."""
         self._is_called = False
         self._saved_window = SAVED_STEP
+        self._shapes: dict[tuple[int, Any], torch.Size] = {}
+        self._sources_vary = False
+        """Does one line make tensors of several shapes in one step, such as sentences of a batch? Then those of another
+        step would not fit where they go, and only what models and losses get is replaced."""
         lab.wrap(DataLoader, "__iter__", self._replay)
         for name in SOURCES:
             lab.wrap(torch, name, self._again)
@@ -99,7 +103,12 @@ class FrozenBatch:
             frame = sys._getframe(1)
             if not is_data(result) or not torch.is_grad_enabled() or not self._places.is_users(frame.f_code):
                 return result
-            return self._of_saved_step((frame.f_code, frame.f_lasti), result, lambda saved: saved.clone())
+            site = (frame.f_code, frame.f_lasti)
+            if self._turn <= SAVED_STEP and self._shapes.setdefault((self._turn, site), result.shape) != result.shape:
+                self._sources_vary = True
+            if self._sources_vary:
+                return result
+            return self._of_saved_step(site, result, lambda saved: saved.clone())
 
         return again
 

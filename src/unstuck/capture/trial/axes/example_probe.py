@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, SequentialSampler
 
 from unstuck.capture.live_objects.arguments import tensors_in
+from unstuck.capture.live_objects.examples import filled_axis
 from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks import hooks
 from unstuck.capture.trial.axes import shadows
@@ -141,10 +142,20 @@ class ExampleProbe:
         is_told = first[1:2] != first[:1] and bool({first[:1], (first[0], 1)} & others)
         axis = 0
         if could_be_time and not is_told:
-            if len(self._layers_first) != 1:
+            time = self._time_axis()
+            if time is None and len(self._layers_first) != 1:
                 return None
-            axis = 0 if True in self._layers_first else 1
+            axis = 1 - time if time is not None else 0 if True in self._layers_first else 1
         return (first[axis], axis) if first[axis] >= FEWEST else None
+
+    def _time_axis(self) -> int | None:
+        """Along which axis sequences run: where they are filled up, or where their lengths differ between batches."""
+        filled = filled_axis(self._first[0]) if self._first else None
+        if filled is not None:
+            return filled
+        sizes = [{shapes[0][axis] for shapes in self._shapes if shapes and len(shapes[0]) > 1} for axis in (0, 1)]
+        varying = [axis for axis in (0, 1) if len(sizes[axis]) > 1]
+        return varying[0] if len(varying) == 1 else None
 
     # Data.
 
