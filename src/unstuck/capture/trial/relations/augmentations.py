@@ -1,5 +1,6 @@
 """Does a target move with its image? The same example is drawn several times from the data set, and what a flip, a turn
-or a shift did to the image is looked for in its mask, its target image and its boxes.
+or a shift did to the image is looked for in its mask, its target image and its boxes. Points of a mirrored face must
+exchange left and right as well.
 
 Also for images that the loop changes after the loader gave them. Changes that are not found exactly (small rotations,
 zooms, colours) say nothing, and neither do views of which both go into the model. Of several images in an example the
@@ -44,6 +45,11 @@ FEWEST = 3
 SHARE = 0.2
 """The share of moved images whose target stays behind."""
 BOXES = ("boxes", "bboxes", "keypoints")
+LEFT_TO_RIGHT = 1
+"""Its number among the flips."""
+SAME_POINTS = 0.05
+"""Of the spread of points, by which mirrored ones may differ."""
+MOSTLY = 0.8
 RIM = 2
 """Pixels around the objects of a mask that are compared with them."""
 REMAINS = 0.3
@@ -111,17 +117,41 @@ def answers(loaded: LoaderBatch, compared: Sequence[Compared]) -> list[Answer]:
     if pair is not None:
         changes += _in_loop(loaded.batch, pair)
     is_mask = pair is not None and _is_mask(loaded.batch[pair.y])
+    partners: list[tuple[int, ...]] = []
     for draws in _draws(loaded.dataset):
-        if pair is None and not _boxes(draws[0]):
+        if pair is None and not _boxes(draws[0]) and _points(draws[0]) is None:
             break
         changes += _from_draws(draws, pair)
         boxes += _with_boxes(draws)
+        partners += _left_and_right(draws)
+    if partners and (said := _of_partners(partners)) is not None:
+        return [said]
     return [_judged([judged for one in changes if (judged := _moved_with(*one)) is not None], boxes, is_mask)]
 
 
 def _is(state: State, sentence: str, form: str = "", subject: str = "", **measures: Number) -> Answer:
     return Answer(
         relation=Relation.MOVES, state=state, sentence=sentence, form=form, subject=subject, measures=measures
+    )
+
+
+def _of_partners(seen: Sequence[tuple[int, ...]]) -> Answer | None:
+    """Points that should have changed places in flipped images, and kept them."""
+    usual = max(set(seen), key=list(seen).count)
+    count = list(seen).count(usual)
+    pairs = [(i, j) for i, j in enumerate(usual) if i < j]
+    if not pairs or count < FEWEST or count < MOSTLY * len(seen):
+        return None
+    named = " and ".join(f"{i} with {j}" for i, j in pairs)
+    return _is(
+        State.BROKEN,
+        f"In {count} of {len(seen)} draws in which an image is flipped left to right, its points are mirrored and keep "
+        f"their numbers, though they lie where others lay: {named}. What was left of its pair is now right.",
+        "points",
+        "points",
+        moved=len(seen),
+        behind=count,
+        how=f"exchange {named}",
     )
 
 
@@ -303,6 +333,35 @@ def _boxes(draw: Any) -> list[Tensor]:
     parts = draw if isinstance(draw, tuple | list) else [draw]
     found = [part[name] for part in parts if isinstance(part, Mapping) for name in BOXES if name in part]
     return [t for t in found if isinstance(t, Tensor) and t.dim() in (2, 3) and t.shape[-1] in (2, 3, 4) and t.numel()]
+
+
+def _points(draw: Any) -> Tensor | None:
+    """Places in the image, one in each row."""
+    found = [t for t in tensors_in(draw) if t.is_floating_point() and t.dim() == 2 and t.shape[1] == 2 and len(t) > 1]
+    return found[0].detach() if len(found) == 1 else None
+
+
+def _left_and_right(draws: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    """Of draws in which the image was flipped and its points were mirrored in the same order: for each point the number
+    of the one that lay there before. The layout is its own mirror image only where points come in pairs."""
+    known = [
+        (image, points)
+        for draw in draws
+        if (image := _image(draw)) is not None and (points := _points(draw)) is not None
+    ]
+    for other, after in known[1:]:
+        image, before = known[0]
+        movement = _movement(image, other) if image.shape == other.shape and before.shape == after.shape else None
+        if movement is None or movement.flip != LEFT_TO_RIGHT:
+            continue
+        sums = before[:, 0] + after[:, 0]
+        scale = float(before.std())
+        steady = float((before[:, 1] - after[:, 1]).std()) + float(sums.std())
+        if scale > 0 and steady < SAME_POINTS * scale:
+            centred = [points - points.mean(0) for points in (before, after)]
+            lay = torch.cdist(centred[1], centred[0]).argmin(1).tolist()
+            is_exchange = all(lay[j] == i for i, j in enumerate(lay))
+            yield tuple(lay) if is_exchange else tuple(range(len(lay)))
 
 
 def _moved_with(images: Sequence[tuple[Tensor, Tensor]], target: Tensor, its: Tensor) -> Moved | None:
