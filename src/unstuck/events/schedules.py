@@ -25,6 +25,8 @@ class SchedulerSeen(Event, tag="scheduler-seen", frozen=True):
     """What it was built with: T_max, total_steps, step_size, gamma, ..."""
     rates: tuple[float, ...] = ()
     """Of the optimizer, once it was built."""
+    wants_more: bool | None = None
+    """Of ReduceLROnPlateau: is its metric to rise?"""
 
 
 class SchedulerStep(Event, tag="scheduler-step", frozen=True):
@@ -40,6 +42,8 @@ class SchedulerStep(Event, tag="scheduler-step", frozen=True):
     """How many steps it has taken, this one included."""
     told: bool = False
     """It was given the epoch to go to."""
+    metric: float | None = None
+    """What ReduceLROnPlateau was given."""
 
 
 class ScheduleEnded(Event, tag="schedule-ended", frozen=True):

@@ -134,8 +134,7 @@ def filled_axis(data: Tensor) -> int | None:
     elif data.is_floating_point():
         fillings = [data == 0]
     else:
-        fillings = [data == value for value in data[-1:, -1:].unique().tolist() + data[:1, :1].unique().tolist()]
-        fillings.append(data == 0)
+        fillings = [data == value for value in (0, data[-1, -1], data[0, 0])]
     for filling in fillings:
         axes = [axis for axis in (0, 1) if _is_filled_along(filling, axis)]
         if len(axes) == 1:
@@ -147,6 +146,6 @@ def _is_filled_along(filling: Tensor, axis: int) -> bool:
     """Does it stand at the end of some sequences, or at the beginning, and nowhere else?"""
     for ends in (filling.flip(axis), filling):
         lengths = ends.long().cumprod(axis).sum(axis)
-        if int(lengths.sum()) == int(filling.sum()) and len(lengths.unique()) > FEWEST:
+        if int(lengths.sum()) == int(filling.sum()) and len(set(lengths.tolist())) > FEWEST:
             return True
     return False

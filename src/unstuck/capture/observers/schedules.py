@@ -84,6 +84,7 @@ class Schedulers(Observer):
         self._all.append(known)
         found = getattr(scheduler, "optimizer", None)
         optimizer = found if isinstance(found, Optimizer) else None
+        mode = getattr(scheduler, "mode", None) if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else None
         watch.tell(
             SchedulerSeen(
                 step=watch.window.steps,
@@ -93,21 +94,24 @@ class Schedulers(Observer):
                 optimizer=watch.objects.optimizer(optimizer) if optimizer is not None else "",
                 numbers=_numbers(scheduler),
                 rates=rates(optimizer) if optimizer is not None else (),
+                wants_more=mode == "max" if mode in ("min", "max") else None,
             )
         )
 
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool, float | None]:
         """`scheduler.step` is called; chained schedulers call the steps of others, overrides that of their parent."""
         scheduler = args[0]
-        has_argument = any(value is not None for value in (*args[1:], *kwargs.values())) and not isinstance(
-            scheduler, lr_scheduler.ReduceLROnPlateau
-        )
+        given = [value for value in (*args[1:], *kwargs.values()) if value is not None]
+        metric = None
+        if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+            metric = float(given[0]) if given and isinstance(given[0], int | float) else None
+            given = []
         self._running.append(scheduler)
-        return scheduler, has_argument
+        return scheduler, bool(given), metric
 
-    def after(self, call: tuple[Any, bool], result: Any, error: BaseException | None) -> None:
+    def after(self, call: tuple[Any, bool, float | None], result: Any, error: BaseException | None) -> None:
         """It returned."""
-        scheduler, has_argument = call
+        scheduler, has_argument, metric = call
         self._running.pop()
         if error is not None or getattr(scheduler, "_is_initial", False) or not self._watch.is_listening():
             return
@@ -118,9 +122,9 @@ class Schedulers(Observer):
             known.count += 1
             known.driven = known.driven or bool(self._running)
         if not self._running:
-            self._stepped(scheduler, known, has_argument)
+            self._stepped(scheduler, known, has_argument, metric)
 
-    def _stepped(self, scheduler: Any, known: _Schedule | None, has_argument: bool) -> None:
+    def _stepped(self, scheduler: Any, known: _Schedule | None, has_argument: bool, metric: float | None) -> None:
         watch, count = self._watch, known.count if known is not None else 0
         # Powers of two keep the count in the record of a scheduler that steps between sampled windows.
         milestone = 0 < count <= _FIRST or count & (count - 1) == 0 < count
@@ -135,6 +139,7 @@ class Schedulers(Observer):
             scheduler=known.label if known is not None else "",
             count=count,
             told=has_argument,
+            metric=metric,
         )
         (watch.tell if milestone else watch.emit)(event)
 

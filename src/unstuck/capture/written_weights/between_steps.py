@@ -84,8 +84,8 @@ class _Followed:
 class _Load(NamedTuple):
     module: weakref.ref[nn.Module]
     place: Place | None
-    weights: dict[str, Tensor]
-    """Parts of them, by the names of the parameters."""
+    weights: dict[str, tuple[weakref.ref[nn.Parameter], Tensor]]
+    """The parameters by their names, and parts of what they were."""
 
 
 class WrittenWeights:
@@ -110,7 +110,8 @@ class WrittenWeights:
         own = {name: p for name, p in module.named_parameters() if is_plain(p) and p.is_cpu and p.dim() > 1}
         plain = sorted(own, key=lambda name: -own[name].numel())
         with reading():
-            weights = {name: _sample(own[name]) for name in plain[:_LOADED] if own[name].numel() > 1}
+            largest = [name for name in plain[:_LOADED] if own[name].numel() > 1]
+            weights = {name: (weakref.ref(own[name]), _sample(own[name])) for name in largest}
         others = [load for load in self._loads if load.module() not in (None, module)]
         self._loads = [*others[-_MOST_LOADS:], _Load(weakref.ref(module), place, weights)]
 
@@ -123,16 +124,18 @@ class WrittenWeights:
             module = load.module()
             if module is None or self._watch.objects.was_trained(module):
                 continue
-            there = {name: p for name, p in module.named_parameters() if id(p) in held}
-            own = [(there[name], value) for name, value in load.weights.items() if name in there]
-            if not own:
+            # A layer that was put in the place of another one, such as a new head, is meant to be another.
+            there = {name: p for name, p in module.named_parameters() if name in load.weights}
+            own = [(p, load.weights[name][1]) for name, p in there.items() if load.weights[name][0]() is p]
+            if not any(id(p) in held for p, _ in own) or 2 * len(own) < len(load.weights):
                 continue
             with reading():
                 self._compare_loaded(optimizer, load, [(_sample(p), value) for p, value in own])
 
     def _compare_loaded(self, optimizer: Optimizer, load: _Load, pairs: list[tuple[Tensor, Tensor]]) -> None:
         changed = [(now, then) for now, then in pairs if not torch.equal(now, then)]
-        if len(changed) < max(1, len(pairs) - 1):
+        # The last layer alone may have been drawn again on purpose.
+        if len(changed) < len(pairs) - (len(pairs) > 2):
             return
         vary = [(now, then) for now, then in changed if float(now.std()) > 0 and float(then.std()) > 0]
         alike = [float(torch.corrcoef(torch.stack(pair).double())[0, 1]) for pair in vary]

@@ -32,6 +32,7 @@ class Misuse(Variant):
     NEVER_STEPPED = "never-stepped", "the scheduler is never stepped"
     PAST_THE_END = "past-the-end", "OneCycleLR is stepped past its end"
     WITHOUT_METRIC = "without-metric", "ReduceLROnPlateau is stepped without its metric"
+    WRONG_DIRECTION = "wrong-direction", "ReduceLROnPlateau waits for its metric to get worse"
 
 
 rule = Rule(
@@ -48,6 +49,12 @@ ON_PURPOSE = pattern(r"find|range_test|plot|simulat|sweep", re.I)
 SKIPPED = "The first learning rate of the schedule is skipped, and every later one comes a step too early."
 AFTER_OPTIMIZER = "Call scheduler.step() after optimizer.step()."
 NEEDS_METRIC = "It lowers the learning rate when a metric stops improving, and raises TypeError without one."
+WAITS_FOR_WORSE = (
+    "Every improvement counts as a step in the wrong direction, so the learning rate is lowered each time `patience` "
+    "runs out, however well the training goes."
+)
+WANT_MORE = 'Build it with mode="max", or give it the validation loss.'
+WANT_LESS = 'Build it with mode="min", the default.'
 PASS_METRIC = "Pass the metric: step(validation_loss)."
 
 

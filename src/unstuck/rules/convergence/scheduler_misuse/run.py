@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unstuck.events import OptimizerStep, Place, RunStatus, SchedulerSeen, SchedulerStep, StepSkipped
+from unstuck.events import Evaluated, OptimizerStep, Place, RunStatus, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rules.convergence.scheduler_misuse import (
@@ -15,6 +16,9 @@ from unstuck.rules.convergence.scheduler_misuse import (
     ON_PURPOSE,
     PASS_METRIC,
     SKIPPED,
+    WAITS_FOR_WORSE,
+    WANT_LESS,
+    WANT_MORE,
     Misuse,
     rule,
 )
@@ -32,6 +36,8 @@ ENDS = {"LinearLR": "total_iters"}
 LENGTHS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
 """Arguments that say how many steps a schedule is built for."""
 FEWEST = 10
+SAME_METRIC = 2
+"""Evaluations whose result a scheduler was given."""
 AGAIN = 1.5
 """A schedule stepped this many times its length was built for another unit."""
 FELT = 0.95
@@ -73,6 +79,7 @@ def find(record: Record) -> Iterator[Finding]:
     for schedule in known:
         yield from _before_optimizer(record, schedule)
         yield from _never_stepped(record, schedule, known)
+        yield from _wrong_direction(record, schedule)
         pace = _pace(record, schedule)
         if pace is None:
             continue
@@ -128,6 +135,40 @@ def _crashed(record: Record) -> Iterator[Finding]:
     if blind is not None:
         message = "ReduceLROnPlateau.step() was called without the metric it watches."
         yield _finding(Misuse.WITHOUT_METRIC, message, NEEDS_METRIC, PASS_METRIC, blind.place, severity=Severity.ERROR)
+
+
+def _wrong_direction(record: Record, schedule: Schedule) -> Iterator[Finding]:
+    """It is given the share of right answers, or the loss, that the evaluation just before came to."""
+    wants_more = schedule.seen.wants_more
+    given = [(step.step, step.metric, step) for step in schedule.steps if step.metric is not None]
+    if wants_more is None or len(given) < SAME_METRIC:
+        return
+    latest = {evaluated.step: evaluated for evaluated in record.of(Evaluated)}
+    found = [(latest[at].accuracy, latest[at].value, metric) for at, metric, _ in given if at in latest]
+    shares = [share for share, _, metric in found if share is not None and _is_same(metric, share)]
+    losses = [loss for _, loss, metric in found if loss is not None and _is_same(metric, loss)]
+    matching = losses if wants_more else shares
+    if len(matching) < SAME_METRIC or len(matching) < len(found):
+        return
+    rates = [step.rates[0] for _, _, step in given if step.rates]
+    lowered = f", and the learning rate went from {rates[0]:.3g} to {rates[-1]:.3g}" if rates[-1] < rates[0] else ""
+    what, wanted = ("loss", "rise") if wants_more else ("share of right answers", "fall")
+    yield _finding(
+        Misuse.WRONG_DIRECTION,
+        f"ReduceLROnPlateau is given the {what} of the evaluation and waits for it to {wanted}: it went from "
+        f"{matching[0]:.3g} to {matching[-1]:.3g}{lowered}.",
+        WAITS_FOR_WORSE,
+        WANT_LESS if wants_more else WANT_MORE,
+        schedule.lines[-1],
+        [schedule.seen.place],
+        [Evidence("values it was given", ", ".join(f"{metric:.3g}" for _, metric, _ in given[:6]))],
+        Severity.ERROR,
+    )
+
+
+def _is_same(metric: float, measured: float) -> bool:
+    """As a share or in percent."""
+    return any(math.isclose(metric, scale * measured, rel_tol=1e-3) for scale in (1, 100) if measured)
 
 
 def _before_optimizer(record: Record, schedule: Schedule) -> Iterator[Finding]:

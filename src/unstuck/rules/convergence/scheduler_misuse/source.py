@@ -17,6 +17,9 @@ from unstuck.rules.convergence.scheduler_misuse import (
     ON_PURPOSE,
     PASS_METRIC,
     SKIPPED,
+    WAITS_FOR_WORSE,
+    WANT_LESS,
+    WANT_MORE,
     Misuse,
     cadence as cadences,
     rule,
@@ -29,7 +32,7 @@ from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import Ability, Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
-from unstuck.source.values import Instance, alternatives
+from unstuck.source.values import Const, Instance, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.source import Script
@@ -39,6 +42,11 @@ STEEPEST_PER_BATCH = 0.97
 """A learning rate multiplied by this is below 0.2 % after 204 batches; decays built for batches are far slower."""
 PLAIN_NAMES = pattern(r"(self\.)?(lr_)?scheduler (self\.)?optimizer")
 OWN_SCHEDULER = pattern(r"class \w*(Sched|LR|Warm)|def step\(")
+RISES = pattern(
+    r"(?i)(^|_)(acc|accuracy|f1|auc|auroc|m?ap|m?iou|dice|bleu|rouge|psnr|ssim|r2|recall|precision|hits?)(_|\d|@|$)"
+)
+FALLS = pattern(r"(?i)loss|(^|_)(err|error|rmse|mse|mae|nll|ppl|perplexity|wer|cer|fid)(_|$)")
+FALL_OR_RISE = ("fall", "rise")
 HARMLESS_USE = r"\.(get_last_lr|get_lr|state_dict|load_state_dict|last_epoch|base_lrs|optimizer|print_lr)\b"
 
 
@@ -46,6 +54,7 @@ def find(script: Script) -> Iterator[Finding]:
     """Every variant that the text can show."""
     calls = {call.place: call for call in script.facts.calls if call.name == ".step"}
     yield from _without_metric(calls.values())
+    yield from _wrong_direction(calls.values())
     for loop in loops_in(script.facts.trace):
         if any(isinstance(item.event, SchedulerStep) for item in events_in(loop.body, nested_loops=False)):
             yield from _before_optimizer(script, loop, calls)
@@ -89,6 +98,40 @@ def _without_metric(calls: Iterable[Called]) -> Iterator[Finding]:
             yield _finding(
                 Misuse.WITHOUT_METRIC, message, NEEDS_METRIC, PASS_METRIC, call.place, severity=Severity.ERROR
             )
+
+
+def _wrong_direction(calls: Iterable[Called]) -> Iterator[Finding]:
+    """A metric whose name says that it should rise, for a scheduler that waits for it to fall, or the reverse."""
+    for call in calls:
+        receivers = alternatives(call.receiver) if call.receiver is not None else ()
+        modes = {_mode(item) for item in receivers}
+        given = [*call.node.args, *(keyword.value for keyword in call.node.keywords if keyword.arg == "metrics")]
+        mode = modes.pop() if len(modes) == 1 else None
+        if mode is None or not given:
+            continue
+        words = [node.id for node in ast.walk(given[0]) if isinstance(node, ast.Name)]
+        words += [node.attr for node in ast.walk(given[0]) if isinstance(node, ast.Attribute)]
+        words += [str(node.value) for node in ast.walk(given[0]) if isinstance(node, ast.Constant)]
+        rises, falls = any(map(RISES.search, words)), any(map(FALLS.search, words))
+        turned = any(isinstance(node, ast.USub | ast.Sub) for node in ast.walk(given[0]))
+        if turned or rises == falls or rises == (mode == "max"):
+            continue
+        text = ast.unparse(given[0])
+        message = (
+            f'ReduceLROnPlateau is built with mode="{mode}" and given `{text}`, which should {FALL_OR_RISE[rises]}.'
+        )
+        fix = WANT_MORE if rises else WANT_LESS
+        yield _finding(Misuse.WRONG_DIRECTION, message, WAITS_FOR_WORSE, fix, call.place)
+
+
+def _mode(item: Value) -> str | None:
+    """What ReduceLROnPlateau was built with; None for everything else."""
+    if not isinstance(item, Instance) or item.last != "ReduceLROnPlateau":
+        return None
+    given = item.kwargs.get("mode", item.args[1] if len(item.args) > 1 else None)
+    if given is None:
+        return "min"
+    return str(given.value) if isinstance(given, Const) and given.value in ("min", "max") else None
 
 
 def _before_optimizer(script: Script, loop: Loop, calls: dict[Place, Called]) -> Iterator[Finding]:
