@@ -317,3 +317,10 @@ def test_a_loss_that_falls_as_far_without_its_inputs_does_not_beat_a_guess() -> 
     )
     (outcome,) = triage._final(Verdict(outcomes=(achieved(Achieved.LEARNS),))).outcomes
     assert outcome.word is Achieved.GUESSES
+
+
+def test_a_training_that_answers_new_examples_as_well_does_not_memorize() -> None:
+    triage = Triage(Context(Runs(10), 1.0), Path())
+    triage._experiments.append(Experiment(name="gap", verdict=ExperimentVerdict.APART, sentence="", method=""))
+    (outcome,) = triage._final(Verdict(outcomes=(achieved(Achieved.MEMORIZES),))).outcomes
+    assert outcome.word is Achieved.LEARNS

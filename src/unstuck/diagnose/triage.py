@@ -400,12 +400,17 @@ class Triage:
         return self._with_suspicions(final) if verdict.in_trouble and final.principal is None else final
 
     def _measured(self, verdict: Verdict) -> Verdict:
-        """A loss that falls as far without its inputs does not beat a guess, whatever it looked like from outside."""
-        ignores = next((one for one in self._experiments if one.verdict is ExperimentVerdict.IGNORES), None)
-        if ignores is None or len(verdict.outcomes) != 1:
+        """A loss that falls as far without its inputs does not beat a guess, whatever it looked like from outside. A
+        training that answers new examples as well as known ones does not memorize."""
+        shown = {done.verdict for done in self._experiments}
+        if len(verdict.outcomes) != 1:
             return verdict
         (outcome,) = verdict.outcomes
-        word = outcome.word if outcome.word.is_trouble else Achieved.GUESSES
+        word = outcome.word
+        if ExperimentVerdict.IGNORES in shown and not word.is_trouble:
+            word = Achieved.GUESSES
+        elif ExperimentVerdict.APART in shown and word is Achieved.MEMORIZES:
+            word = Achieved.LEARNS
         return msgspec.structs.replace(verdict, outcomes=(msgspec.structs.replace(outcome, word=word),))
 
     def _with_suspicions(self, verdict: Verdict) -> Verdict:
