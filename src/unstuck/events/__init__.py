@@ -33,6 +33,7 @@ from unstuck.events.data import (
     InputsCompared as InputsCompared,
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,
+    SoftTargetsCompared as SoftTargetsCompared,
     StateLoaded as StateLoaded,
     StatisticsUntouched as StatisticsUntouched,
     TargetsCompared as TargetsCompared,

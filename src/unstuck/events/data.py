@@ -211,6 +211,24 @@ class TargetsCompared(Event, tag="targets-compared", frozen=True):
     """Between the targets of examples that came again and those they had first."""
 
 
+class SoftTargetsCompared(Event, tag="soft-targets-compared", frozen=True):
+    """Soft targets, such as a teacher's answers, next to labels of the same examples in another loss. Counted since the
+    last such event; `place` is the call of the loss that is given the soft targets."""
+
+    ABSENT: ClassVar[str] = "no step compared answers with soft targets and with labels"
+
+    labels_at: Place | None = None
+    """The call of the other loss."""
+    examples: int = 0
+    agree: float = 0.0
+    """The share of examples whose most likely class is their label."""
+    chance: float = 0.0
+    """What that share would be if they had nothing to do with each other."""
+    confidence: float = 0.0
+    """The probability of the most likely class, on average."""
+    classes: int = 0
+
+
 class TargetsCopied(Event, tag="targets-copied", frozen=True):
     """A classification loss compared scores for ids with ids that were, at every position, the input of the model.
     Counted from the start of the run; `place` is the call of the loss."""

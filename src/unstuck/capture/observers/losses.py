@@ -22,6 +22,7 @@ from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
 from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scores import Scores
+from unstuck.capture.observers.soft_targets import SoftTargets
 from unstuck.capture.players.players import Players
 from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.tasks.tasks import Tasks
@@ -66,6 +67,7 @@ class Losses(Observer):
         evaluations: Evaluations,
         batches: Batches,
         pairs: Pairs,
+        soft_targets: SoftTargets,
         scores: Scores,
         players: Players,
         tasks: Tasks,
@@ -78,6 +80,7 @@ class Losses(Observer):
         self._evaluations = evaluations
         self._batches = batches
         self._pairs = pairs
+        self._compare_soft_targets = watch.guard.protect("soft targets", soft_targets.loss)
         self._patches: Patches | None = None
         self._names: set[str] = set()
         """Of those that were called, as they are called in the list of patches."""
@@ -145,6 +148,7 @@ class Losses(Observer):
             return
         place = watch.places.here()
         self._pairs.loss(name, source, target, place)
+        self._compare_soft_targets(name, source, target, place)
         self._players.compared(target)
         if name == "cross_entropy":
             self._players.matched(source, target, place)

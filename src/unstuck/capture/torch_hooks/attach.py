@@ -21,6 +21,7 @@ from unstuck.capture.observers.scaling import Scaling
 from unstuck.capture.observers.schedules import Schedulers
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.observers.seeds import Seeds
+from unstuck.capture.observers.soft_targets import SoftTargets
 from unstuck.capture.observers.states import Loads
 from unstuck.capture.observers.steps import Steps
 from unstuck.capture.observers.unused import UnusedLayers
@@ -56,7 +57,7 @@ def observers(watch: Watch) -> list[Observer]:
         players,
         tasks,
         Modes(watch, evaluations),
-        Losses(watch, inspector, evaluations, batches, pairs, scores, players, tasks),
+        Losses(watch, inspector, evaluations, batches, pairs, SoftTargets(watch), scores, players, tasks),
         CtcLosses(watch),
         Softmaxes(watch),
         inspector,
