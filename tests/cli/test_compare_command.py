@@ -59,7 +59,7 @@ def test_a_change_in_the_model_is_found_at_its_module(unstuck: Unstuck) -> None:
     code, measures, sentence = compared(unstuck, "old.py", "new.py")
     assert code == 1
     assert measures["what"] == "output Net"
-    assert measures["changed_lines"] == "18"
+    assert measures["new_lines"] == "18"
     assert "new.py is worse with every seed" in sentence
 
 

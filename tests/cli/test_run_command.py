@@ -36,6 +36,18 @@ def test_everything_after_the_script_is_its_own(words: str, expected: tuple[obje
     assert tuple(split_arguments(words.split())) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "is_said"), [("print('done')", True), ("import argparse", False), ("print('--html')", True)]
+)
+def test_an_option_of_ours_behind_a_script_that_reads_none_is_pointed_out(
+    unstuck: object, line: str, is_said: bool
+) -> None:
+    Path("alone.py").write_text(f"{line}\n")
+    done = unstuck("run", "alone.py", "--html", "page.html", "--epochs")  # type: ignore[operator]
+    assert ("--html stands after alone.py and is passed to it" in done.stderr) is is_said
+    assert not Path("page.html").exists()
+
+
 def test_a_folder_of_its_own_for_every_run(own_folder: Path) -> None:
     folders = [new_run_folder("some dir/my train!.py") for _ in range(3)]
     names = [folder.name for folder, _ in folders]

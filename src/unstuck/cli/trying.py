@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from unstuck.cli import common
 from unstuck.cli.runs import folder_for
-from unstuck.cli.verbs.run import Split, split_arguments
+from unstuck.cli.verbs.run import Split, mention_misplaced, split_arguments
 from unstuck.record.in_use import hold
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
         raise common.Stop(f"there is no file {split.target}; check the path, or use -m to run a module.")
     if not options.quiet:
         common.mention_untried_torch()
+        mention_misplaced(parser, split)
     return split, options
 
 

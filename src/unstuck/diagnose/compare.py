@@ -230,7 +230,7 @@ class _Answer:
             "what": f"{first.kind} {first.name}" if first is not None else "",
             "equal_weights_at_first": not self._other_start,
             "steps": self._steps,
-            "changed_lines": ", ".join(map(str, self._changed_lines()[:12])),
+            "new_lines": ", ".join(map(str, self._changed_lines()[:12])),
         }
 
     def _changed_lines(self) -> list[int]:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import mmap
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from unstuck.cli.jobs import Job
 from unstuck.cli.launchers import rank_among
 from unstuck.cli.runs import Afterwards, folder_for, record_at, report_on, runs_by_age
 from unstuck.record.runs import FOLDER, remove_run
+from unstuck.regular import LARGEST_SCRIPT, read_regular
 
 if TYPE_CHECKING:
     from unstuck.findings import Diagnosis
@@ -40,6 +42,9 @@ srun, ...) findings change the exit code only with --fail-on, and only after all
 """
 )
 WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
+
+READS_ARGUMENTS = re.compile("arg|click|typer|fire|hydra|tyro|docopt|flags|getopt|cli|conf", re.IGNORECASE)
+"""What a script that reads its command line, here or in a module of its own, is likely to mention."""
 
 NOWHERE = "not-recorded"
 """The name of a folder that could not be created."""
@@ -86,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     job = Job(rank_among(os.environ), options)
     common.check_files(options)
     common.require_torch("run")
+    mention_misplaced(parser, split)
     # The script may change the directory or replace stderr.
     home, stream = os.getcwd(), job.stream(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115
     for name in ("output", "html"):
@@ -129,6 +135,25 @@ def split_arguments(arguments: Sequence[str], with_value: Sequence[str] = WITH_V
             return Split(words[:index], word, words[index + 1 :], as_module=False)
         index += 2 if word in with_value else 1
     return Split(words, None, [], as_module=False)
+
+
+def mention_misplaced(parser: argparse.ArgumentParser, split: Split) -> None:
+    """One line on stderr about options of ours behind a script that seems to read no arguments."""
+    if split.as_module or split.target is None:
+        return
+    ours = [word for word in split.theirs if word.startswith("--") and word.partition("=")[0] in options_of(parser)]
+    if not ours:
+        return
+    with contextlib.suppress(OSError):
+        text = read_regular(split.target, LARGEST_SCRIPT).decode(errors="replace")
+        if not READS_ARGUMENTS.search(text):
+            sentence = f"{ours[0]} stands after {split.target} and is passed to it; put options of unstuck before it."
+            print(f"unstuck: {sentence}", file=sys.stderr)
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Every long option, such as `--html`."""
+    return {word for action in parser._actions for word in action.option_strings if word.startswith("--")}
 
 
 def _parser() -> argparse.ArgumentParser:
