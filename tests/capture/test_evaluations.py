@@ -72,3 +72,21 @@ def test_targets_made_from_something_else_are_not_guessed(recorded):
     seen: list = []
     found = recorded(program((X @ W).argmax(1), lambda p, y: F.cross_entropy(p, (y + 1) % 3), 3, seen)).of(Evaluated)
     assert not list(found)
+
+
+def test_a_loss_that_trains_a_head_on_answers_without_gradients_is_no_evaluation(recorded):
+    def train() -> None:
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), (X @ W).argmax(1)).backward()
+            optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                features = model(X)
+            model.train()
+            head = torch.zeros(3, 3, requires_grad=True)
+            F.cross_entropy(features @ head, (X @ W).argmax(1)).backward()
+
+    assert not list(recorded(train).of(Evaluated))

@@ -163,13 +163,13 @@ class InputsCompared(Event, tag="inputs-compared", frozen=True):
     across: float | None = None
     """and between evaluation and training."""
     with_target: int = 0
-    """Ids that came often enough, in both, to know their mean target."""
+    """Ids that came in both, and in training often enough to know their mean target."""
     same_target: float | None = None
-    """The correlation of these means between evaluation and training,"""
+    """The correlation of the targets in evaluation with the means of their ids in training,"""
     same_target_within: float | None = None
-    """and the highest that it can be, by what halves of each agree with each other."""
+    """and of those of one half of training with the means of the other."""
     answers_fit: float | None = None
-    """The correlation, over these ids, of what the model answers in evaluation with the targets there."""
+    """The correlation of what the model answers in evaluation with the targets there."""
 
 
 class AnswersFedBack(Event, tag="answers-fed-back", frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unstuck.capture.players.moves import Moves
+from unstuck.capture.players.moves import Moves, mark_of
 
 
 def was_final(*rest: Any) -> bool:
@@ -47,3 +47,15 @@ def test_one_flag_does_not_tell_an_end_from_a_limit(rest: tuple[Any, ...], tells
 def test_two_flags_without_information() -> None:
     assert was_final(True, False)
     assert not was_final(False, True)
+
+
+def test_walls_keep_some_agents_where_they_are_but_never_a_whole_batch() -> None:
+    moves, cells = Moves(), np.eye(4, dtype=np.float32)
+    for number in range(80):
+        cell = number // 2 % 4
+        moves.reset(1, cells[cell])
+        moves.moved(1, 0, (cells[cell if number % 2 else (cell + 1) % 4], 0.0, False), 0.0, False)
+    states = [mark_of(cell) or 0 for cell in cells]
+    assert moves.may_all_stay(states)
+    assert not moves.may_all_stay(states * 16)
+    assert not moves.may_all_stay([mark_of(np.ones(4)) or 0])

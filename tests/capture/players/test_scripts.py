@@ -34,6 +34,12 @@ MISTAKES = [
     ("dqn", "if step % 200 == 0:", "if step % 200 == 201:", "P17/never-changes"),
     ("dqn", "q(states).gather(1, actions).squeeze(1)", "q(states).max(1)[0]", "P16/best-action"),
     ("ddqn_grid", " = s, a, r, s2, d", " = s, a, r, s, d", "P16/same-state"),
+    (
+        "ddqn_grid",
+        "o = np.zeros(self.n, dtype=np.float32)",
+        "o = vars(self).setdefault('o', np.zeros(self.n, dtype=np.float32)); o[:] = 0",
+        "P16/same-array",
+    ),
     ("ddqn_grid", "0.95 * (1 - D)", "1.05 * (1 - D)", "P16/growing"),
     ("gan_ring", "bce(g_out, torch.ones_like", "bce(g_out, torch.zeros_like", "P14/same-side"),
     ("dcgan_tiny", "label.fill_(1.0)", "label.fill_(0.0)", "P14/same-side"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unstuck.events import InputsCompared
 from unstuck.record.outcome import outcome_of
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Program, Runner, Variant
@@ -28,6 +29,36 @@ SCRIPT = """
         model.eval()
         with torch.no_grad():
             {judged}
+"""
+RATINGS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    quality = torch.randn(80)
+    items = torch.multinomial(torch.arange(1.0, 81.0), 4000, replacement=True)
+    users = torch.randint(0, 5000, (4000,))
+    ratings = quality[items] + 0.5 * torch.randn(4000)
+    sorted_items, order = items[3000:].sort()
+    renumbered = (sorted_items + 1) % 80
+
+    class Ratings(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.items, self.users = nn.Embedding(80, 1), nn.Embedding(5000, 1)
+
+        def forward(self, item, user):
+            return (self.items(item) + self.users(user))[:, 0]
+
+    model = Ratings()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for epoch in range(6):
+        for rows in torch.randperm(3000).split(100):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(items[rows], users[rows]), ratings[rows]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            answers = model(renumbered, users[3000:][order]).clamp(-2, 2)
+            error = (answers - ratings[3000:][order]).square().mean()
 """
 CLASSES = {"target": "(x[:, 0] > 0).long() + (x[:, 1] > 0).long()", "outputs": 3, "column": ""}
 CLASSES |= {"loss": "nn.functional.cross_entropy"}
@@ -68,6 +99,22 @@ def test_numbers_that_a_script_subtracts_are_compared(tmp_path: Path, monkeypatc
     found = evaluated(tmp_path, monkeypatch, judged, **NUMBERS)
     assert found is not None
     assert 0.8 < found <= 1
+
+
+def test_answers_brought_into_limits_and_to_ids_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(RATINGS))
+    monkeypatch.chdir(tmp_path)
+    with Runner(Program("train.py"), tmp_path / ".unstuck" / "runs" / "one") as runner:
+        (run,) = Context(runner, 60.0).run([Variant("watched", show_data=True)], 500)
+    outcome = outcome_of(run.record())
+    assert outcome is not None
+    assert outcome.evaluated_right is not None
+    found = {event.input: event for event in run.record().of(InputsCompared)}["item"]
+    assert found.same_target is not None and found.same_target_within is not None
+    assert found.same_target_within > 0.4
+    assert abs(found.same_target) < 0.2, "the items of the evaluation have other numbers"
+    assert found.alike is not None and found.across is not None
+    assert found.across > 0.7 * found.alike, "sorted examples are looked at from their beginning to their end"
 
 
 def test_answers_to_examples_that_were_trained_on_are_not_an_evaluation(

@@ -68,19 +68,28 @@ class _Ids:
 
 
 class _Targets:
-    """The sums of targets and of answers, and their number, for each id, in two halves of the examples."""
+    """Sums over the examples of each id, in two halves: how many there are, of targets and of their squares."""
 
     def __init__(self) -> None:
-        self.sums, self.counts = torch.zeros(2, _IDS, dtype=torch.double), torch.zeros(2, _IDS)
-        self.answers = torch.zeros(_IDS, dtype=torch.double)
+        self.halves = torch.zeros(2, 3, _IDS, dtype=torch.double)
+        self.agreement = torch.zeros(6, dtype=torch.double)
+        """How many answers, and the sums of answers, targets, their squares and their products."""
 
     def add(self, ids: Tensor, targets: Tensor, answers: Tensor) -> None:
         buckets, wanted = ids[:_MOST_TARGETS].long() % _IDS, targets[:_MOST_TARGETS].double()
+        given = answers[:_MOST_TARGETS].double()
         for half in (0, 1):
-            chosen = buckets[half::2]
-            self.sums[half] += torch.bincount(chosen, weights=wanted[half::2], minlength=_IDS)
-            self.counts[half] += torch.bincount(chosen, minlength=_IDS)
-        self.answers += torch.bincount(buckets, weights=answers[:_MOST_TARGETS].double(), minlength=_IDS)
+            of_half = wanted[half::2]
+            for row, values in enumerate((torch.ones_like(of_half), of_half, of_half.square())):
+                self.halves[half, row] += torch.bincount(buckets[half::2], weights=values, minlength=_IDS)
+        parts = (torch.ones_like(wanted), given, wanted, given.square(), wanted.square(), given * wanted)
+        self.agreement += torch.stack([part.sum() for part in parts])
+
+    def fit(self) -> float:
+        """How far the answers agree with the targets."""
+        count, given, wanted, given_squared, wanted_squared, products = self.agreement.tolist()
+        spread = (given_squared - given**2 / count) * (wanted_squared - wanted**2 / count)
+        return (products - given * wanted / count) / math.sqrt(spread) if spread > 0 else 0.0
 
 
 class EvaluationInputs:
@@ -123,9 +132,9 @@ class EvaluationInputs:
         seen = self._seen[key][evaluates]
         if isinstance(seen, _Ids) is not ids:
             return
-        if ids and tensor[0].numel() == 1:
+        if ids and tensor[0].numel() == 1 and len(tensor) > 1:
             self._ids[key] = tensor.reshape(-1)
-        rows = tensor[:_ROWS]
+        rows = tensor[:: -(-len(tensor) // _ROWS)]  # from all of it: a whole split may be sorted
         if evaluates:
             mark = (*key, len(tensor), float(rows[0].double().sum()), float(rows[-1].double().sum()))
             if mark in self._marks:
@@ -222,19 +231,24 @@ def _with_targets(event: InputsCompared, targets: dict[tuple[str, int], _Targets
 
 
 def _alike(trained: _Targets, evaluated: _Targets) -> tuple[int, float, float, float] | None:
-    """How many ids came often in both, how far their mean targets agree, how far they could, and how far answers agree
-    with them in evaluation."""
-    both = (trained, evaluated)
-    often = torch.cat([each.counts for each in both]).amin(0) >= _FEWEST_TARGETS
-    if int(often.sum()) < _FEWEST:
+    """How many ids came in both, how far the mean target of an id in training agrees with the targets of its examples
+    in evaluation, how far with those of the other half of training, and how far answers agree in evaluation."""
+    known = trained.halves[:, 0].amin(0) >= _FEWEST_TARGETS
+    there = evaluated.halves.sum(0)
+    both = int((known & (there[0] > 0)).sum())
+    if both < _FEWEST:
         return None
-    within = [float(torch.corrcoef((each.sums / each.counts)[:, often])[0, 1]) for each in both]
-    # Of the means of both halves together, by the formula of Spearman and Brown.
-    whole = [2 * max(0.0, one) / (1 + max(0.0, one)) for one in within]
-    means = [(each.sums.sum(0) / each.counts.sum(0))[often] for each in both]
-    answers = (evaluated.answers / evaluated.counts.sum(0))[often]
-    agree = torch.corrcoef(torch.stack([*means, answers]))
-    across, fit = float(agree[0, 1]), float(agree[1, 2])
-    if not all(map(math.isfinite, (across, fit, *within))):
-        return None
-    return int(often.sum()), across, math.sqrt(whole[0] * whole[1]), fit
+    first, second = trained.halves
+    across = _agreement(trained.halves.sum(0)[:, known], there[:, known])
+    within = (_agreement(first[:, known], second[:, known]) + _agreement(second[:, known], first[:, known])) / 2
+    return both, across, within, evaluated.fit()
+
+
+def _agreement(means_of: Tensor, examples: Tensor) -> float:
+    """The correlation, over all examples, of their targets with the mean of their id elsewhere."""
+    count, sums, squares = examples
+    mean = means_of[1] / means_of[0]
+    total = float(count.sum())
+    center, wanted = float((count * mean).sum()) / total, float(sums.sum()) / total
+    spread = float((count * (mean - center).square()).sum()) * (float(squares.sum()) - total * wanted**2)
+    return float(((mean - center) * (sums - count * wanted)).sum()) / math.sqrt(spread) if spread > 0 else 0.0

@@ -19,6 +19,7 @@ from unstuck.capture.detect.evaluation_inputs import EvaluationInputs
 from unstuck.capture.detect.fed_back import FedBack
 from unstuck.capture.detect.graph import Token
 from unstuck.capture.detect.untouched_statistics import untouched
+from unstuck.capture.live_objects.arguments import tensors_in as arguments_in
 from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answers
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, arguments_of, has_weights, looked_at, marks_of
@@ -43,6 +44,8 @@ _MOST_KNOWN = 8192
 _SEEN_BEFORE = 0.02
 """A batch of which this share was trained on is not held out."""
 _LARGEST_TARGET = 2**16
+_FEWEST_NUMBERS = 8
+_SAME_NUMBERS = 0.999
 
 
 class _Stretch:
@@ -329,13 +332,15 @@ class Evaluations(Observer):
         answers = self._held_out_answers
         if answers is None or self._stretch is None or left.shape != right.shape or not is_plain(answers):
             return
-        for own, target in ((left, right), (right, left)):
-            same = own.data_ptr() == answers.data_ptr() and own.numel() == answers.numel()
-            if same and is_plain(target) and not target.requires_grad:
-                self._held_out_answers = None
-                with reading():
+        if not is_plain(left) or not is_plain(right) or left.numel() != answers.numel():
+            return
+        with reading():
+            for own, target in ((left, right), (right, left)):
+                if not target.requires_grad and _are_from(own, answers):
+                    self._held_out_answers = None
                     self._stretch.held_out.add("mse_loss", own, target)
-                return
+                    self._compare_targets("mse_loss", own, target)
+                    return
 
     def _is_training_again(self, stretch: _Stretch, module: nn.Module) -> bool:
         return stretch.forwards > 0 and (not stretch.grad_enabled or (module.training and not stretch.training))
@@ -349,7 +354,10 @@ class Evaluations(Observer):
         most = min(MOST_CALLS, stretch.forwards) if stretch is not None else 0
         if stretch is None or len(stretch.values) >= most or self._on_training_data or not may_measure():
             return
-        if (result.requires_grad and stretch.training) or not is_plain(result) or result.numel() != 1:
+        if not is_plain(result) or result.numel() != 1:
+            return
+        # Of answers without gradients none is asked for: this loss trains something on top of them.
+        if result.requires_grad and (stretch.training or not stretch.grad_enabled):
             return
         if stretch.loss not in ("", name):
             return
@@ -464,13 +472,28 @@ class Evaluations(Observer):
                 )
 
 
+def _are_from(own: Tensor, answers: Tensor) -> bool:
+    """Are these the answers, perhaps brought back to another unit, or into limits?"""
+    if own.data_ptr() == answers.data_ptr():
+        return True
+    one, other = (values.detach().reshape(-1).double() for values in (own, answers))
+    if len(one) < _FEWEST_NUMBERS:
+        return False
+    forms = (other, other.clamp(float(one.min()), float(one.max())))
+    return any(float(torch.corrcoef(torch.stack([one, form]))[0, 1]) > _SAME_NUMBERS for form in forms)
+
+
 def _marks(arguments: Any) -> list[float]:
     """A number for each example, by which it is known again; none where the batch cannot be read."""
-    given = next(iter(tensors_in(arguments, depth=3)), None)
-    if given is None or given.dim() < 2 or not (is_plain(given) or is_whole(given)) or not may_measure():
+    if not may_measure():
         return []
+    given = [each for each in arguments_in(arguments) if is_plain(each) or is_whole(each)]
+    rows = next((each for each in given if each.dim() > 1), None)
     with reading():
-        marks: list[float] = marks_of(given.detach()[:_MOST_ROWS]).tolist()
+        if rows is None:  # numbers side by side, such as a user and an item
+            columns = [each.detach()[:_MOST_ROWS].double() for each in given if each.shape == given[0].shape]
+            rows = torch.stack(columns, 1) if columns and columns[0].dim() == 1 else None
+        marks: list[float] = marks_of(rows.detach()[:_MOST_ROWS]).tolist() if rows is not None else []
     return marks
 
 

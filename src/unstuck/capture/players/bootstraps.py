@@ -127,10 +127,11 @@ class Bootstraps:
             return
         self._place = place
         picked = surprise.chosen
-        if self._followed(states, best) < _KNOWN * len(states.marks):
-            same = all(call.marks == states.marks for call in others)
-            # A policy is asked about the same states again, to compare it with what it was.
-            if same and picked is not None and (states.marks[0], states.marks[0]) not in self._moves.between:
+        # A policy is asked about the same states again, to compare it with what it was.
+        same = picked is not None and all(call.marks == states.marks for call in others)
+        stays = same and not self._moves.may_all_stay(states.marks)
+        if self._followed(states, best) < _KNOWN * len(states.marks) or (stays and self._moves.reused):
+            if stays:
                 self._unmoved += len(states.marks)
                 self._add_unmoved(states, others, surprise)
             return

@@ -10,6 +10,7 @@ from torch import Tensor
 
 _MOST_KNOWN = 20_000
 _MOST_LISTED = 5_000
+_BY_CHANCE = 1e-6
 _MOST_ALIKE = 8
 """Different moves between the same states."""
 _LARGEST = 2**15
@@ -46,6 +47,8 @@ class Moves:
         """Did an environment tell its own end from a limit of time?"""
         self.reused = 0
         """How often an observation was the array of an earlier one that is still in use, with other numbers in it."""
+        self.count = self.stayed = 0
+        """Moves in all, and those that left the state as it was."""
         self._last: dict[int, weakref.ref[Any]] = {}
         self._now: dict[int, int | None] = {}
         self._length: dict[int, int] = {}
@@ -63,6 +66,8 @@ class Moves:
     def moved(self, environment: int, action: Any, result: tuple[Any, ...], reward: float, over: bool) -> None:
         """It was given an action."""
         before, after = self._now.get(environment), self._seen(result[0])
+        self.count += 1
+        self.stayed += before == after
         self._now[environment] = after
         last = self._last.get(environment)
         if last is not None and before != after and _is_same_memory(last(), result[0]):
@@ -93,6 +98,12 @@ class Moves:
     def end_by_time(self) -> bool:
         """Are all episodes of the same length? Then they end because time is up, and a target may look further."""
         return len(self._ends) == 1 and next(iter(self._ends.values())) > 1
+
+    def may_all_stay(self, states: list[int]) -> bool:
+        """Could as many moves as there are states all have been such that lead back to where they were made?"""
+        if not all((mark, mark) in self.between for mark in states):
+            return False
+        return (self.stayed / max(self.count, 1)) ** len(states) > _BY_CHANCE
 
     def forget_recent(self) -> None:
         """What follows belongs to another update."""

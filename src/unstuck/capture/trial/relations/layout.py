@@ -19,6 +19,10 @@ SMOOTHER = 0.5
 """How much of the roughness may be left when the reading is undone."""
 ROUGH = 0.5
 """Roughness as it is, as a share of that of numbers in random order, below which inputs are in order."""
+LESS = 0.8
+"""Noise in every pixel is as rough in any reading. Then this much of the differences may be left, in nearly every image."""
+NEARLY_ALL = 0.9
+FEWEST_IMAGES = 16
 MOST = 2**20
 FEWEST = 8
 """Pixels or samples along an axis."""
@@ -44,13 +48,27 @@ def _answer(tensor: Tensor, model: str) -> Answer | None:
     others = {name: _roughness(values, axes) for name, values, axes in readings[1:]}
     best = min(others, key=lambda name: others[name])
     shape = " x ".join(map(str, tensor.shape))
+    smoothness = ""
     if own >= ROUGH and others[best] <= SMOOTHER * own and (tensor.dim() == 4 or _goes_on(tensor, own)):
+        smoothness = (
+            f"Read as {best}, the inputs of {model} ({shape}) are {own / max(others[best], 1e-3):.1f} times "
+            f"as smooth: neighbours differ by {others[best]:.0%} of what they would in random order, and by "
+            f"{own:.0%} as they are."
+        )
+    elif own >= ROUGH and tensor.dim() == 4:
+        left = {name: _left(readings[0][1], values) for name, values, _ in readings[1:]}
+        best = min(left, key=lambda name: left[name][0])
+        share, images = left[best]
+        if share <= LESS and images >= NEARLY_ALL:
+            smoothness = (
+                f"Read as {best}, neighbouring pixels of the inputs of {model} ({shape}) differ by {1 - share:.0%} less "
+                f"than as they are, in {images:.0%} of the images."
+            )
+    if smoothness:
         return Answer(
             relation=Relation.LAYOUT,
             state=State.BROKEN,
-            sentence=f"Read as {best}, the inputs of {model} ({shape}) are {own / max(others[best], 1e-3):.1f} times "
-            f"as smooth: neighbours differ by {others[best]:.0%} of what they would in random order, and by "
-            f"{own:.0%} as they are.",
+            sentence=smoothness,
             form="scrambled",
             subject=model,
             measures={"roughness": own, "read otherwise": others[best], "reading": best},
@@ -87,6 +105,17 @@ def _goes_on(tensor: Tensor, own: float) -> bool:
     chance = float((kept - kept.roll(1, 0).roll(kept.shape[1] // 2, 1)).abs().mean())
     jumps = float((kept[:, 1:, 0] - kept[:, :-1, -1]).abs().mean())
     return chance > 0 and jumps / chance <= SMOOTHER * own
+
+
+def _left(own: Tensor, other: Tensor) -> tuple[float, float]:
+    """The share of the differences between neighbours that is left in the other reading, and of images with fewer."""
+    if len(own) < FEWEST_IMAGES:
+        return 1.0, 0.0
+    before, after = (
+        sum(values.diff(dim=axis).abs().flatten(1).mean(dim=1) for axis in (2, 3)) for values in (own, other)
+    )
+    assert isinstance(before, Tensor) and isinstance(after, Tensor)
+    return float(after.sum() / before.sum().clamp_min(1e-12)), float((after < before).float().mean())
 
 
 def _roughness(values: Tensor, axes: tuple[int, ...]) -> float:

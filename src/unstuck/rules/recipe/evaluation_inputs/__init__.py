@@ -55,10 +55,10 @@ HALF = 0.5
 MANY = 100
 """Examples of ids."""
 FEWEST_IDS = 30
-RELIABLE = 0.4
-"""The correlation of mean targets that must be possible before its absence means anything."""
+RELIABLE = 0.2
+"""The correlation of targets with the mean of their id that must be possible before its absence means anything."""
 NOTHING = 0.25
-SURELY = 4.0
+SURELY = 3.0
 """Standard errors."""
 FAR = 1.5
 """In standard deviations: a forecast of the next value is not that far off on average, nor"""
@@ -80,10 +80,11 @@ def in_run(record: Record) -> Iterator[Finding]:
     """A common factor in all columns, or any difference where evaluation fails and training does not."""
     yield from _fed_back(record)
     fails = _fails(record)
+    renumbered = next(filter(_are_other_things, record.of(InputsCompared)), None)
+    if renumbered is not None:
+        yield _of_targets(renumbered)
+        return
     for event in record.of(InputsCompared):
-        if _are_other_things(event):
-            yield _of_targets(event)
-            return
         if event.alike is not None and event.across is not None:
             if fails and event.evaluated >= MANY and _is_another_mapping(event.alike, event.across, event.columns):
                 yield _of_ids(event)
@@ -169,23 +170,24 @@ def _are_other_things(event: InputsCompared) -> bool:
     across, possible, answers = event.same_target, event.same_target_within, event.answers_fit
     if across is None or possible is None or answers is None or event.with_target < FEWEST_IDS or possible < RELIABLE:
         return False
+    if possible - across < SURELY / math.sqrt(event.with_target - 3):
+        return False
     # Where the answers fit the targets there, the model knows these ids, and it is asked something else about them.
-    strange = max(abs(across), abs(answers))
-    return strange < NOTHING * possible and possible - strange > SURELY / math.sqrt(event.with_target - 3)
+    return abs(across) < NOTHING * possible and abs(answers) < HALF * possible
 
 
 def _of_targets(event: InputsCompared) -> Finding:
     return rule.finding(
-        f"In evaluation the ids in `{event.input}` stand for other things: their mean targets correlate with those of "
-        f"the same ids in training by {event.same_target or 0.0:.2f}, and could by "
+        f"In evaluation the ids in `{event.input}` stand for other things: targets correlate with the mean of the same "
+        f"id in training by {event.same_target or 0.0:.2f}, and within training by "
         f"{event.same_target_within or 0.0:.2f} ({event.with_target} ids).",
         cause=f"{RENUMBERED} What was learned about it is lost.",
         fix=ONE_MAPPING,
         subject=Subject("model", event.model),
         place=event.place,
         evidence=[
-            Evidence("correlation of mean targets with training", round(event.same_target or 0.0, 3)),
-            Evidence("that halves of the data allow", round(event.same_target_within or 0.0, 3)),
+            Evidence("correlation with the means of training", round(event.same_target or 0.0, 3)),
+            Evidence("of one half of training with the other", round(event.same_target_within or 0.0, 3)),
             Evidence("ids", event.with_target),
         ],
         variant=Differs.IDS,
