@@ -30,6 +30,7 @@ from unstuck.events.data import (
     BatchSeen as BatchSeen,
     CopySeen as CopySeen,
     Evaluated as Evaluated,
+    GraphsBatched as GraphsBatched,
     InputsCompared as InputsCompared,
     LoaderSeen as LoaderSeen,
     Seeded as Seeded,

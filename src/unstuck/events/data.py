@@ -137,6 +137,25 @@ class StatisticsUntouched(Event, tag="statistics-untouched", frozen=True):
     """Evaluations of it so far."""
 
 
+class GraphsBatched(Event, tag="graphs-batched", frozen=True):
+    """A model was given several graphs in one batch: nodes, edges between them, and the graph of each node."""
+
+    ABSENT: ClassVar[str] = "no model was given graphs as nodes, edges and the graph of each node"
+
+    model: str = ""
+    input: str = ""
+    """The name of the argument that holds the edges."""
+    nodes: int = 0
+    edges: int = 0
+    graphs: int = 0
+    largest: int = 0
+    """Nodes of the largest graph."""
+    highest: int = 0
+    """The highest number of a node in an edge."""
+    with_edges: int = 0
+    """Graphs with at least one edge."""
+
+
 class InputsCompared(Event, tag="inputs-compared", frozen=True):
     """What a model was given in evaluation, next to what it was given in training. `place` is the call there."""
 

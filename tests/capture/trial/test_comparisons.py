@@ -110,10 +110,12 @@ def test_answers_brought_into_limits_and_to_ids_are_compared(tmp_path: Path, mon
     assert outcome is not None
     assert outcome.evaluated_right is not None
     found = {event.input: event for event in run.record().of(InputsCompared)}["item"]
-    assert found.same_target is not None and found.same_target_within is not None
+    assert found.same_target is not None
+    assert found.same_target_within is not None
     assert found.same_target_within > 0.4
     assert abs(found.same_target) < 0.2, "the items of the evaluation have other numbers"
-    assert found.alike is not None and found.across is not None
+    assert found.alike is not None
+    assert found.across is not None
     assert found.across > 0.7 * found.alike, "sorted examples are looked at from their beginning to their end"
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, WeightedRandomSampler
 
+from unstuck.capture.detect.batched_graphs import graphs_in
 from unstuck.capture.detect.stored_data import changed, samples_of
 from unstuck.capture.measure.tensors import counted, is_plain, is_whole, may_measure, reading
 from unstuck.capture.preview.calls import Call
@@ -29,7 +30,7 @@ from unstuck.capture.preview.repeated_batches import RepeatedBatches
 from unstuck.capture.torch_hooks.internals import LoaderIterator
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Ended, Observer, Watch
-from unstuck.events import BatchSeen, InputFact, LoaderSeen, Place
+from unstuck.events import BatchSeen, GraphsBatched, InputFact, LoaderSeen, Place
 
 if TYPE_CHECKING:
     from unstuck.capture.observers.evaluations import Evaluations
@@ -275,6 +276,9 @@ class Batches(Observer):
                 layer_input=first[1] if first else None,
             )
         )
+        graphs = graphs_in(tensors)
+        if graphs is not None:
+            watch.tell(GraphsBatched(step=step, place=watch.places.here(), model=label, **graphs._asdict()))
 
     def evaluated(self, module: nn.Module, label: str, arguments: tuple[Any, ...], output: Any) -> None:
         """A stretch of evaluation begins with this call."""

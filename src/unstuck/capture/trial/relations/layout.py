@@ -20,7 +20,7 @@ SMOOTHER = 0.5
 ROUGH = 0.5
 """Roughness as it is, as a share of that of numbers in random order, below which inputs are in order."""
 LESS = 0.8
-"""Noise in every pixel is as rough in any reading. Then this much of the differences may be left, in nearly every image."""
+"""Noise in every pixel is as rough in any reading. Then so much of the differences may be left, in nearly every one."""
 NEARLY_ALL = 0.9
 FEWEST_IMAGES = 16
 MOST = 2**20
@@ -61,8 +61,8 @@ def _answer(tensor: Tensor, model: str) -> Answer | None:
         share, images = left[best]
         if share <= LESS and images >= NEARLY_ALL:
             smoothness = (
-                f"Read as {best}, neighbouring pixels of the inputs of {model} ({shape}) differ by {1 - share:.0%} less "
-                f"than as they are, in {images:.0%} of the images."
+                f"Read as {best}, neighbouring pixels of the inputs of {model} ({shape}) differ by {1 - share:.0%} "
+                f"less than as they are, in {images:.0%} of the images."
             )
     if smoothness:
         return Answer(
@@ -114,7 +114,8 @@ def _left(own: Tensor, other: Tensor) -> tuple[float, float]:
     before, after = (
         sum(values.diff(dim=axis).abs().flatten(1).mean(dim=1) for axis in (2, 3)) for values in (own, other)
     )
-    assert isinstance(before, Tensor) and isinstance(after, Tensor)
+    assert isinstance(before, Tensor)
+    assert isinstance(after, Tensor)
     return float(after.sum() / before.sum().clamp_min(1e-12)), float((after < before).float().mean())
 
 
