@@ -44,7 +44,7 @@ def test_an_option_of_ours_behind_a_script_that_reads_none_is_pointed_out(
 ) -> None:
     Path("alone.py").write_text(f"{line}\n")
     done = unstuck("run", "alone.py", "--html", "page.html", "--epochs")  # type: ignore[operator]
-    assert ("--html stands after alone.py and is passed to it" in done.stderr) is is_said
+    assert ("--html comes after alone.py and is passed to it" in done.stderr) is is_said
     assert not Path("page.html").exists()
 
 

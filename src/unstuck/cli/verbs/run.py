@@ -147,7 +147,7 @@ def mention_misplaced(parser: argparse.ArgumentParser, split: Split) -> None:
     with contextlib.suppress(OSError):
         text = read_regular(split.target, LARGEST_SCRIPT).decode(errors="replace")
         if not READS_ARGUMENTS.search(text):
-            sentence = f"{ours[0]} stands after {split.target} and is passed to it; put options of unstuck before it."
+            sentence = f"{ours[0]} comes after {split.target} and is passed to it; put options of unstuck before it."
             print(f"unstuck: {sentence}", file=sys.stderr)
 
 
