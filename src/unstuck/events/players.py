@@ -164,6 +164,10 @@ class RowsCompared(Event, tag="rows-compared", frozen=True):
     """How many of these had another partner than the first time."""
     shuffled: bool = False
     """Was the data that one of them was picked from shuffled as a whole, and the other not?"""
+    crossed: int = 0
+    """In how many losses the rows had the same numbers, but were two axes put into one in opposite orders."""
+    axes: tuple[int, ...] = ()
+    """These axes, of the rows in the loss."""
 
 
 class PairsMatched(Event, tag="pairs-matched", frozen=True):

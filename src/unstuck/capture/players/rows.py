@@ -64,6 +64,8 @@ class _Pick(NamedTuple):
     """Tensors of the same length that were there: references to them, and their versions."""
     before: _Pick | None
     """How the source itself had been picked."""
+    cut: tuple[int, int] | None = None
+    """The two axes that its rows were before they were put into one, such as steps and environments."""
 
 
 class _Tally:
@@ -71,7 +73,7 @@ class _Tally:
 
     def __init__(self, first: _Pick, second: _Pick) -> None:
         self.first, self.second = first, second
-        self.looks = self.apart = 0
+        self.looks = self.apart = self.crossed = 0
         self.partner: dict[int, int] = {}
         self.again = self.changed = 0
 
@@ -130,6 +132,7 @@ class Rows:
             place=self._watch.places.here(),
             companions=tuple(_tensors_around(caller, length)) if large else (),
             before=before,
+            cut=_cut(tensor),
         )
         if len(self._known) >= _MOST_KNOWN:
             self._known = {key: one for key, one in self._known.items() if one[0]() is not None}
@@ -176,7 +179,7 @@ class Rows:
     def finish(self) -> None:
         """No more is looked at."""
         for tally in self._tallies.values():
-            if tally.apart:
+            if tally.apart or tally.crossed:
                 self._tell(tally)
         self._tallies.clear()
         self._known.clear()
@@ -193,6 +196,8 @@ class Rows:
         if not _is_together(*pair):
             tally.apart += 1
             tally.add(pair[1], pair[0])
+        elif _is_crossed(own.cut, reference.cut):
+            tally.crossed += 1
         if tally.looks in (5, 15):
             self._tell(tally)
 
@@ -211,6 +216,8 @@ class Rows:
                 again=tally.again,
                 changed=tally.changed,
                 shuffled=_is_shuffled(tally.first) != _is_shuffled(tally.second),
+                crossed=tally.crossed,
+                axes=tally.second.cut or (),
             )
         )
 
@@ -269,6 +276,20 @@ def _rows(index: Any, length: int) -> Tensor | None:
         return index.nonzero().reshape(-1)
     rows = index.long()
     return torch.where(rows < 0, rows + length, rows)
+
+
+def _cut(tensor: Tensor) -> tuple[int, int] | None:
+    """The first two axes of what this is a flattened view of; None if its rows are none of two axes."""
+    whole = tensor._base
+    if whole is None or whole.dim() < 2 or whole.numel() != tensor.numel() or not tensor.is_contiguous():
+        return None
+    first, second = whole.shape[:2]
+    return (first, second) if first * second == len(tensor) and whole.is_contiguous() else None
+
+
+def _is_crossed(own: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
+    """Were the same two axes put into one in the other order?"""
+    return own is not None and other is not None and own == other[::-1] and own[0] != own[1] and min(own) > 1
 
 
 def _caller() -> FrameType | None:

@@ -1,4 +1,4 @@
-"""P31: rows that meet in one loss were picked by different indices."""
+"""P31: rows that meet in one loss belong to different examples."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstuck.events import Place, RowsCompared
-from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.rule import Rule
 
 if TYPE_CHECKING:
     from unstuck.record import Record
 
+
+class Apart(Variant):
+    """How rows of different examples come together."""
+
+    PICKED = "picked", "they are picked by different indices"
+    CROSSED = "crossed", "two axes became one in opposite orders"
+
+
 rule = Rule(
     code="P31",
     name="mismatched-rows",
-    title="rows that meet in one loss were picked by different indices, so they belong to different examples",
+    title="rows that meet in one loss belong to different examples",
     severity=Severity.ERROR,
     explains=("O01", "O07", "P11", "P15", "P19", "P20", "P21", "R01", "R03", "R08", "R13"),
     needs=(RowsCompared,),
+    variants=Apart.titles(),
 )
 
 FEWEST = 5
@@ -37,7 +46,9 @@ def in_run(record: Record) -> Iterator[Finding]:
     for event in record.of(RowsCompared):
         last[(event.place, event.other)] = event
     for event in last.values():
-        if event.apart >= FEWEST and event.apart >= MOSTLY * event.looks and _is_by_chance(event):
+        if event.crossed >= FEWEST and event.crossed >= MOSTLY * event.looks:
+            yield _crossed(event)
+        elif event.apart >= FEWEST and event.apart >= MOSTLY * event.looks and _is_by_chance(event):
             yield _finding(event)
 
 
@@ -46,6 +57,26 @@ def _is_by_chance(event: RowsCompared) -> bool:
     changed = event.again >= FEWEST_AGAIN and 2 * event.changed > event.again
     one_to_one = 2 * event.pairs >= event.length and event.partners >= ONE_TO_ONE * event.pairs
     return changed or event.shuffled or one_to_one
+
+
+def _crossed(event: RowsCompared) -> Finding:
+    first, second = event.axes
+    where = f" at line {event.other.line}" if event.other is not None else ""
+    return rule.finding(
+        f"These rows were [{first}, {second}] before they became one axis, and those they meet{where} in one loss were "
+        f"[{second}, {first}]: number by number, they belong to different examples.",
+        cause="A reshape or flatten goes through the last axis first. The two have their axes in opposite orders, such "
+        "as steps and environments, so the same number is another example in each.",
+        fix="Bring both to one order before they are flattened: `.transpose(0, 1)`, or `torch.stack(..., dim=1)`.",
+        subject=Subject("data", "rows"),
+        place=event.place,
+        evidence=[
+            Evidence("losses looked at", event.looks),
+            Evidence("with rows in opposite orders", event.crossed),
+            Evidence("rows", event.length),
+        ],
+        variant=Apart.CROSSED,
+    )
 
 
 def _finding(event: RowsCompared) -> Finding:
@@ -66,4 +97,5 @@ def _finding(event: RowsCompared) -> Finding:
             Evidence("with rows of different examples", event.apart),
             Evidence("rows to pick from", event.length),
         ],
+        variant=Apart.PICKED,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import Activations, ModelSeen, OptimizerStep, TensorGauges
@@ -108,12 +108,28 @@ def judged(record: Record) -> Fading | None:
     layers = sorted(_layers(record), key=lambda layer: layer[0])
     if not layers:
         return None
+    early, late = _ends(layers)
+    fading = Fading(total, early, late, layers[0][2], layers[-1][2])
+    deep = len(layers) >= FEWEST_LAYERS and fading.ratio > FADING and _is_gradual(layers)
+    return fading if deep or total < NOTHING else None
+
+
+def _ends(layers: Sequence[tuple[int, float, str]]) -> tuple[float, float]:
+    """The typical gradient of the first third and of the last."""
     third = max(1, len(layers) // 3)
     early = dynamics.median([size for _, size, _ in layers[:third]]) or 0.0
-    late = dynamics.median([size for _, size, _ in layers[-third:]]) or 0.0
-    fading = Fading(total, early, late, layers[0][2], layers[-1][2])
-    deep = len(layers) >= FEWEST_LAYERS and fading.ratio > FADING
-    return fading if deep or total < NOTHING else None
+    return early, dynamics.median([size for _, size, _ in layers[-third:]]) or 0.0
+
+
+def _is_gradual(layers: Sequence[tuple[int, float, str]]) -> bool:
+    """Do they fade along a branch, too? A policy and a value that run one after the other are no chain."""
+    branches: dict[str, list[tuple[int, float, str]]] = {}
+    for layer in layers:
+        branches.setdefault(layer[2].partition(".")[0], []).append(layer)
+    several = [branch for branch in branches.values() if len(branch) > 2]
+    if len(several) < 2:
+        return True
+    return any(late > math.sqrt(FADING) * early for early, late in map(_ends, several))
 
 
 def _layers(record: Record) -> Iterator[tuple[int, float, str]]:
