@@ -122,7 +122,7 @@ def _ends(layers: Sequence[tuple[int, float, str]]) -> tuple[float, float]:
 
 
 def _is_gradual(layers: Sequence[tuple[int, float, str]]) -> bool:
-    """Do they fade along a branch, too? A policy and a value that run one after the other are no chain."""
+    """Do they fade along a branch, too? A policy and a value that run one after the other are not a chain."""
     branches: dict[str, list[tuple[int, float, str]]] = {}
     for layer in layers:
         branches.setdefault(layer[2].partition(".")[0], []).append(layer)
