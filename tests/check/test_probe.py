@@ -164,3 +164,11 @@ def test_wrong_arguments_are_named(arguments, sentence):
     with pytest.raises(TypeError) as caught:
         probe(*arguments)
     assert str(caught.value).endswith(sentence)
+
+
+def test_numbers_of_one_example_are_not_taken_for_examples():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3))
+    seen = probe(model, lambda output, _: output.sum(), batch=torch.randn(3)).trial
+    assert seen is not None
+    assert seen.between_examples is None
+    assert "examples" not in seen.done

@@ -31,6 +31,8 @@ def can_be_asked(model: nn.Module, inputs: Any, axis: int) -> bool:
     sizes = {tensor.shape[axis] if tensor.dim() > axis else 0 for tensor in tensors}
     if len(sizes) != 1 or min(sizes) < FEWEST:
         return False
+    if all(tensor.dim() == 1 for tensor in tensors) and any(tensor.is_floating_point() for tensor in tensors):
+        return False  # one example without a batch, as an agent is asked
     size = sizes.pop()
     pairs = (size, size)
     if any(tuple(tensor.shape[:2]) == pairs and tensor.dim() == 2 for tensor in (*tensors, *model.buffers())):
