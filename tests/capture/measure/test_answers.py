@@ -49,6 +49,7 @@ def scores(recorded, outputs: int, cost, targets: Tensor, steps: int = 20, batch
 WEIGHTS = torch.tensor([1.0, 2.0, 4.0, 0.5])
 VALUES = torch.randn(256, 3, generator=torch.Generator().manual_seed(2)) * torch.tensor([1.0, 5.0, 0.1]) + 3
 YES = (torch.rand(256, 2, generator=torch.Generator().manual_seed(3)) < torch.tensor([0.1, 0.6])).float()
+FRAMES = torch.cat([YES, YES], 1)
 SOFT = torch.randn(256, 4, generator=torch.Generator().manual_seed(4)).softmax(1)
 
 
@@ -64,6 +65,13 @@ SOFT = torch.randn(256, 4, generator=torch.Generator().manual_seed(4)).softmax(1
         (2, F.binary_cross_entropy_with_logits, YES),
         (2, lambda p, y: F.binary_cross_entropy(p.sigmoid(), y), YES),
         (2, lambda p, y: F.binary_cross_entropy_with_logits(p, y, pos_weight=torch.tensor(9.0)), YES),
+        (
+            4,
+            lambda p, y: F.binary_cross_entropy_with_logits(
+                p.reshape(-1, 2, 2), y.reshape(-1, 2, 2), pos_weight=torch.tensor([9.0, 3.0])
+            ),
+            FRAMES,
+        ),
         (3, F.mse_loss, VALUES),
         (3, F.l1_loss, VALUES),
         (3, F.smooth_l1_loss, VALUES),

@@ -99,10 +99,12 @@ class Numbers:
         self._squares: Tensor | None = None
         self._kept: list[Tensor] = []
         self._every, self._seen = 1, 0
+        self._shape: tuple[int, ...] = ()
+        """Of the target of one example."""
 
     def add(self, target: Tensor, sampled: bool) -> None:
         """Take in these targets; `sampled`: some rows are kept, for a median."""
-        table = _table(target)
+        table, self._shape = _table(target), tuple(target.shape[1:])
         count, mean = len(table), table.mean(0)
         squares = (table - mean).square().sum(0)
         if self._mean is None or self._squares is None:
@@ -147,9 +149,11 @@ class Numbers:
         yes = mean
         positive = given.get("pos_weight")
         if isinstance(positive, Tensor):
-            if positive.numel() not in (1, len(mean)):
+            try:
+                each = _table(positive.detach().expand(1, *self._shape))[0]
+            except RuntimeError:  # it is not for these columns
                 return Guess(None, right)
-            yes = mean * positive.detach().double().cpu().reshape(-1)
+            yes = mean * each
         share = yes / (yes + 1 - mean).clamp_min(1e-12)
         cost = float(-(torch.xlogy(yes, share) + torch.xlogy(1 - mean, 1 - share)).mean())
         return Guess(cost if cost > 1e-9 else None, right)
