@@ -96,6 +96,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             return ""
 
     @property
+    def ran_out_of_time(self) -> bool:
+        """Was it ended because its time was over, whether or not it could still write that down?"""
+        return self.status is Status.KILLED or self.reason == StopReason.TIME_OVER
+
+    @property
     def failure(self) -> str:
         """How it failed by itself, other than by an exception: `exited with code 3`; empty if it did not."""
         if not self.exit_code or self.status in (Status.STOPPED, Status.KILLED, Status.FAILED, Status.INTERRUPTED):
