@@ -169,7 +169,7 @@ def test_the_terminal_shows_answer_curve_and_layers(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", "nowhere"]) == 2
-    assert "there is no run at nowhere" in capsys.readouterr().err
+    assert "there is no run 'nowhere' here" in capsys.readouterr().err
     assert cli.main(["view", "--terminal"]) == 2
     assert "unstuck run train.py" in capsys.readouterr().err
 
