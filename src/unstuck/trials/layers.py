@@ -11,13 +11,13 @@ from pathlib import Path
 from unstuck.capture.trial.layout import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
 from unstuck.record.in_use import is_locked
 from unstuck.record.own_folder import NotOurs, remove_own_tree
-from unstuck.record.runs import run_folders
+from unstuck.record.runs import is_run, run_folders
 
 
 def sweep() -> None:
     """Remove what trials of earlier runs left that were killed."""
     for run in run_folders(strict=False):
-        if os.path.lexists(run / LAYER) and not is_locked(run):
+        if is_run(run) and os.path.lexists(run / LAYER) and not is_locked(run):
             remove_layer(run)
 
 

@@ -50,10 +50,18 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     path = _chosen(options)
     if options.terminal:
-        from unstuck.view.terminal import show
-
-        return show(path, sys.stdout)
+        return _show(path)
     return _serve(options, path)
+
+
+def _show(path: Path | None) -> int:
+    from unstuck.record import RecordError
+    from unstuck.view.terminal import show
+
+    try:
+        return show(path, sys.stdout)
+    except RecordError as error:
+        raise common.Stop(str(error)) from None
 
 
 def _port(word: str) -> int:
