@@ -9,6 +9,7 @@ import pytest
 from unstuck import cli
 from unstuck.events import RunEnded, RunStarted
 from unstuck.record.lines import encode
+from unstuck.record.runs import new_run_folder
 
 RUNS = Path(".unstuck/runs")
 WITH_SCRIPT = ("run", "diagnose", "prove", "overfit", "relations")
@@ -102,3 +103,15 @@ def test_only_a_run_is_viewed(option: str, capsys: pytest.CaptureFixture[str]) -
         said = f"{word} is not a run; `unstuck view` without a name shows the newest one here."
         assert refused(capsys, "view", option, word) == said
     assert refused(capsys, "view", option, str(RUNS)) == f"{RUNS} holds all runs; name one of them."
+
+
+def test_a_run_that_had_to_go_elsewhere_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
+    Path(".unstuck").write_text("not a folder")
+    folder, moved = new_run_folder("train.py")
+    assert moved
+    (folder / "events.jsonl").write_bytes(encode(RunStarted(script="train.py")) + encode(RunEnded()))
+    assert cli.main(["report", folder.name]) == 0
+    assert "train.py finished" in capsys.readouterr().out

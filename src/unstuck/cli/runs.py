@@ -14,7 +14,7 @@ import msgspec
 from unstuck.cli import common
 from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError, read
-from unstuck.record.runs import RUNS, new_run_folder_somewhere, run_folders
+from unstuck.record.runs import RUNS, new_run_folder_somewhere, places_of_runs, run_folders
 from unstuck.record.store import record_file
 from unstuck.watch.result import result_of
 
@@ -73,11 +73,12 @@ def latest_record() -> tuple[Path, Record]:
 
 def run_named(word: str) -> Path:
     """The path itself, or the run of this name in this folder; a word that is neither ends the command."""
-    path, here = Path(word), RUNS / word
+    path = Path(word)
     if path.exists() or not word:
         return path
-    if here.is_dir():
-        return here
+    for place in places_of_runs(strict=False):
+        if (place / word).is_dir():
+            return place / word
     near = _near(path.name)
     advice = f"did you mean {near}?" if near else "without a name, the newest is taken."
     raise common.Stop(f"there is no run {word!r} here; {advice}")
