@@ -29,9 +29,8 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(tmp_path: Path, monk
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     folder = tmp_path / ".unstuck/runs/20260101-000000-train"
     try:
-        with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-            with Runner(Program("train.py"), folder):
-                pytest.fail("it goes on")
+        with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt), Runner(Program("train.py"), folder):
+            pytest.fail("it goes on")
     finally:
         signal.signal(signal.SIGINT, before)
     assert interrupts.arrived == signal.SIGINT
