@@ -211,6 +211,8 @@ def test_a_folder_that_is_not_a_run_keeps_what_it_calls_a_layer(unstuck: Unstuck
     for name in ("mine", "20260101-000000-train"):
         Path(".unstuck/runs", name, "layer").mkdir(parents=True)
         Path(".unstuck/runs", name, "layer", "x").write_text("x")
+        Path(".unstuck/runs", name, "probe").mkdir()
     assert unstuck("clean").returncode == 0
     assert Path(".unstuck/runs/mine/layer/x").exists()
-    assert not Path(".unstuck/runs/20260101-000000-train/layer").exists()
+    assert Path(".unstuck/runs/mine/probe").exists()
+    assert not list(Path(".unstuck/runs/20260101-000000-train").iterdir())
