@@ -28,7 +28,7 @@ def test_every_number_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_names_are_quoted_and_never_formulas(tmp_path: Path) -> None:
-    names = ('=cmd|"/c calc"!A1', "a,b", "plain")
+    names = ('=cmd|"/c calc"!A1', "a,b", "half \ud800")
     named = TensorsNamed(
         optimizer="@x",
         names=names,
@@ -42,7 +42,7 @@ def test_names_are_quoted_and_never_formulas(tmp_path: Path) -> None:
     assert cli.main(["export", "run", "--output", "run.csv"]) == 0
     with Path("run.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
-    assert [row["layer"] for row in found] == ['\'=cmd|"/c calc"!A1', "a,b", "plain"]
+    assert [row["layer"] for row in found] == ['\'=cmd|"/c calc"!A1', "a,b", "half ?"]
     assert {row["optimizer"] for row in found} == {"'@x"}
 
 

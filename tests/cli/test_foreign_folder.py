@@ -204,3 +204,15 @@ def test_an_entry_that_is_none_is_as_if_it_were_not_there(unstuck: Unstuck, outs
     if kind != "folder":
         assert entry.read_bytes() == before
     assert (outside / "deep" / "weights.pt").read_bytes() == b"w"
+
+
+def test_a_folder_that_is_not_a_run_keeps_what_it_calls_a_layer(unstuck: Unstuck) -> None:
+    """Only folders with names of runs hold layers of ours."""
+    for name in ("mine", "20260101-000000-train"):
+        Path(".unstuck/runs", name, "layer").mkdir(parents=True)
+        Path(".unstuck/runs", name, "layer", "x").write_text("x")
+        Path(".unstuck/runs", name, "probe").mkdir()
+    assert unstuck("clean").returncode == 0
+    assert Path(".unstuck/runs/mine/layer/x").exists()
+    assert Path(".unstuck/runs/mine/probe").exists()
+    assert not list(Path(".unstuck/runs/20260101-000000-train").iterdir())

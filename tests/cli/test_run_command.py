@@ -81,7 +81,7 @@ def test_a_missing_script_leaves_no_record_behind(unstuck: object) -> None:
     assert done.stderr.startswith("unstuck: ")
     assert "nowhere.py" in done.stderr
     assert done.stderr.count("\n") == 1
-    assert not list(Path(".unstuck/runs").iterdir())
+    assert not Path(".unstuck").exists()
 
 
 def test_without_torch_it_says_what_to_install(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
+import unstuck
 from tests.fakes import make_record
+from unstuck.diagnose.script import NoRun
 from unstuck.diagnose.triage import Task, Triage, experiments_in_order, longer_experiment, longer_proof, work
 from unstuck.experiments.overfit import overfit
 from unstuck.findings.curve import Curve
@@ -291,3 +294,20 @@ def test_an_experiment_that_lacks_only_steps_is_made_again(
     context.step_seconds = 0.1
     done = Experiment(name=name, verdict=ExperimentVerdict(verdict), sentence="", method="", measures=measures)
     assert longer_experiment(context, done) == wanted
+
+
+@pytest.mark.parametrize(("status", "reason"), [(Status.KILLED, ""), (Status.STOPPED, StopReason.TIME_OVER)])
+def test_a_script_that_was_cut_off_before_its_first_step_did_not_end_by_itself(status: Status, reason: str) -> None:
+    """Whether or not it could still write down that its time was over."""
+    outcome = Outcome(variant=Variant("pace"), folder=Path(), status=status, curve=Curve(), seconds=9.0, reason=reason)
+    said = str(NoRun(Program("train.py"), outcome))
+    assert said == "train.py had not taken a training step when the budget was used up; give it more with --budget."
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, math.nan, math.inf, True, "60"])
+@pytest.mark.parametrize("answer", [unstuck.overfit, unstuck.isolate, unstuck.diagnose, unstuck.assert_learns])
+def test_a_budget_that_is_not_a_time_is_refused(answer: Callable[..., object], seconds: object) -> None:
+    model = torch.nn.Linear(3, 1)
+    batches = [(torch.ones(4, 3), torch.ones(4, 1))]
+    with pytest.raises(ValueError, match="seconds must be a number above 0, not"):
+        answer(model, torch.nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1), batches, seconds=seconds)

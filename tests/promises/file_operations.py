@@ -156,6 +156,8 @@ ODD = {
     "flags": "subprocess.run(['chattr', '+d', b + '/small.txt'])",
     "versions": "import fcntl, array\nfor name in ('small.txt', 'dir'):\n    f = os.open(b + '/' + name, os.O_RDONLY)\n"
     "    fcntl.ioctl(f, 0x40087602, array.array('q', [7]))",
+    "versions of ext4": "import fcntl, array\nfor name in ('small.txt', 'dir'):\n"
+    "    fcntl.ioctl(os.open(b + '/' + name, os.O_RDONLY), 0x40086604, array.array('q', [7]))",
     "a device": "os.mknod(b + '/dev', 0o600 | stat.S_IFCHR, os.makedev(1, 3))",
     "a node": "os.mknod(b + '/node')",
     "hard link, then write": "os.link(b + '/large.bin', b + '/h'); open(b + '/h', 'wb').write(b'x')",

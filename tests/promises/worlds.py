@@ -219,6 +219,7 @@ def try_script(world: Path, isolation: str, user: int | None, *arguments: str) -
     """One trial of `train.py` in the project, and what it said."""
     said = world / "project" / ".unstuck" / "said.json"
     bystander = subprocess.Popen(["sleep", "600"], **_as_user(user))
+    favoured = _favours_of(bystander.pid)
     try:
         process = run_python(
             world,
@@ -233,6 +234,7 @@ def try_script(world: Path, isolation: str, user: int | None, *arguments: str) -
         output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output
         assert bystander.poll() is None, "another process of the user's was ended"
+        assert _favours_of(bystander.pid) == favoured, "another process of the user's was slowed down"
     finally:
         bystander.kill()
         bystander.wait()
@@ -240,6 +242,11 @@ def try_script(world: Path, isolation: str, user: int | None, *arguments: str) -
     said.unlink()
     assert result["isolation"] == isolation, result
     return result
+
+
+def _favours_of(pid: int) -> object:
+    """Its priority, scheduler and processors."""
+    return os.getpriority(os.PRIO_PROCESS, pid), os.sched_getscheduler(pid), os.sched_getaffinity(pid)
 
 
 def survivors(mark: str = DAEMON) -> list[str]:

@@ -216,3 +216,11 @@ def test_losses_without_a_step_between_them_are_no_course() -> None:
     record = make_record(*(Gauges(step=0, loss=loss) for loss in (38.7, 0.6, 0.6, 0.6)))
     assert losses_of(record) == []
     assert outcome_of(record) is None
+
+
+@pytest.mark.parametrize("size", [1e160, 1e308])
+def test_a_loss_in_double_precision_that_explodes_has_an_outcome(size: float) -> None:
+    """Squares and sums of what is left are too large for a number."""
+    record = training(lambda t: 2.3 if t < 0.9 else size, guess=2.3, guess_right=0.1, right=0.1)
+    assert achieved(record).word is not Achieved.LEARNS
+    assert outcome_of(training(lambda t: size * (0.5 + 0.5 * t), guess=2.3, guess_right=0.1, right=0.1)) is not None

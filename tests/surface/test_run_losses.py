@@ -199,7 +199,7 @@ def test_a_loss_whose_run_stood_in_a_dead_zone_is_told_so(
     [
         ("losses.py:fails", "", "the run of train.py did not train on fails (it used Focal, cut, own, pair)"),
         ("losses.py:nope", "", "losses.py has no 'nope'"),
-        ("losses.py:pair", "nowhere", "There is no record at nowhere"),
+        ("losses.py:pair", "nowhere", "there is no run 'nowhere' here"),
     ],
 )
 def test_what_is_missing_is_one_sentence(

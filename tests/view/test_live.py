@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import time
+import tracemalloc
 import urllib.request
 from pathlib import Path
 
@@ -169,9 +171,34 @@ def test_the_terminal_shows_answer_curve_and_layers(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", "nowhere"]) == 2
-    assert "there is no run at nowhere" in capsys.readouterr().err
+    assert "there is no run 'nowhere' here" in capsys.readouterr().err
     assert cli.main(["view", "--terminal"]) == 2
     assert "unstuck run train.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, " (a pipe)"), (b"", ""), (b"no record\n", "")])
+def test_a_record_that_cannot_be_shown_is_one_sentence(
+    content: bytes | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "events.jsonl"
+    os.mkfifo(file) if content is None else file.write_bytes(content)
+    assert cli.main(["view", "--terminal", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"unstuck: There is no record to show at {tmp_path}{why}; make one with `unstuck run`.\n"
+    )
+
+
+def test_a_tail_of_a_file_without_lines_is_bounded(tmp_path: Path) -> None:
+    """A file of many gigabytes takes no space on the disk if it is one hole."""
+    file = tmp_path / "events.jsonl"
+    with file.open("wb") as record:
+        record.truncate(64 * 2**30)
+    tracemalloc.start()
+    try:
+        assert not Tail(file).look()
+        assert tracemalloc.get_traced_memory()[1] < 300 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ def test_cells_of_a_matrix_are_exact_to_four_digits() -> None:
     assert matrix.row(0)[:2] == pytest.approx([1e-7, 3.3e-4], rel=1e-3)
     assert matrix.row(1) == pytest.approx([1.0, 1e-7, 12.5], rel=1e-3)
     assert packed([[0.0, 0.25]], log=False).row(0) == pytest.approx([0.0, 0.25], abs=1e-4)
+    assert packed([[-1.0, 7.0]], log=False).row(0) == [0.0, 1.0]  # a damaged record holds any number
 
 
 def test_every_quantity_has_a_chart_with_what_is_healthy() -> None:

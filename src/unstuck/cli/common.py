@@ -207,7 +207,7 @@ def send(text: str, stream: TextIO) -> None:
         stream.write(text)
     except UnicodeEncodeError:
         stream.flush()
-        stream.buffer.write(text.encode())
+        stream.buffer.write(text.encode(errors="replace"))
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -218,11 +218,11 @@ def write_whole(path: str | Path, text: str) -> None:
     try:
         if target.exists() and not target.is_file():
             # A pipe or a device: nothing to replace, and replacing it would be wrong.
-            target.write_text(text, encoding="utf-8")
+            target.write_text(text, encoding="utf-8", errors="replace")
             return
         draft = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            draft.write_text(text, encoding="utf-8")
+            draft.write_text(text, encoding="utf-8", errors="replace")  # a name may hold half a character
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)

@@ -14,9 +14,12 @@ import msgspec
 from unstuck.cli import common
 from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError, read
-from unstuck.record.runs import RUNS, new_run_folder_somewhere, run_folders
+from unstuck.record.runs import RUNS, new_run_folder_somewhere, places_of_runs, run_folders
 from unstuck.record.store import record_file
 from unstuck.watch.result import result_of
+
+MOST_NEAR = 3
+"""Runs that are suggested where none has the name that was given."""
 
 
 def folder_for(target: str) -> Path:
@@ -38,8 +41,7 @@ def record_at(path: Path) -> Record:
 def _watched_in(path: Path) -> Path:
     """The folder of the record; of a diagnosis or an experiment that of its first trial, the run as it is."""
     if path.is_dir() and not os.path.lexists(record_file(path)):
-        if os.path.realpath(path) == os.path.realpath(RUNS):
-            raise common.Stop(f"{path} holds all runs; name one of them.")
+        refuse_all_runs(path)
         trials = sorted(path.glob(f"*/{RECORD_NAME}"))
         if trials:
             print(
@@ -49,6 +51,12 @@ def _watched_in(path: Path) -> Path:
             )
             return trials[0].parent
     return path
+
+
+def refuse_all_runs(path: Path) -> None:
+    """End the command if this is the folder of all runs."""
+    if os.path.realpath(path) == os.path.realpath(RUNS):
+        raise common.Stop(f"{path} holds all runs; name one of them.")
 
 
 def latest_record() -> tuple[Path, Record]:
@@ -64,9 +72,26 @@ def latest_record() -> tuple[Path, Record]:
 
 
 def run_named(word: str) -> Path:
-    """The path itself, or the run of this name in this folder."""
-    path, here = Path(word), RUNS / word
-    return here if not path.exists() and here.is_dir() else path
+    """The path itself, or the run of this name in this folder; a word that is neither ends the command."""
+    path = Path(word)
+    if path.exists() or not word:
+        return path
+    for place in places_of_runs(strict=False):
+        if (place / word).is_dir():
+            return place / word
+    near = _near(path.name)
+    advice = f"did you mean {near}?" if near else "without a name, the newest is taken."
+    raise common.Stop(f"there is no run {word!r} here; {advice}")
+
+
+def _near(word: str) -> str:
+    """The newest runs with the word in their name, or the one with the most similar name."""
+    from difflib import get_close_matches
+
+    names = [folder.name for folder in runs_by_age()]
+    part = word.removesuffix(".py")
+    near = [name for name in names if part and part in name] or get_close_matches(word, names, 1)
+    return " or ".join(near[:MOST_NEAR])
 
 
 def runs_by_age() -> list[Path]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from unstuck.cli import common
 from unstuck.cli.runs import folder_for
+from unstuck.cli.scripts import require_script
 from unstuck.cli.verbs.run import Split, mention_misplaced, split_arguments
 from unstuck.record.in_use import hold
 
@@ -66,13 +67,13 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str)
     options = parser.parse_args(split.ours)
     if split.target is None:
         parser.error(f"name a script, such as: unstuck {verb} train.py")
+    if not split.as_module:
+        require_script(split.target)
     common.require_torch(verb)
     if not hasattr(os, "fork"):
         raise common.Stop(
             f"{verb} needs to fork a process for every trial, which this system does not support; use: unstuck run"
         )
-    if not split.as_module and not os.path.exists(split.target):
-        raise common.Stop(f"there is no file {split.target}; check the path, or use -m to run a module.")
     if not options.quiet:
         common.mention_untried_torch()
         mention_misplaced(parser, split)

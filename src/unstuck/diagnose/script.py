@@ -52,7 +52,8 @@ class NoRun(Exception):
         }
         if outcome.exit_code:
             words[Status.EXITED] = f"exited with code {outcome.exit_code} before its first training step"
-        what = words.get(outcome.status, f"ended without a training step that can be seen: {LOOKED_FOR}. {GIVE}")
+        status = Status.KILLED if outcome.ran_out_of_time else outcome.status
+        what = words.get(status, f"ended without a training step that can be seen: {LOOKED_FOR}. {GIVE}")
         lines = outcome.output.replace(stage_of(outcome.folder), "").strip().splitlines()
         explained = filter(None, [_refusal(outcome), _obstacle(outcome)])
         super().__init__("\n".join([f"{program.target} {what}.", *explained, *lines[-LAST_LINES:]]))

@@ -37,7 +37,7 @@ class Curve(msgspec.Struct, frozen=True):
         if not self.losses or self.losses[-1] is None:
             return None
         tail = self.finite[-max(5, len(self.losses) // 10) :]
-        return math.fsum(tail) / len(tail)
+        return math.fsum(value / len(tail) for value in tail)  # the sum itself may be too large
 
     @property
     def is_broken(self) -> bool:

@@ -226,8 +226,8 @@ def _end_of(values: Sequence[float], size: int) -> _Level | None:
     late = values[-max(3, size) :]
     mean = _mean(late)
     # From one value to the next, so that a trend within the end is not taken for noise.
-    changes = [(after - before) ** 2 for before, after in itertools.pairwise(late)]
-    error = math.sqrt(math.fsum(changes) / len(changes) / 2 / len(late))
+    changes = [after - before for before, after in itertools.pairwise(late)]
+    error = math.hypot(*changes) / math.sqrt(2 * len(changes) * len(late))
     quarter = max(3, len(values) // 4)
     now, before = values[-quarter:], values[-2 * quarter : -quarter]
     half = len(now) // 2
@@ -249,7 +249,8 @@ def _falls_between_jumps(values: Sequence[float]) -> bool:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    """Not the sum first: in double precision a loss that explodes gets so large that its sum is not a number."""
+    return math.fsum(value / len(values) for value in values)
 
 
 class _Term:
@@ -330,7 +331,7 @@ class _Judged:
         by_step: dict[int, list[float]] = {}
         for step, cost in term.costs:
             by_step.setdefault(step, []).append(cost)
-        parts = [(whole[step], math.fsum(costs) / len(costs)) for step, costs in by_step.items() if step in whole]
+        parts = [(whole[step], _mean(costs)) for step, costs in by_step.items() if step in whole]
         ratios = sorted(loss / cost for loss, cost in parts if abs(cost) > 1e-9)
         if len(ratios) < 3:
             return None

@@ -38,7 +38,7 @@ class Tail:
                 self._forget()
             stream.seek(self.size)
             before = self._lines
-            for line in stream:
+            while line := stream.readline(LARGEST_RECORD + 1 - self.size):
                 if not line.endswith(b"\n") or self.size + len(line) > LARGEST_RECORD or self._is_full:
                     break
                 self.size += len(line)

@@ -8,16 +8,16 @@ import os
 import tempfile
 from pathlib import Path
 
-from unstuck.capture.trial.layout import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
+from unstuck.capture.trial.layout import LAYER, PROBE, TEMPORARY_LINK, TEMPORARY_PREFIX
 from unstuck.record.in_use import is_locked
 from unstuck.record.own_folder import NotOurs, remove_own_tree
-from unstuck.record.runs import run_folders
+from unstuck.record.runs import is_run, run_folders
 
 
 def sweep() -> None:
     """Remove what trials of earlier runs left that were killed."""
     for run in run_folders(strict=False):
-        if os.path.lexists(run / LAYER) and not is_locked(run):
+        if is_run(run) and os.path.lexists(run / LAYER) and not is_locked(run):
             remove_layer(run)
 
 
@@ -28,5 +28,6 @@ def remove_layer(run: Path) -> None:
         if temporary.name.startswith(TEMPORARY_PREFIX) and temporary.parent == Path(tempfile.gettempdir()):
             with contextlib.suppress(NotOurs):
                 remove_own_tree(temporary, below=temporary.parent)
-    with contextlib.suppress(OSError, NotOurs):
-        remove_own_tree(run / LAYER, below=run.parent)
+    for name in (PROBE, LAYER):  # what the next start looks for comes last
+        with contextlib.suppress(OSError, NotOurs):
+            remove_own_tree(run / name, below=run.parent)

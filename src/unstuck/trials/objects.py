@@ -70,6 +70,8 @@ class ObjectContext(Context):
         seconds: float = 60.0,
         tell: Tell = lambda text: None,
     ) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise ValueError(f"seconds must be a number above 0, not {seconds!r}.")
         self.objects = Objects(model, loss_fn, optimizer, loader)
         super().__init__(ObjectRunner(self.objects), seconds, tell)
 

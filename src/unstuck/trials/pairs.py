@@ -19,7 +19,6 @@ from unstuck.interventions import Intervention
 from unstuck.interventions.seeds import Seed
 from unstuck.trials.context import Context
 from unstuck.trials.runner import Outcome, Variant
-from unstuck.trials.trial import StopReason
 
 SEEDS, MOST_SEEDS = 3, 5
 SMALLEST_EFFECT = 0.05
@@ -64,7 +63,7 @@ def run_pairs(
 
 
 def _status(outcome: Outcome) -> Status:
-    return Status.KILLED if outcome.reason == StopReason.TIME_OVER else outcome.status
+    return Status.KILLED if outcome.ran_out_of_time else outcome.status
 
 
 def decide(gains: Sequence[float]) -> tuple[ProofVerdict, tuple[float, float] | None]:

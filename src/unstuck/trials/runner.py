@@ -29,7 +29,7 @@ from unstuck.record.own_folder import NotOurs, keep_only
 from unstuck.record.store import RECORD_NAME
 from unstuck.regular import read_regular
 from unstuck.trials.changed_files import Files
-from unstuck.trials.interrupts import deferring_interrupts, end_at_once, forget_to_end
+from unstuck.trials.interrupts import deferring_interrupts, end_at_once, forget_to_end, has_arrived
 from unstuck.trials.layers import remove_layer, sweep
 from unstuck.trials.trial import StopReason, Trial
 
@@ -94,6 +94,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             return read_regular(self.folder / OUTPUT, LARGEST_NOTES).decode(errors="replace")
         except OSError:
             return ""
+
+    @property
+    def ran_out_of_time(self) -> bool:
+        """Was it ended because its time was over, whether or not it could still write that down?"""
+        return self.status is Status.KILLED or self.reason == StopReason.TIME_OVER
 
     @property
     def failure(self) -> str:
@@ -203,10 +208,19 @@ class Runner:
         self._is_gone = False
 
     def __enter__(self) -> Runner:
+        sweep()
+        with deferring_interrupts():  # one that came in between would leave a process that nobody ends
+            self._start()
+        if has_arrived():
+            self.__exit__()
+            raise KeyboardInterrupt
+        return self
+
+    def _start(self) -> None:
+        """Start the process that forks."""
         from unstuck.capture.trial import trackers
 
         environment = {"OMP_NUM_THREADS": str(self._threads), **trackers.environment(os.environ), **ENVIRONMENT}
-        sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = hold(self.folder)
         # A program could leave a setuid file: until it is removed, nobody else gets to it.
@@ -235,7 +249,6 @@ class Runner:
         )
         os.close(lock)
         end_at_once(self._end_in_a_hurry)
-        return self
 
     def __exit__(self, *_: object) -> None:
         with deferring_interrupts():  # a Ctrl-C that comes now does not lose what was found out

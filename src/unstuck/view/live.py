@@ -286,5 +286,6 @@ def read_once(path: Path) -> Followed:
     """A run as it is now. Raises RecordError where there is none."""
     followed = Followed(path)
     if not followed.refresh():
-        raise RecordError(f"There is no record to show at {path}; make one with `unstuck run`.")
+        what = f" ({followed.trouble})" if followed.trouble else ""
+        raise RecordError(f"There is no record to show at {path}{what}; make one with `unstuck run`.")
     return followed

@@ -108,7 +108,8 @@ def packed(rows: Sequence[Sequence[Number]], *, log: bool) -> Matrix:
             elif log and value <= 0:
                 cells.append(0)
             else:
-                cells.append(round(((math.log(value) if log else value) - start) / span * (MISSING - 1)))
+                share = ((math.log(value) if log else value) - start) / span
+                cells.append(round(min(1.0, max(0.0, share)) * (MISSING - 1)))  # a damaged record holds any number
     if cells.itemsize == 2 and array("H", [1]).tobytes()[0] != 1:
         cells.byteswap()
     width = len(rows[0]) if rows else 0

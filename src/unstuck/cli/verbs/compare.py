@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstuck.cli import common, trying
+from unstuck.cli.scripts import require_script
 from unstuck.cli.verbs.run import split_arguments
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(split.ours)
     if split.as_module or split.target is None or not split.theirs:
         parser.error("name two scripts, such as: unstuck compare old.py train.py, or HEAD~1:train.py train.py")
+    for name in (split.target, split.theirs[0]):
+        if os.path.exists(name) or ":" not in name:
+            require_script(name, otherwise="write REVISION:FILE for one of git's.")
     common.require_torch("compare")
     common.check_output(options.output)
     from unstuck.trials.interrupts import Interrupts
@@ -67,13 +71,8 @@ def _version(name: str, folder: Path, passed: Sequence[str]) -> Version:
     from unstuck.diagnose.compare import Version
     from unstuck.trials.runner import Program
 
-    if os.path.exists(name):
-        target = name
-    else:
-        revision, colon, path = name.partition(":")
-        if not colon:
-            raise common.Stop(f"there is no file {name}; check the path, or write REVISION:FILE for one of git's.")
-        target = _checked_out(revision, path, folder)
+    revision, _, path = name.partition(":")
+    target = name if os.path.exists(name) else _checked_out(revision, path, folder)
     return Version(name, Program(target, tuple(passed)))
 
 

@@ -17,6 +17,7 @@ from unstuck.cli.after_kill import report_when_ended
 from unstuck.cli.jobs import Job
 from unstuck.cli.launchers import rank_among
 from unstuck.cli.runs import Afterwards, folder_for, record_at, report_on, runs_by_age
+from unstuck.cli.scripts import require_script
 from unstuck.record.runs import FOLDER, remove_run
 from unstuck.regular import LARGEST_SCRIPT, read_regular
 
@@ -90,6 +91,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("name a script, such as: unstuck run train.py")
     job = Job(rank_among(os.environ), options)
     common.check_files(options)
+    if not split.as_module:
+        require_script(split.target)
     common.require_torch("run")
     mention_misplaced(parser, split)
     # The script may change the directory or replace stderr.

@@ -129,12 +129,12 @@ def _surfaces(options: argparse.Namespace) -> list[Surface]:
 
 def _around(options: argparse.Namespace, loss: Any, chosen: dict[str, Any]) -> Surface:
     """The loss around the inputs of a run; a second loss gets the same fixed values and marks."""
-    from unstuck.cli.runs import latest_record, record_at
+    from unstuck.cli.runs import latest_record, record_at, run_named
     from unstuck.surface.scan import surface
     from unstuck.surface.shape.standing import with_standings
     from unstuck.surface.weights.around import around
 
-    record = latest_record()[1] if options.around == "latest" else record_at(Path(options.around))
+    record = latest_record()[1] if options.around == "latest" else record_at(run_named(options.around))
     asked = [spec for spec in (options.x, options.y) if spec]
     name = options.losses[0].rpartition(":")[2]
     found = around(record, name, loss, wanted=[spec.partition("=")[0] for spec in asked], fixed=chosen["fixed"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unstuck.cli import common
-from unstuck.cli.runs import run_named, runs_by_age
+from unstuck.cli.runs import refuse_all_runs, run_named, runs_by_age
 
 HELP = "open the page of a run, live while it is still training"
 GROUP = "more"
@@ -50,10 +50,18 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     path = _chosen(options)
     if options.terminal:
-        from unstuck.view.terminal import show
-
-        return show(path, sys.stdout)
+        return _show(path)
     return _serve(options, path)
+
+
+def _show(path: Path | None) -> int:
+    from unstuck.record import RecordError
+    from unstuck.view.terminal import show
+
+    try:
+        return show(path, sys.stdout)
+    except RecordError as error:
+        raise common.Stop(str(error)) from None
 
 
 def _port(word: str) -> int:
@@ -70,12 +78,25 @@ def _chosen(options: argparse.Namespace) -> Path | None:
         if options.terminal and not folders:
             raise common.Stop("there is no run in .unstuck/runs; record one with: unstuck run train.py")
         return folders[0] if options.terminal else None
+    if options.while_running:
+        return Path(options.run)
     path = run_named(options.run)
     if path.suffix == ".jsonl":
         path = path.parent
-    if not path.is_dir() and not options.while_running:
-        raise common.Stop(f"there is no run at {options.run}; `unstuck view` without a name shows the newest.")
+    refuse_all_runs(path)
+    if not _is_run(path):
+        raise common.Stop(f"{options.run} is not a run; `unstuck view` without a name shows the newest one here.")
     return path
+
+
+def _is_run(path: Path) -> bool:
+    """Is there a record, in it or in the folders of its trials, or does a process begin to write one?"""
+    from unstuck.record.in_use import is_in_use
+    from unstuck.record.runs import is_run
+    from unstuck.record.store import record_file
+    from unstuck.view.live import watched_in
+
+    return path.is_dir() and (record_file(watched_in(path)).exists() or (is_run(path.absolute()) and is_in_use(path)))
 
 
 def _serve(options: argparse.Namespace, path: Path | None) -> int:

@@ -16,11 +16,9 @@ from typing import Protocol
 
 from unstuck.capture.trial.isolation import landlock, overlay, processes
 from unstuck.capture.trial.isolation.errors import NotPossible
-from unstuck.capture.trial.layout import LAYER, TEMPORARY_LINK, TEMPORARY_PREFIX
+from unstuck.capture.trial.layout import LAYER, PROBE, TEMPORARY_LINK, TEMPORARY_PREFIX
 from unstuck.findings.results import Isolation
 from unstuck.record.own_folder import remove_own_tree
-
-PROBE = "probe"
 
 _LITERAL = re.compile(rb"""["'](/[^"'\s{}%*?]+)["']""")
 _MOST_LITERALS = 50
