@@ -238,7 +238,7 @@ def test_large_runs_stay_small_and_quick(opened: Any, tmp_path: Path) -> None:
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("unstuck.view.live.SHORTEST", 0.1)
-    monkeypatch.setattr("unstuck.view.live.CREDIT", 1e9)
+    monkeypatch.setattr("unstuck.record.pace.CREDIT", 1e9)
     (tmp_path / ".unstuck" / "runs").mkdir(parents=True)
     server = Server(Runs())
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

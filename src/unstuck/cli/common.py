@@ -210,19 +210,19 @@ def send(text: str, stream: TextIO) -> None:
         stream.buffer.write(text.encode())
 
 
-def write_whole(path: str | Path, text: str) -> None:
+def write_whole(path: str | Path, text: str | bytes) -> None:
     """Write a file completely or not at all."""
     from pathlib import Path
 
-    target = Path(os.path.realpath(path))
+    target, content = Path(os.path.realpath(path)), text.encode() if isinstance(text, str) else text
     try:
         if target.exists() and not target.is_file():
             # A pipe or a device: nothing to replace, and replacing it would be wrong.
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content)
             return
         draft = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            draft.write_text(text, encoding="utf-8")
+            draft.write_bytes(content)
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)

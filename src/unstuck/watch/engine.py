@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,6 +18,7 @@ from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.places import Places
 from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder_somewhere, remove_run
+from unstuck.watch.forwarding import Forwarding, Together
 from unstuck.watch.monitor import Monitor, matter
 from unstuck.watch.series import Row, optimizers_of, rows
 
@@ -32,7 +33,14 @@ class Options:
     """What `unstuck.watch` was asked for."""
 
     def __init__(
-        self, every: int | None, on_finding: Callback | None, stop_on: str | None, record: Any, name: str, show: bool
+        self,
+        every: int | None,
+        on_finding: Callback | None,
+        stop_on: str | None,
+        record: Any,
+        name: str,
+        show: bool,
+        trackers: Sequence[str],
     ) -> None:
         self.every = every
         self.on_finding = on_finding
@@ -40,6 +48,7 @@ class Options:
         self.record = record
         self.name = name
         self.show = show
+        self.trackers = trackers
 
 
 class Engine:
@@ -61,7 +70,9 @@ class Engine:
         if options.record is not None and self._writer.warning:
             raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._report, options.stop_on)
-        self._session = Session(self._writer, every=options.every, listener=self._monitor)
+        self._forwarding = Forwarding(options.trackers, self._writer.path, self._say) if options.trackers else None
+        listener = Together(self._forwarding, self._monitor) if self._forwarding is not None else self._monitor
+        self._session = Session(self._writer, every=options.every, listener=listener)
         self._run_events = RunEvents(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
         self._run_events.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
@@ -87,10 +98,14 @@ class Engine:
         self._writer.close()
         self._say(self._writer.warning or "")
         self._session.guard.protect("the report", self._conclude)()
+        if self._forwarding is not None:
+            self._forwarding.end()
 
     def abandon(self) -> None:
         """Stop watching without a word: nothing refers to this watch any more, and another one has begun."""
         self._options.show, self._options.on_finding = False, None
+        if self._forwarding is not None:
+            self._forwarding.abandon()
         self.end()
 
     def forget(self) -> None:

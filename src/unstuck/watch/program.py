@@ -10,7 +10,7 @@ import operator
 import os
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.capture import TorchMissing
 from unstuck.record import RecordError
 from unstuck.watch.engine import Callback, Engine, Options
+from unstuck.watch.forwarding import checked
 from unstuck.watch.series import series
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def watch(
     stop_on: str | None = None,
     record: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    to: str | Sequence[str] = (),
     print: bool = True,
 ) -> Watching:
     """Watch whatever this process trains from now on, and say why it does not learn.
@@ -131,14 +133,17 @@ def watch(
     `on_finding`: called with each finding (a `Diagnosis`) as soon as it is certain, and with the rest at the end.
     `stop_on`: `"error"` or `"warning"`; such a finding ends the program by `unstuck.RunStopped`, a `SystemExit`.
     `record`: a new folder for the record, instead of one under `.unstuck/runs`; `name`: part of that folder's name.
+    `to`: trackers that everything is forwarded to as well: `"tensorboard"`, `"wandb"`, `"mlflow"`, `"trackio"`.
     `print`: errors go to stderr at once and the report at the end; with False nothing is printed.
     """
     _check(model, optimizer, on_finding, stop_on)
     _check_place(record)
+    trackers = checked(to)
     caller = sys._getframe(1)
     is_worker = caller.f_globals.get("__name__") == "__mp_main__" and caller.f_code.co_name == "<module>"
     place = None if is_worker else record
-    options = Options(_whole(every), on_finding, stop_on, place, name or "", bool(print))
+    trackers = () if is_worker else trackers
+    options = Options(_whole(every), on_finding, stop_on, place, name or "", bool(print), trackers)
     engine = Engine((model, optimizer), options, caller)
     watching = Watching(engine)
     if is_worker:
