@@ -70,6 +70,9 @@ class Rule(msgspec.Struct, eq=False):
     """Codes of the rules whose findings are symptoms of this one."""
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
+    logged: Sequence[type[Event]] = ()
+    """Of a rule that can also judge a run that was not watched: the events it needs for that, which are made of losses,
+    rates, norms and scales that somebody else logged."""
     needs_one_optimizer: bool = False
     """Its run witness says nothing of several optimizers that take turns: their losses need not fall."""
     needs_fresh_weights: bool = False

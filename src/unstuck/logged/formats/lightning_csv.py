@@ -1,0 +1,53 @@
+"""`metrics.csv` of Lightning's CSVLogger, and any other CSV with a column `step`: a row for some steps, empty where
+nothing was logged."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from unstuck.logged import Log, LogError, Points, ordered
+from unstuck.regular import read_regular
+
+NAME = "metrics.csv"
+LARGEST = 256 * 2**20
+STEPS = ("step", "global_step", "trainer/global_step", "_step")
+
+
+def accepts(path: Path) -> bool:
+    """The file, or the folder that holds it."""
+    return path.suffix == ".csv" or (path.is_dir() and (path / NAME).is_file())
+
+
+def read(path: Path) -> Log:
+    """Its columns of numbers."""
+    file = path / NAME if path.is_dir() else path
+    try:
+        text = read_regular(file, LARGEST).decode("utf-8-sig")
+        table = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except OSError as error:
+        raise LogError(f"{file} cannot be read ({error.strerror or error}).") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise LogError(f"{file} is not a CSV file ({error}).") from None
+    names = [name for name in table[0] if name is not None] if table else []
+    step = next((name for name in STEPS if name in names), None)
+    if step is None:
+        raise LogError(f"{file} has no column `step` and rows below it; give the metrics.csv of a CSVLogger.")
+    series: dict[str, Points] = {name: [] for name in names if name != step}
+    for number, row in enumerate(table, 2):
+        at = _number(row[step])
+        if at is None or at != at or abs(at) > 2**53:
+            raise LogError(f"{file} has no step in line {number}: {row[step]!r}.")
+        for name, points in series.items():
+            value = _number(row[name])
+            if value is not None:
+                points.append((int(at), value))
+    return Log(path=path, series={name: ordered(points) for name, points in series.items() if points})
+
+
+def _number(cell: str | None) -> float | None:
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        return None
