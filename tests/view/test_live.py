@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unstuck.view.live.SHORTEST", 0.0)
+    monkeypatch.setattr("unstuck.record.pace.SHORTEST", 0.0)
     monkeypatch.setattr("unstuck.record.pace.CREDIT", 1e9)
 
 

@@ -20,13 +20,13 @@ from unstuck.record.in_use import is_in_use
 from unstuck.record.pace import Pace
 from unstuck.record.runs import run_folders
 from unstuck.record.tail import Tail
+from unstuck.result import result_of
 from unstuck.rule import load_witnesses
 from unstuck.view.answer import key_of
 from unstuck.view.document import Document, document, encoded
 from unstuck.view.moments import first_seen
 from unstuck.view.store import NAME as NAME_OF_PAGE, kept
 from unstuck.view.thin import Number
-from unstuck.watch.result import result_of
 
 MOST_RUNS = 200
 """The newest, in the list."""

@@ -18,6 +18,7 @@ from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.places import Places
 from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder_somewhere, remove_run
+from unstuck.watch.display import Bundle, Display
 from unstuck.watch.forwarding import Forwarding, Together
 from unstuck.watch.monitor import Monitor, matter
 from unstuck.watch.series import Row, optimizers_of, rows
@@ -71,8 +72,9 @@ class Engine:
             raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._report, options.stop_on)
         self._forwarding = Forwarding(options.trackers, self._writer.path, self._say) if options.trackers else None
-        listener = Together(self._forwarding, self._monitor) if self._forwarding is not None else self._monitor
-        self._session = Session(self._writer, every=options.every, listener=listener)
+        self.display = Display(self.bundle)
+        others = [self.display] if self._forwarding is None else [self._forwarding, self.display]
+        self._session = Session(self._writer, every=options.every, listener=Together(*others, self._monitor))
         self._run_events = RunEvents(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
         self._run_events.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
@@ -98,6 +100,7 @@ class Engine:
         self._writer.close()
         self._say(self._writer.warning or "")
         self._session.guard.protect("the report", self._conclude)()
+        self._session.guard.protect("the display", self.display.update)()
         if self._forwarding is not None:
             self._forwarding.end()
 
@@ -115,7 +118,7 @@ class Engine:
 
     def result(self) -> Result:
         """The run so far, judged, without what is known to concern other models and optimizers."""
-        from unstuck.watch.result import result_of
+        from unstuck.result import result_of
 
         record = self.record()
         if self._judged is None or self._judged[0] != len(record.events):
@@ -128,6 +131,16 @@ class Engine:
         if not self.ended:
             self._session.flush()
         return read(self._writer.path)
+
+    def bundle(self) -> Bundle:
+        """What a notebook shows: the essence of the page, and one line where there is no HTML."""
+        from unstuck.view.notebook import essence
+
+        found = ", ".join(dict.fromkeys(one.lead.code for one in self.result().verdict.diagnoses)) or "nothing found"
+        state = "ended" if self.ended else "watching"
+        steps = f"{self.steps:,} step" + ("" if self.steps == 1 else "s")
+        line = f"<unstuck.watch: {state}, {steps}, {found}>"
+        return {"text/plain": line, "text/html": essence(self.result(), self.record(), self.path)}
 
     def rows(self) -> list[Row]:
         """The numbers on record: all, or those of the optimizers that hold what was given to `watch`."""

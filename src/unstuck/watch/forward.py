@@ -25,9 +25,9 @@ from unstuck.record import Record
 from unstuck.record.in_use import is_locked
 from unstuck.record.pace import Pace
 from unstuck.record.tail import Tail
+from unstuck.result import result_of
 from unstuck.rule import load_witnesses
 from unstuck.trackers import PREFIX, Found, Place, Run, Tracker, module_of
-from unstuck.watch.result import result_of
 from unstuck.watch.series import OF_STEP, Row, Rows
 
 LAYERS = ("grad_norm", "weight_norm", "update_ratio", "dead", "saturated")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import html
 import importlib
 import importlib.util
 import operator
@@ -106,8 +105,12 @@ class Watching:
         return f"<unstuck.watch: {state}, {count}, {found}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return f"<pre>{html.escape(self.report())}</pre>"
+        """What a notebook shows: the answer, the loss, the findings and a heatmap."""
+        return self._engine.bundle()["text/html"]
+
+    def _ipython_display_(self) -> None:
+        """The same, drawn again in this cell while the run goes on."""
+        self._engine.display.show(self._engine.bundle())
 
 
 def watch(
