@@ -166,6 +166,23 @@ def test_the_metrics_of_a_csv_logger_show_where_the_loss_broke(capsys: pytest.Ca
     assert report(capsys, "version_0", "--fail-on", "never")[0] == 0
 
 
+def test_several_versions_of_a_csv_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics([{"step": at, "train_loss": 1.0} for at in range(9)], "logs/version_0/metrics.csv")
+    assert "logs holds 1 series of up to 9 values" in report(capsys, "logs")[1]
+    metrics([{"step": 1, "train_loss": 1.0}], "logs/version_1/metrics.csv")
+    assert report(capsys, "logs") == (2, "unstuck: logs holds 2 runs; name one of them: version_0, version_1.")
+
+
+def test_names_and_numbers_can_be_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"step": at, "loss": (1.0, 1e308, -1e308, "x")[at % 4], "\x1b[31m<script>alert": 1} for at in range(100)]
+    metrics(rows)
+    code, text = report(capsys, "metrics.csv", "--html", "page.html")
+    assert code in (0, 1)
+    assert "\x1b" not in text
+    assert "1e+308" not in text
+    assert "<script>alert" not in Path("page.html").read_text()
+
+
 def test_a_loss_scale_that_collapses(capsys: pytest.CaptureFixture[str]) -> None:
     scales = [2.0 ** max(0, 16 - step) for step in range(60)]
     board("amp", loss=FALLING[:60], amp__loss_scale=scales)
@@ -204,6 +221,7 @@ def test_the_page_and_json_work_too(capsys: pytest.CaptureFixture[str]) -> None:
         ("x.csv", b"a,b\n1,2\n", "x.csv has no column `step` and rows below it"),
         ("x.csv", b"step,loss\nnan,2\n", "x.csv has no step in line 2: 'nan'."),
         ("x.csv", b"step,loss\ninf,2\n", "x.csv has no step in line 2: 'inf'."),
+        ("x.csv", b"step,loss\n1,1\n-1,2\n", "x.csv has no step in line 3: '-1'."),
         ("x.csv", b"step,foo\n1,2\n", "by a name that is known; its series are: foo."),
         ("x.csv", b"\xff\xfe\x00", "x.csv is not a CSV file"),
         ("x.csv", b'step,loss\n1,"2\n', "x.csv is not a CSV file"),

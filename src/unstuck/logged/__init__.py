@@ -6,6 +6,7 @@ the rules that can judge such a record (`report.py`).
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -29,11 +30,16 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Its last entry is incomplete, as after a crash."""
 
 
+LARGEST = 1e100
+"""What is beyond is as good as infinite: squares and sums of it are not numbers any more."""
+
+
 def ordered(points: Points) -> Points:
     """By step. Of a run that was resumed at an earlier step, what came after that step before is dropped."""
     found: Points = []
     for step, value in points:
         while found and found[-1][0] >= step:
             found.pop()
-        found.append((step, value))
+        if step >= 0:
+            found.append((step, math.copysign(math.inf, value) if abs(value) > LARGEST else value))
     return found

@@ -19,6 +19,7 @@ from unstuck.logged.roles import Roles, points_of, roles_of
 from unstuck.record import Record
 from unstuck.record.trend import spikes_in
 from unstuck.report.outcomes import number, percent
+from unstuck.report.text import count
 from unstuck.rule import all_rules
 
 MOST_NAMED = 6
@@ -49,7 +50,7 @@ def result_of(log: Log) -> tuple[Result, Record]:
     run = RunSummary(
         script=str(log.path),
         status=RunStatus.LOGGED,
-        reason=f"{series} of up to {values:,} values",
+        reason=f"{series} of up to {count(values, 'value')}",
         steps=last,
         seconds=log.seconds,
         received=tuple(facts(log, roles, verdict)),

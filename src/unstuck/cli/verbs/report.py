@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from unstuck.logged import Log
 
-HELP = "show the report of an earlier run again"
+HELP = "show the report of an earlier run again, or a report on a log of another tool"
 GROUP = "more"
 
 
 DESCRIPTION = """Show the report of an earlier run again, from its record. Nothing is run.
 
-Of a run that was not watched, show what its log holds: give a folder with event files of TensorBoard,
-the metrics.csv of Lightning's CSVLogger, or a trainer_state.json of transformers."""
+Of a run that was not watched, show what its log holds: give a folder with event files of
+TensorBoard, the metrics.csv of Lightning's CSVLogger, or a trainer_state.json of transformers."""
 
 
 def main(arguments: Sequence[str]) -> int:

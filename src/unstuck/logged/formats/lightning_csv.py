@@ -12,17 +12,28 @@ from unstuck.regular import read_regular
 
 NAME = "metrics.csv"
 LARGEST = 256 * 2**20
+MOST_NAMED = 5
 STEPS = ("step", "global_step", "trainer/global_step", "_step")
 
 
 def accepts(path: Path) -> bool:
-    """The file, or the folder that holds it."""
-    return path.suffix == ".csv" or (path.is_dir() and (path / NAME).is_file())
+    """The file, the folder that holds it, or that of its versions."""
+    return path.suffix == ".csv" or (path.is_dir() and bool(_files(path)))
+
+
+def _files(folder: Path) -> list[Path]:
+    own = folder / NAME
+    return [own] if own.is_file() else sorted(file for file in folder.glob(f"*/{NAME}") if file.is_file())
 
 
 def read(path: Path) -> Log:
     """Its columns of numbers."""
-    file = path / NAME if path.is_dir() else path
+    files = _files(path) if path.is_dir() else [path]
+    if len(files) > 1:
+        some = ", ".join(file.parent.name for file in files[:MOST_NAMED])
+        more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
+        raise LogError(f"{path} holds {len(files)} runs; name one of them: {some}{more}.")
+    file = files[0]
     try:
         text = read_regular(file, LARGEST).decode("utf-8-sig")
         table = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
@@ -37,7 +48,7 @@ def read(path: Path) -> Log:
     series: dict[str, Points] = {name: [] for name in names if name != step}
     for number, row in enumerate(table, 2):
         at = _number(row[step])
-        if at is None or at != at or abs(at) > 2**53:
+        if at is None or not 0 <= at < 2**53:
             raise LogError(f"{file} has no step in line {number}: {row[step]!r}.")
         for name, points in series.items():
             value = _number(row[name])
