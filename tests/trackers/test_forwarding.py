@@ -202,6 +202,19 @@ def test_an_unknown_tracker_is_refused_before_the_script_begins() -> None:
     assert done.stderr == "unstuck: there is no tracker 'Tensorbord'; did you mean 'tensorboard'?\n"
 
 
+def test_numbers_arrive_while_the_run_goes_on(package) -> None:
+    package()
+    wait = """
+import os, time
+began = time.monotonic()
+while time.monotonic() - began < 60 and not (os.path.exists("own.txt") and "numbers 9 " in open("own.txt").read()):
+    time.sleep(0.1)
+    optimizer.step()
+print("live" if "numbers 9 " in open("own.txt").read() else "late")
+"""
+    assert run("--to", "own", last=wait).stdout == "live\n"
+
+
 def test_a_run_that_is_killed_arrives_all_the_same(package) -> None:
     package()
     done = run("--to", "own", last="import os; os.kill(os.getpid(), 9)")
@@ -220,6 +233,18 @@ def test_trials_forward_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     forwarding.window_ended()
     forwarding.end()
     assert said == []
+
+
+def test_only_the_first_rank_forwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    for rank, count in (("1", 0), ("0", 1)):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", rank)
+        folder = written(tmp_path / rank / "run", *events_of_a_run(5, 1))
+        forwarding = Forwarding(("tensorboard",), folder, said.append)
+        forwarding.window_ended()
+        forwarding.end()
+        assert len(said) == count
 
 
 def test_names_are_checked() -> None:

@@ -18,7 +18,7 @@ FOLDER = "runs"
 
 
 def current() -> Place | None:
-    """The folder of the newest writer that is open. Nobody keeps a list of them."""
+    """The folder of the writer that is open; of several, that of the newest. Nobody keeps a list of them."""
     kinds = tuple(kind for name in WRITERS if (kind := getattr(sys.modules.get(name), "SummaryWriter", None)))
     if not kinds:
         return None
@@ -27,7 +27,11 @@ def current() -> Place | None:
         for thing in gc.get_objects()
         if issubclass(type(thing), kinds) and getattr(thing, "all_writers", None)
     ]
-    return {"folder": folders[-1]} if folders else None
+    return {"folder": max(folders, key=_begun)} if folders else None
+
+
+def _begun(folder: str) -> float:
+    return os.stat(folder).st_mtime if os.path.isdir(folder) else 0.0
 
 
 def begin(run: Run, place: Place | None) -> Board:

@@ -31,7 +31,7 @@ def current() -> Place | None:
         "project": run.project,
         "entity": run.entity,
         "group": run.group,
-        "mode": "offline" if run.offline else "online",
+        "mode": "disabled" if getattr(run, "disabled", False) else "offline" if run.offline else "online",
         "dir": os.path.abspath(settings.root_dir),
         "base_url": settings.base_url,
     }

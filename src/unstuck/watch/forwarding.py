@@ -50,7 +50,7 @@ class Forwarding:
         self._links: list[_Link] = []
         self._is_described = False
         self._next = 0.0
-        for name in trackers if not os.environ.get(TRIAL) else ():
+        for name in trackers if _is_wanted() else ():
             why = missing(name) if hasattr(os, "fork") else f"nothing is forwarded to {name} on this system"
             if why:
                 say(why)
@@ -103,6 +103,12 @@ class Forwarding:
         for link in self._links:
             link.close()
         self._links = []
+
+
+def _is_wanted() -> bool:
+    """Not of trials, and only of the first of several ranks."""
+    is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
+    return not os.environ.get(TRIAL) and not is_rank
 
 
 class Together:
