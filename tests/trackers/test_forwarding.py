@@ -267,6 +267,19 @@ def test_a_second_optimizer_is_named() -> None:
     assert {"unstuck/loss", "unstuck/loss (Adam#2)", "unstuck_grad_norm/blocks.0.weight (Adam#2)"} <= tags
 
 
+def test_of_a_long_run_no_peak_is_lost() -> None:
+    losses = [1.0 + 0.001 * (step % 7) for step in range(6000)]
+    losses[4321], losses[4322] = 50.0, 0.25
+    events = [
+        event for event in events_of_a_run(6000, 1, every=50, losses=losses) if not isinstance(event, TensorGauges)
+    ]
+    found = [(step, value) for tag, step, value in handed_over(*events) if tag == "unstuck/loss"]
+    assert [step for step, _ in found if step < 2000] == list(range(2000))
+    assert {(4321, 50.0), (4322, 0.25)} <= set(found)
+    assert len(found) < 2000 + 3 * 81
+    assert found == sorted(found)
+
+
 def test_of_a_huge_model_the_largest_tensors_are_forwarded() -> None:
     count = MOST_TENSORS + 50
     named = TensorsNamed(

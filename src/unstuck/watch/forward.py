@@ -18,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unstuck.events import Activations, Event, Histograms, TensorsNamed
+import msgspec
+
+from unstuck.events import Activations, Event, Histograms, LossesBetween, TensorsNamed
 from unstuck.findings import Diagnosis
 from unstuck.findings.run_summary import steps_on_record
 from unstuck.record import Record
@@ -34,6 +36,10 @@ LAYERS = ("grad_norm", "weight_norm", "update_ratio", "dead", "saturated")
 """What is forwarded of single tensors and activations."""
 MOST_TENSORS = 200
 """Of one optimizer: a tracker draws a chart for each. Of more, the largest."""
+DENSE = 2000
+"""Steps of which every loss is forwarded. Trackers draw about a thousand points, and take a while for each."""
+SHARE = 0.05
+"""Of a core's time that handing over may take while the run goes on."""
 OVERALL = (*OF_STEP, "lr", "loss_scale")
 EVERY = 1.0
 """Seconds between two looks."""
@@ -59,7 +65,7 @@ class Named:
         found: Numbers = {}
         for event in events:
             self._note(event)
-            for row in self._rows.of(event):
+            for row in self._rows.of(_thinned(event)):
                 name = self._name(row)
                 if name:
                     found.setdefault(row.step, {})[name] = row.value
@@ -100,6 +106,17 @@ class Named:
         """The first optimizer needs no mention: most runs have one."""
         self._first = self._first or optimizer
         return name if optimizer in ("", self._first) else f"{name} ({optimizer})"
+
+
+def _thinned(event: Event) -> Event:
+    """Late in a run only the lowest and the highest of the losses between two measured steps."""
+    if not isinstance(event, LossesBetween) or not event.steps or event.steps[0] < DENSE:
+        return event
+    known = [(value, step) for step, value in zip(event.steps, event.values, strict=True) if value is not None]
+    chosen = sorted({min(known), max(known)}, key=lambda pair: pair[1]) if known else []
+    return msgspec.structs.replace(
+        event, steps=tuple(step for _, step in chosen), values=tuple(value for value, _ in chosen)
+    )
 
 
 def _inner(lowest: int, counts: Sequence[int]) -> tuple[list[float], list[int]]:
@@ -235,7 +252,7 @@ def follow(name: str, folder: Path, channel: Channel) -> None:
 
 
 def _follow(name: str, folder: Path, channel: Channel) -> None:
-    tail, named, findings, pace = Tail(folder), Named(), Findings(folder), Pace()
+    tail, named, findings, pace = Tail(folder), Named(), Findings(folder), Pace(SHARE)
     tracker: Tracker | None = None
     given = 0
     while not tail.path.exists():
