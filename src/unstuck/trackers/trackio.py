@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,16 +45,18 @@ class TrackioRun:
         self._trackio = trackio
         name = f"{place['name']}-unstuck" if "name" in place else run.name
         project = place.get("project", PROJECT)
-        self._run = trackio.init(
-            project=project,
-            name=name,
-            group=place.get("group") or place.get("name"),
-            config={"script": run.script, "arguments": " ".join(run.arguments), "record": run.folder},
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-            embed=False,
+        options: dict[str, Any] = {
+            "project": project,
+            "name": name,
+            "group": place.get("group") or place.get("name"),
+            "config": {"script": run.script, "arguments": " ".join(run.arguments), "record": run.folder},
+            "auto_log_gpu": False,
+            "auto_log_cpu": False,
+            "embed": False,
             **{option: place[option] for option in ("space_id", "server_url") if option in place},
-        )
+        }
+        known = inspect.signature(trackio.init).parameters  # versions differ
+        self._run = trackio.init(**{option: value for option, value in options.items() if option in known})
         self._row: dict[str, Any] = {}
         self._step = -1
         self.where = f"the run {name} of {project} (trackio show --project {project})"

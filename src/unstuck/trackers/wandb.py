@@ -16,6 +16,8 @@ from typing import Any
 from unstuck.trackers import PREFIX, Found, Place, Run
 
 NEEDS = "wandb"
+SETTINGS = {"silent": True, "console": "off", "x_disable_stats": True, "save_code": False, "disable_git": True}
+"""Nothing is printed, and the machine is not measured a second time."""
 STEP = f"{PREFIX}/step"
 
 
@@ -52,15 +54,15 @@ class WandbRun:
         options: dict[str, Any] = {name: place[name] for name in ("project", "entity", "mode", "dir") if name in place}
         name = f"{place['name']}-unstuck" if "name" in place else run.name
         group = place.get("group") or place.get("id")
-        settings = {"base_url": place["base_url"]} if "base_url" in place else {}
+        wanted = SETTINGS | ({"base_url": place["base_url"]} if "base_url" in place else {})
+        known = getattr(wandb.Settings, "model_fields", wanted)  # versions differ
+        settings = wandb.Settings(**{name: value for name, value in wanted.items() if name in known})
         self._run = wandb.init(
             name=name,
             group=group,
             job_type="unstuck",
             config={"script": run.script, "arguments": list(run.arguments), "record": run.folder},
-            settings=wandb.Settings(
-                silent=True, console="off", x_disable_stats=True, save_code=False, disable_git=True, **settings
-            ),
+            settings=settings,
             **options,
         )
         self._run.define_metric(STEP, hidden=True)

@@ -102,7 +102,7 @@ class Engine:
         self._session.guard.protect("the report", self._conclude)()
         self._session.guard.protect("the display", self.display.update)()
         if self._forwarding is not None:
-            self._forwarding.end()
+            self._session.guard.protect("forwarding", self._forwarding.end)()
 
     def abandon(self) -> None:
         """Stop watching without a word: nothing refers to this watch any more, and another one has begun."""

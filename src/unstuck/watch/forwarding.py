@@ -29,9 +29,9 @@ LONGEST = 2**16
 START = "import sys; sys.path.append({0!r}); from unstuck.watch.forward import main; main()"
 
 
-def checked(wanted: str | Sequence[str]) -> tuple[str, ...]:
+def checked(wanted: str | Sequence[str] | None) -> tuple[str, ...]:
     """The names of trackers, each once. Raises ValueError with a sentence for one that does not exist."""
-    given = [wanted] if isinstance(wanted, str) else list(wanted)
+    given = [wanted] if isinstance(wanted, str) else list(wanted or ())
     for name in given:
         if not isinstance(name, str) or name not in names():
             close = get_close_matches(str(name).lower(), names(), 1)
@@ -57,7 +57,7 @@ class Forwarding:
                 continue
             try:
                 self._links.append(_Link(name, record.absolute()))
-            except (OSError, subprocess.SubprocessError) as error:
+            except Exception as error:  # no reason to keep a program from training
                 say(f"nothing is forwarded to {name}: {error}")
 
     def heard(self, event: Event) -> None:

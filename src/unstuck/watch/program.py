@@ -122,7 +122,7 @@ def watch(
     stop_on: str | None = None,
     record: str | os.PathLike[str] | None = None,
     name: str | None = None,
-    to: str | Sequence[str] = (),
+    to: str | Sequence[str] | None = None,
     print: bool = True,
 ) -> Watching:
     """Watch whatever this process trains from now on, and say why it does not learn.
