@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -125,6 +128,17 @@ def test_a_cell_shows_the_watch() -> None:
         assert "30 optimizer steps, running" in Seen(w._repr_html_()).words
     assert "30 optimizer steps, finished" in Seen(w._repr_html_()).words
     w._ipython_display_()  # outside of a notebook this shows nothing, and fails at nothing
+
+
+def test_an_ipython_terminal_prints_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("IPython", reason="IPython is not installed here")
+    Path("setup.py").write_text(CELL)
+    cells = "exec(open('setup.py').read())\ntrain(5)\nw\ntrain(5)\nw.stop()\n"
+    command = [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--quick"]
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run(command, input=cells, env=environment, capture_output=True, text=True)
+    assert re.findall("<unstuck.watch: .*>", done.stdout) == ["<unstuck.watch: watching, 5 steps, O12>"], done.stdout
+    assert "Error" not in done.stdout + done.stderr
 
 
 def test_ipython_draws_it_again_while_it_goes_on() -> None:

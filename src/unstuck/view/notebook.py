@@ -30,7 +30,8 @@ LOW, MIDDLE, HIGH = (33, 102, 172), (247, 247, 247), (191, 87, 0)
 MISSING = (200, 200, 200)
 DECADES = 2.0
 """How far from the centre, in powers of ten, a colour is at its deepest."""
-TONES = {"error": "#b42318", "warning": "#b54708", "advice": "#175cd3", "good": "#067647"}
+TONES = {"error": "#e23629", "warning": "#c85716", "advice": "#3074e8", "good": "#0f8a56"}
+"""Each has the contrast 4.3 to white and to black: a notebook may be light or dark."""
 STROKES = {
     Style.LINE: ("#0072b2", 1.5, 1.0),
     Style.FAINT: ("#0072b2", 1.0, 0.35),

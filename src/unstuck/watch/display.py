@@ -32,9 +32,12 @@ class Display:
 
     def show(self, bundle: Bundle) -> None:
         """In this cell. What an earlier cell shows stays as it is."""
-        display = getattr(sys.modules.get("IPython.display"), "display", None)
-        if display is not None:
-            self._handle = display(bundle, raw=True, display_id=True)
+        ipython = sys.modules.get("IPython")
+        if ipython is not None:
+            handle = ipython.display.display(bundle, raw=True, display_id=True)
+            terminal = getattr(sys.modules.get("IPython.terminal.interactiveshell"), "TerminalInteractiveShell", ())
+            # A terminal does not draw again: it would print another line each time.
+            self._handle = None if isinstance(ipython.get_ipython(), terminal) else handle
         self._next = time.perf_counter() + EVERY
 
     def heard(self, event: Event) -> None:
