@@ -173,6 +173,11 @@ def test_several_versions_of_a_csv_logger(capsys: pytest.CaptureFixture[str]) ->
     assert report(capsys, "logs") == (2, "unstuck: logs holds 2 runs; name one of them: version_0, version_1.")
 
 
+def test_a_table_that_was_exported_from_wandb(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics([{"Step": at, "one - train/loss": loss} for at, loss in enumerate(FALLING)], "wandb_export.csv")
+    assert "one - train/loss: 2.55 → " in report(capsys, "wandb_export.csv")[1]
+
+
 def test_names_and_numbers_can_be_anything(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"step": at, "loss": (1.0, 1e308, -1e308, "x")[at % 4], "\x1b[31m<script>alert": 1} for at in range(100)]
     metrics(rows)

@@ -11,9 +11,10 @@ from unstuck.logged import Log, LogError, Points, ordered
 from unstuck.regular import read_regular
 
 NAME = "metrics.csv"
-LARGEST = 256 * 2**20
+LARGEST = 64 * 2**20
 MOST_NAMED = 5
-STEPS = ("step", "global_step", "trainer/global_step", "_step")
+STEPS = ("step", "global_step", "trainer/global_step", "_step", "iteration")
+"""As others call it, whatever the case: `Step` is that of a table exported from W&B."""
 
 
 def accepts(path: Path) -> bool:
@@ -42,7 +43,7 @@ def read(path: Path) -> Log:
     except (UnicodeDecodeError, csv.Error) as error:
         raise LogError(f"{file} is not a CSV file ({error}).") from None
     names = [name for name in table[0] if name is not None] if table else []
-    step = next((name for name in STEPS if name in names), None)
+    step = next((name for wanted in STEPS for name in names if name.lower() == wanted), None)
     if step is None:
         raise LogError(f"{file} has no column `step` and rows below it; give the metrics.csv of a CSVLogger.")
     series: dict[str, Points] = {name: [] for name in names if name != step}

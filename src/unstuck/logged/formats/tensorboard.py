@@ -11,7 +11,7 @@ PARTS = {"train", "training", "val", "valid", "validation", "eval", "evaluation"
 """Folders that belong to one run, as Keras writes them."""
 OURS = "unstuck"
 MOST_NAMED = 5
-MOST_NUMBERS = 5_000_000
+MOST_NUMBERS = 2_000_000
 
 
 def accepts(path: Path) -> bool:

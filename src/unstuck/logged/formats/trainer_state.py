@@ -10,7 +10,7 @@ from unstuck.logged import Log, LogError, Points, ordered
 from unstuck.regular import read_regular
 
 NAME = "trainer_state.json"
-LARGEST = 256 * 2**20
+LARGEST = 64 * 2**20
 SUMMARY = "train_runtime"
 """In the last entry, which sums up the run: its `train_loss` is a mean over all steps."""
 
