@@ -16,6 +16,7 @@ from unstuck.capture.trial.layout import TRIAL
 from unstuck.events import TensorGauges, TensorsNamed
 from unstuck.record import read
 from unstuck.tfevents.reader import scalars
+from unstuck.trackers import missing
 from unstuck.trackers.tensorboard import begin
 from unstuck.trials.runner import ENVIRONMENT
 from unstuck.watch.forward import MOST_TENSORS, hand_over, run_of
@@ -163,10 +164,10 @@ def test_another_package_brings_a_tracker_and_is_run_elsewhere(package) -> None:
         ),
         (
             {"begin": "raise ValueError('no key\\nsecond line')"},
-            "nothing more is forwarded to own: ValueError: no key",
+            "nothing is forwarded to own: ValueError: no key",
         ),
-        ({"begin": "sys.exit(3)"}, "nothing more is forwarded to own: SystemExit: 3"),
-        ({"begin": "import no_such_module"}, "nothing more is forwarded to own: ModuleNotFoundError: No module named"),
+        ({"begin": "sys.exit(3)"}, "nothing is forwarded to own: SystemExit: 3"),
+        ({"begin": "import no_such_module"}, "nothing is forwarded to own: ModuleNotFoundError: No module named"),
     ],
 )
 def test_a_tracker_that_fails_costs_one_sentence(package, options: dict[str, str], sentence: str) -> None:
@@ -190,9 +191,18 @@ def test_a_tracker_that_fails_later_leaves_the_exit_code_and_the_others(package)
 def test_a_tracker_that_hangs_is_not_waited_for(package, monkeypatch: pytest.MonkeyPatch) -> None:
     package(begin="open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     began = time.monotonic()
-    assert sentences_about_a_record("own", patience=5.0) == ["the end of the run goes to own in the background."]
+    assert sentences_about_a_record("own", patience=5.0) == [
+        "own has not answered so far; it is tried again in the background."
+    ]
     assert time.monotonic() - began < 20
     os.kill(int(Path("pid").read_text()), signal.SIGKILL)
+
+
+def test_the_folder_of_a_tracker_is_not_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("no_such_tracker").mkdir()
+    monkeypatch.setattr("unstuck.trackers.wandb.NEEDS", "no_such_tracker")
+    assert "wandb, which is not installed here" in missing("wandb")
 
 
 def test_an_unknown_tracker_is_refused_before_the_script_begins() -> None:

@@ -43,6 +43,7 @@ def module_of(name: str) -> ModuleType:
 def missing(name: str) -> str:
     """Why this format cannot be written here, as a sentence; empty if it can."""
     module = module_of(name)
-    if not module.NEEDS or importlib.util.find_spec(module.NEEDS) is not None:
+    spec = importlib.util.find_spec(module.NEEDS) if module.NEEDS else None
+    if not module.NEEDS or (spec is not None and spec.has_location):
         return ""
     return f"--format {name} needs {module.NEEDS}, which is not installed here: pip install 'unstuck[{module.EXTRA}]'"

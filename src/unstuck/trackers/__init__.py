@@ -105,7 +105,9 @@ def missing(name: str) -> str:
     """Why nothing can be forwarded to the tracker of this name, as a sentence; empty if it is there."""
     try:
         needs = module_of(name).NEEDS
-        is_here = not needs or importlib.util.find_spec(needs) is not None
+        spec = importlib.util.find_spec(needs) if needs else None
+        # The folder `wandb` that W&B writes into is a package too, of a kind that has no place.
+        is_here = not needs or (spec is not None and spec.has_location)
     except Exception as error:
         return f"nothing is forwarded to {name}: {type(error).__name__}: {error}".splitlines()[0]
     return "" if is_here else f"nothing is forwarded to {name}, which is not installed here: pip install {needs}"

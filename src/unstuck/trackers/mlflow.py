@@ -17,6 +17,7 @@ EXPERIMENT = "unstuck"
 """Where a run of its own goes, unless the environment names another."""
 MOST = 500
 """Metrics of one request: servers take 1,000, but a file that the program writes to as well is locked so long."""
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 LONGEST = 500
 """Letters of a tag that every server keeps."""
 
@@ -33,7 +34,13 @@ def current() -> Place | None:
 
 def begin(run: Run, place: Place | None) -> MlflowRun:
     """In the program's run if there is one."""
-    return MlflowRun(run, place)
+    is_patient = RETRIES not in os.environ
+    os.environ.setdefault(RETRIES, "2")  # a server that is not there is soon known; later ones may take their time
+    try:
+        return MlflowRun(run, place)
+    finally:
+        if is_patient:
+            del os.environ[RETRIES]
 
 
 class MlflowRun:
@@ -44,7 +51,7 @@ class MlflowRun:
         client: Any = importlib.import_module("mlflow.tracking").MlflowClient
         self._client = client(place["uri"] if place is not None else None)
         self._is_own = place is None
-        self._run = place["run"] if place is not None else self._own_run(run)
+        self._run = self._client.get_run(place["run"]).info.run_id if place is not None else self._own_run(run)
         self._pending: list[Any] = []
         self._histograms: list[str] = []
         whose = "a run of its own" if self._is_own else "the run of the script"

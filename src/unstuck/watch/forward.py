@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import msgspec
@@ -213,6 +214,8 @@ class Channel:
         self.environment: dict[str, str] = {}
         self.is_known = False
         """Has it said which run the program logs to, or will never say so?"""
+        self.has_spoken = False
+        """Has the user been shown where to look?"""
 
     def wait(self, seconds: float) -> None:
         """For a message, or so long."""
@@ -236,6 +239,7 @@ class Channel:
 
     def say(self, sentence: str) -> None:
         """One line, for the user."""
+        self.has_spoken = True
         line = " ".join(sentence.split()) + "\n"
         self._connection.settimeout(1.0)
         with contextlib.suppress(OSError):
@@ -247,8 +251,8 @@ def follow(name: str, folder: Path, channel: Channel) -> None:
     try:
         _follow(name, folder, channel)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
-        channel.say(f"nothing more is forwarded to {name}: {said}")
+        said = shorten(f"{type(error).__name__}: {error}".strip().splitlines()[0], 200, placeholder=" ...")
+        channel.say(f"nothing {'more ' if channel.has_spoken else ''}is forwarded to {name}: {said}")
 
 
 def _follow(name: str, folder: Path, channel: Channel) -> None:

@@ -90,8 +90,10 @@ class Forwarding:
             for link in links:
                 for sentence in link.last_sentences(deadline):
                     self._say(sentence)
-                if not link.is_over:
+                if not link.is_over and link.has_spoken:
                     self._say(f"the end of the run goes to {link.name} in the background.")
+                elif not link.is_over:
+                    self._say(f"{link.name} has not answered so far; it is tried again in the background.")
         except KeyboardInterrupt:
             self._say("the end of the run is forwarded in the background.")
         finally:
@@ -133,7 +135,7 @@ class _Link:
 
     def __init__(self, name: str, record: Path) -> None:
         self.name = name
-        self.is_over = False
+        self.is_over = self.has_spoken = False
         self._received = b""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -191,6 +193,7 @@ class _Link:
             part = b""
         self.is_over = self.is_over or not part
         *whole, self._received = (self._received + part).split(b"\n")
+        self.has_spoken = self.has_spoken or bool(whole)
         return [line.decode(errors="replace") for line in whole if line]
 
     def close(self) -> None:
