@@ -30,7 +30,7 @@ from unstuck.record.store import DISK_BUDGET
 from unstuck.rule import load_witnesses
 from unstuck.view.html import page
 from unstuck.view.live import Followed
-from unstuck.watch.result import result_of
+from unstuck.result import result_of
 
 LAYERS, STEPS = 100, 10_000
 LIMITS = {

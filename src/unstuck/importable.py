@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from importlib.metadata import EntryPoint
 
 
 def importable(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -19,3 +22,27 @@ def importable(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
                     yield file.removesuffix(".py"), path
             elif os.path.exists(os.path.join(path, "__init__.py")):
                 yield file, path
+
+
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Those of the group that installed packages bring, in the order of `sys.path`.
+
+    `importlib.metadata` would read the metadata of every installed package; looking for the group's name in the files
+    costs a tenth of that, and nothing more where no package has any.
+    """
+    found = {}
+    for folder in dict.fromkeys(sys.path):
+        with contextlib.suppress(OSError), os.scandir(folder or ".") as installed:
+            for item in sorted(installed, key=lambda item: item.name):
+                if item.name.endswith((".dist-info", ".egg-info")):
+                    with (
+                        contextlib.suppress(OSError),
+                        open(os.path.join(item.path, "entry_points.txt"), "rb") as text,
+                    ):
+                        if f"[{group}]".encode() in text.read():
+                            from importlib.metadata import PathDistribution
+                            from pathlib import Path
+
+                            entries = PathDistribution(Path(item.path)).entry_points.select(group=group)
+                            found.update({(entry.name, entry.value): entry for entry in entries})
+    return tuple(found.values())

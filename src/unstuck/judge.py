@@ -289,6 +289,8 @@ def _verify(finding: Finding, record: Record | None, scripts: Sequence[Script]) 
     expect = f"no {finding.code} {finding.name}"
     if record is not None and record.started.watched == "objects":
         return Verify("unstuck.diagnose(...) on the same objects", expect)
+    if record is not None and record.started.watched == "logged":
+        return None
     if record is not None and record.started.watched == "watch":
         script = [spelled(record.started.script), *record.started.arguments]
         again = shlex.join(["python", *script]) if record.started.source_hash else "unstuck.watch() around the same"
@@ -363,7 +365,8 @@ def _why_silent_about(rule: Rule, training: Training) -> str:
     record = training.record
     if not any(record.of(*TRAINING)):
         return "the run called no model, no loss and no optimizer"
-    missing = [kind for kind in rule.needs if not any(record.of(kind))]
+    needs = rule.logged if record.started.watched == "logged" else rule.needs
+    missing = [kind for kind in needs if not any(record.of(kind))]
     if missing:
         return missing[0].ABSENT
     if rule.needs_one_optimizer and len({step.optimizer for step in record.of(OptimizerStep)}) > 1:

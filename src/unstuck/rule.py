@@ -22,7 +22,6 @@ page may describe them, each under a heading `### never-cleared` of the section 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import os
@@ -35,7 +34,7 @@ import msgspec
 
 from unstuck.events import Event, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject, Verify, Witness
-from unstuck.importable import importable
+from unstuck.importable import entry_points, importable
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -71,6 +70,9 @@ class Rule(msgspec.Struct, eq=False):
     """Codes of the rules whose findings are symptoms of this one."""
     needs: Sequence[type[Event]] = ()
     """Events without which its run witness has nothing to look at; the report then says so."""
+    logged: Sequence[type[Event]] = ()
+    """Of a rule that can also judge a run that was not watched: the events it needs for that, which are made of losses,
+    rates, norms and scales that somebody else logged."""
     needs_one_optimizer: bool = False
     """Its run witness says nothing of several optimizers that take turns: their losses need not fall."""
     needs_fresh_weights: bool = False
@@ -249,23 +251,7 @@ def add_page(rule: Rule, module: ModuleType) -> None:
 
 @functools.cache
 def _entry_points() -> tuple[EntryPoint, ...]:
-    """Those of the group `unstuck.rules`, in the order of `sys.path`.
-
-    `importlib.metadata` would read the metadata of every installed package; looking for the group's name in the files
-    costs a tenth of that, and nothing more where no package has rules.
-    """
-    found = {}
-    for folder in dict.fromkeys(sys.path):
-        with contextlib.suppress(OSError), os.scandir(folder or ".") as installed:
-            for item in sorted(installed, key=lambda item: item.name):
-                if item.name.endswith((".dist-info", ".egg-info")):
-                    with contextlib.suppress(OSError):
-                        if f"[{GROUP}]".encode() in Path(item.path, "entry_points.txt").read_bytes():
-                            from importlib.metadata import PathDistribution
-
-                            entries = PathDistribution(Path(item.path)).entry_points.select(group=GROUP)
-                            found.update({(entry.name, entry.value): entry for entry in entries})
-    return tuple(found.values())
+    return entry_points(GROUP)
 
 
 def files_of_other_packages() -> list[Path]:

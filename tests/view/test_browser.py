@@ -18,10 +18,10 @@ from unstuck.findings.investigation import Investigation
 from unstuck.record import read
 from unstuck.record.in_use import lock
 from unstuck.record.lines import encode
+from unstuck.result import result_of
 from unstuck.view.html import page as page_of
 from unstuck.view.live import Runs
 from unstuck.view.server import Server
-from unstuck.watch.result import result_of
 
 pytestmark = [pytest.mark.slow, needs_browser]
 PIXELS = """(selector) => {
@@ -237,8 +237,8 @@ def test_large_runs_stay_small_and_quick(opened: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("unstuck.view.live.SHORTEST", 0.1)
-    monkeypatch.setattr("unstuck.view.live.CREDIT", 1e9)
+    monkeypatch.setattr("unstuck.record.pace.SHORTEST", 0.1)
+    monkeypatch.setattr("unstuck.record.pace.CREDIT", 1e9)
     (tmp_path / ".unstuck" / "runs").mkdir(parents=True)
     server = Server(Runs())
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

@@ -18,8 +18,9 @@ from unstuck import cli
 from unstuck.events import Gauges, NonFinite, RunEnded, RunStarted
 from unstuck.record.in_use import lock
 from unstuck.record.lines import encode
+from unstuck.record.pace import CREDIT, SHORTEST, Pace
 from unstuck.record.tail import Tail
-from unstuck.view.live import CREDIT, SHORTEST, Followed, Pace, Runs
+from unstuck.view.live import Followed, Runs
 from unstuck.view.terminal import show
 
 
@@ -29,8 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unstuck.view.live.SHORTEST", 0.0)
-    monkeypatch.setattr("unstuck.view.live.CREDIT", 1e9)
+    monkeypatch.setattr("unstuck.record.pace.SHORTEST", 0.0)
+    monkeypatch.setattr("unstuck.record.pace.CREDIT", 1e9)
 
 
 def test_a_tail_reads_only_whole_lines_and_each_once(tmp_path: Path) -> None:

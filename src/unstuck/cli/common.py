@@ -210,19 +210,20 @@ def send(text: str, stream: TextIO) -> None:
         stream.buffer.write(text.encode(errors="replace"))
 
 
-def write_whole(path: str | Path, text: str) -> None:
+def write_whole(path: str | Path, text: str | bytes) -> None:
     """Write a file completely or not at all."""
     from pathlib import Path
 
     target = Path(os.path.realpath(path))
+    content = text.encode(errors="replace") if isinstance(text, str) else text  # a name may hold half a character
     try:
         if target.exists() and not target.is_file():
             # A pipe or a device: nothing to replace, and replacing it would be wrong.
-            target.write_text(text, encoding="utf-8", errors="replace")
+            target.write_bytes(content)
             return
         draft = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            draft.write_text(text, encoding="utf-8", errors="replace")  # a name may hold half a character
+            draft.write_bytes(content)
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)

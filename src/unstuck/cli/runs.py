@@ -16,7 +16,7 @@ from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError, read
 from unstuck.record.runs import RUNS, new_run_folder_somewhere, places_of_runs, run_folders
 from unstuck.record.store import record_file
-from unstuck.watch.result import result_of
+from unstuck.result import result_of
 
 MOST_NEAR = 3
 """Runs that are suggested where none has the name that was given."""

@@ -23,12 +23,12 @@ from unstuck.interventions.edit_source import EditSource
 from unstuck.interventions.stop_after import StopAfter
 from unstuck.record import RecordError
 from unstuck.record.outcome import Achieved
+from unstuck.result import result_of
 from unstuck.rule import all_rules, find_rule
 from unstuck.trials.context import Context, NoTime
 from unstuck.trials.interrupts import deferring_interrupts, has_arrived, only_note_interrupts
 from unstuck.trials.pairs import MOST_SEEDS, SEEDS
 from unstuck.trials.runner import Interrupted, Outcome, Variant
-from unstuck.watch.result import result_of
 
 WATCHED, ENOUGH, WATCHED_SHARE = 10_000, 200, 0.15
 """Steps that are watched first: so many, or this many once this share of the budget has passed. A run that is watched

@@ -25,6 +25,8 @@ class RunStatus(StrEnum):
     """The record has no end."""
     UNRECORDED = "unrecorded"
     """The record has no end, as on a full disk, but the process is known to have ended."""
+    LOGGED = "logged"
+    """It was not watched: all that is known of it is what somebody else logged."""
 
 
 class RunStarted(Event, tag="run-started", frozen=True):
@@ -41,7 +43,8 @@ class RunStarted(Event, tag="run-started", frozen=True):
     source_hash: str = ""
     """SHA-256 of the script as it ran, so that a later report knows whether the text is still the same."""
     watched: str = "run"
-    """How it came to be watched: by the command `run`, or by a call of `watch` in the program itself."""
+    """How it came to be watched: by the command `run`, or by a call of `watch` in the program itself; `objects` for
+    trials on live objects, `logged` for a run that was not watched, of which only a log is known."""
 
 
 class RunEnded(Event, tag="run-ended", frozen=True):

@@ -61,6 +61,8 @@ JUMP = 1.3
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
 LATE = 0.8
 """The share of a run after which a loss must still be computed to count for what the run achieved."""
+LARGEST = 1e150
+"""A loss above this is as good as infinite: its square is."""
 FEWEST_ANSWERS = 30
 """A share of fewer answers than this says nothing."""
 
@@ -305,7 +307,7 @@ class _Judged:
     def __init__(self, record: Record, values: Sequence[float], trend: Trend) -> None:
         self._record = record
         self._trend = trend
-        self._finite = [value for value in values if math.isfinite(value)]
+        self._finite = [value for value in values if abs(value) < LARGEST]
         self._pass = _steps_of_a_pass(record)
         third = len(self._finite) // 3
         size = max(3, len(self._finite) // 10, min(max(10, self._pass), third))

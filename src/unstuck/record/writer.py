@@ -21,7 +21,7 @@ LOOK_AFTER = 2**18
 """Bytes written between two looks at how much is free."""
 
 
-def _out_of_the_way(descriptor: int) -> int:
+def out_of_the_way(descriptor: int) -> int:
     """The same file under a number that a program, which gets the lowest free ones, hardly ever comes to."""
     try:
         import fcntl
@@ -84,7 +84,7 @@ class Writer:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = _out_of_the_way(os.open(self.path, flags, 0o644))
+            self._descriptor = out_of_the_way(os.open(self.path, flags, 0o644))
             lock(self._descriptor)  # so that `unstuck clean` leaves it alone
         except FileExistsError as error:
             raise RecordError(

@@ -34,6 +34,7 @@ ENDED = {
     RunStatus.STOPPED: "was stopped early,",
     RunStatus.RUNNING: "is still running",
     RunStatus.UNFINISHED: "was killed, left by os._exit() or ran out of disk,",
+    RunStatus.LOGGED: "was not watched",
 }
 ELSEWHERE = "A training in a process that the script starts is not seen: watch the script that trains."
 HYGIENE = "Memory, speed and reproducibility (not a cause)"
@@ -141,6 +142,8 @@ def _run_sentence(run: RunSummary) -> str:
     # A record without an end may have left out the last steps: those are sampled, and written in batches.
     least = "at least " if run.status == RunStatus.UNFINISHED and run.steps else ""
     after = f"after {least}{count(run.steps, run.step_name)}"
+    if run.status == RunStatus.LOGGED:
+        return f"{words} holds {run.reason}, to step {run.steps:,}; the run was not watched."
     if run.status == RunStatus.UNRECORDED:
         return f"{words} ended with exit code {run.exit_code}; its record stops {after}."
     took = f" and {run.seconds:.1f} s" if run.seconds is not None else ""

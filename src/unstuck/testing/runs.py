@@ -70,7 +70,7 @@ def _import_what_runs_need() -> None:
     from unstuck.rule import load_witnesses
 
     load_witnesses()
-    ours = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "watch.result", "report.text", "source")
+    ours = ("capture.torch_hooks.attach", "cli.verbs.run", "watch.monitor", "result", "report.text", "source")
     for name in ("torch._dynamo", *(f"unstuck.{name}" for name in ours)):
         importlib.import_module(name)
 

@@ -17,50 +17,23 @@ from unstuck.findings.run_summary import steps_on_record
 from unstuck.findings.verdict import Verdict
 from unstuck.record import RECORD_NAME, Record, RecordError
 from unstuck.record.in_use import is_in_use
+from unstuck.record.pace import Pace
 from unstuck.record.runs import run_folders
 from unstuck.record.tail import Tail
+from unstuck.result import result_of
 from unstuck.rule import load_witnesses
 from unstuck.view.answer import key_of
 from unstuck.view.document import Document, document, encoded
 from unstuck.view.moments import first_seen
 from unstuck.view.store import NAME as NAME_OF_PAGE, kept
 from unstuck.view.thin import Number
-from unstuck.watch.result import result_of
 
-SHARE = 0.015
-"""Of a core's time that reading, judging and drawing of one run may each take while it goes on."""
-SHORTEST = 0.7
-"""Seconds between two looks at a run."""
-CREDIT = 0.6
-"""Seconds of work that are not held against it, since a run should be seen soon."""
 MOST_RUNS = 200
 """The newest, in the list."""
 TOGETHER = 120.0
 """Seconds within which the ranks of one job begin."""
 RANK = re.compile(r"(?P<time>\d{8}-\d{6})-(?P<job>.+)-rank(?P<rank>\d+)(?:-\d+)?")
 NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)\d\d-.+")
-
-
-class Pace:
-    """When work is due again that must not take more than a share of the time, and a little at the beginning."""
-
-    def __init__(self, share: float = SHARE) -> None:
-        self._share = share
-        self._began = self._last = time.monotonic()
-        self._spent = self._took = 0.0
-
-    def is_due(self) -> bool:
-        """Is it time?"""
-        now = time.monotonic()
-        if self._spent and now - self._last < SHORTEST:
-            return False
-        return self._spent + self._took <= CREDIT + self._share * (now - self._began)
-
-    def spent(self, seconds: float) -> None:
-        """The work took so long, just now."""
-        self._last = time.monotonic()
-        self._spent += seconds
-        self._took = seconds
 
 
 class Followed:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,6 +18,8 @@ from unstuck.capture.launch.run_events import RunEvents
 from unstuck.capture.places import Places
 from unstuck.record import Record, RecordError, Writer, read
 from unstuck.record.runs import new_run_folder_somewhere, remove_run
+from unstuck.watch.display import Bundle, Display
+from unstuck.watch.forwarding import Forwarding, Together
 from unstuck.watch.monitor import Monitor, matter
 from unstuck.watch.series import Row, optimizers_of, rows
 
@@ -32,7 +34,14 @@ class Options:
     """What `unstuck.watch` was asked for."""
 
     def __init__(
-        self, every: int | None, on_finding: Callback | None, stop_on: str | None, record: Any, name: str, show: bool
+        self,
+        every: int | None,
+        on_finding: Callback | None,
+        stop_on: str | None,
+        record: Any,
+        name: str,
+        show: bool,
+        trackers: Sequence[str],
     ) -> None:
         self.every = every
         self.on_finding = on_finding
@@ -40,6 +49,7 @@ class Options:
         self.record = record
         self.name = name
         self.show = show
+        self.trackers = trackers
 
 
 class Engine:
@@ -61,7 +71,10 @@ class Engine:
         if options.record is not None and self._writer.warning:
             raise RecordError(f"{self._writer.warning.removesuffix('.')}; choose another place with record=.")
         self._monitor = Monitor(self._writer.path, self._report, options.stop_on)
-        self._session = Session(self._writer, every=options.every, listener=self._monitor)
+        self._forwarding = Forwarding(options.trackers, self._writer.path, self._say) if options.trackers else None
+        self.display = Display(self.bundle)
+        others = [self.display] if self._forwarding is None else [self._forwarding, self.display]
+        self._session = Session(self._writer, every=options.every, listener=Together(*others, self._monitor))
         self._run_events = RunEvents(self._writer, self._session)
         arguments = tuple(sys.argv[1:]) if self.script else ()
         self._run_events.begin(script=self.script or name, arguments=arguments, source=source, watched="watch")
@@ -87,10 +100,15 @@ class Engine:
         self._writer.close()
         self._say(self._writer.warning or "")
         self._session.guard.protect("the report", self._conclude)()
+        self._session.guard.protect("the display", self.display.update)()
+        if self._forwarding is not None:
+            self._session.guard.protect("forwarding", self._forwarding.end)()
 
     def abandon(self) -> None:
         """Stop watching without a word: nothing refers to this watch any more, and another one has begun."""
         self._options.show, self._options.on_finding = False, None
+        if self._forwarding is not None:
+            self._forwarding.abandon()
         self.end()
 
     def forget(self) -> None:
@@ -100,7 +118,7 @@ class Engine:
 
     def result(self) -> Result:
         """The run so far, judged, without what is known to concern other models and optimizers."""
-        from unstuck.watch.result import result_of
+        from unstuck.result import result_of
 
         record = self.record()
         if self._judged is None or self._judged[0] != len(record.events):
@@ -113,6 +131,16 @@ class Engine:
         if not self.ended:
             self._session.flush()
         return read(self._writer.path)
+
+    def bundle(self) -> Bundle:
+        """What a notebook shows: the essence of the page, and one line where there is no HTML."""
+        from unstuck.view.notebook import essence
+
+        found = ", ".join(dict.fromkeys(one.lead.code for one in self.result().verdict.diagnoses)) or "nothing found"
+        state = "ended" if self.ended else "watching"
+        steps = f"{self.steps:,} step" + ("" if self.steps == 1 else "s")
+        line = f"<unstuck.watch: {state}, {steps}, {found}>"
+        return {"text/plain": line, "text/html": essence(self.result(), self.record(), self.path)}
 
     def rows(self) -> list[Row]:
         """The numbers on record: all, or those of the optimizers that hold what was given to `watch`."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import html
 import importlib
 import importlib.util
 import operator
 import os
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.capture import TorchMissing
 from unstuck.record import RecordError
 from unstuck.watch.engine import Callback, Engine, Options
+from unstuck.watch.forwarding import checked
 from unstuck.watch.series import series
 
 if TYPE_CHECKING:
@@ -105,8 +105,12 @@ class Watching:
         return f"<unstuck.watch: {state}, {count}, {found}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return f"<pre>{html.escape(self.report())}</pre>"
+        """What a notebook shows: the answer, the loss, the findings and a heatmap."""
+        return self._engine.bundle()["text/html"]
+
+    def _ipython_display_(self) -> None:
+        """The same, drawn again in this cell while the run goes on."""
+        self._engine.display.show(self._engine.bundle())
 
 
 def watch(
@@ -118,6 +122,7 @@ def watch(
     stop_on: str | None = None,
     record: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    to: str | Sequence[str] | None = None,
     print: bool = True,
 ) -> Watching:
     """Watch whatever this process trains from now on, and say why it does not learn.
@@ -131,14 +136,17 @@ def watch(
     `on_finding`: called with each finding (a `Diagnosis`) as soon as it is certain, and with the rest at the end.
     `stop_on`: `"error"` or `"warning"`; such a finding ends the program by `unstuck.RunStopped`, a `SystemExit`.
     `record`: a new folder for the record, instead of one under `.unstuck/runs`; `name`: part of that folder's name.
+    `to`: trackers that everything is forwarded to as well: `"tensorboard"`, `"wandb"`, `"mlflow"`, `"trackio"`.
     `print`: errors go to stderr at once and the report at the end; with False nothing is printed.
     """
     _check(model, optimizer, on_finding, stop_on)
     _check_place(record)
+    trackers = checked(to)
     caller = sys._getframe(1)
     is_worker = caller.f_globals.get("__name__") == "__mp_main__" and caller.f_code.co_name == "<module>"
     place = None if is_worker else record
-    options = Options(_whole(every), on_finding, stop_on, place, name or "", bool(print))
+    trackers = () if is_worker else trackers
+    options = Options(_whole(every), on_finding, stop_on, place, name or "", bool(print), trackers)
     engine = Engine((model, optimizer), options, caller)
     watching = Watching(engine)
     if is_worker:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import (
     Activations,
+    Event,
     Gauges,
     LayersRan,
     LossesBetween,
@@ -42,29 +43,40 @@ class Row(NamedTuple):
     optimizer: str = ""
 
 
-def rows(record: Record, optimizers: frozenset[str] | None = None) -> Iterator[Row]:
-    """Every number on record; only those of these optimizers, if they are named."""
-    names: dict[str, TensorsNamed] = {}
-    for event in record.events:
-        label = getattr(event, "optimizer", "")
-        if optimizers is not None and label and label not in optimizers:
-            continue
+class Rows:
+    """Turns the events of a record, one after the other, into rows."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, TensorsNamed] = {}
+
+    def of(self, event: Event) -> Iterator[Row]:
+        """The numbers of the next event."""
         if isinstance(event, Gauges):
             yield from _of_step(event)
         elif isinstance(event, LossesBetween):
             yield from _losses(event)
         elif isinstance(event, TensorsNamed):
-            names[label] = event
-        elif isinstance(event, TensorGauges) and label in names:
-            yield from _columns(event, OF_TENSOR, names[label].names, label)
-            yield from _ratios(event, names[label].names)
-            yield from _of_groups(event, names[label])
+            self._names[event.optimizer] = event
+        elif isinstance(event, TensorGauges) and event.optimizer in self._names:
+            named = self._names[event.optimizer]
+            yield from _columns(event, OF_TENSOR, named.names, event.optimizer)
+            yield from _ratios(event, named.names)
+            yield from _of_groups(event, named)
         elif isinstance(event, Activations):
             yield from _columns(event, OF_ACTIVATION, event.names)
         elif isinstance(event, LayersRan):
             yield from _columns(event, ("rms",), event.names)
         elif isinstance(event, ScalerUpdate) and event.scale is not None:
             yield Row(event.step, "loss_scale", "", event.scale)
+
+
+def rows(record: Record, optimizers: frozenset[str] | None = None) -> Iterator[Row]:
+    """Every number on record; only those of these optimizers, if they are named."""
+    table = Rows()
+    for event in record.events:
+        label = getattr(event, "optimizer", "")
+        if optimizers is None or not label or label in optimizers:
+            yield from table.of(event)
 
 
 def _of_step(event: Gauges) -> Iterator[Row]:

@@ -22,9 +22,11 @@ from unstuck.record.runs import FOLDER, remove_run
 from unstuck.regular import LARGEST_SCRIPT, read_regular
 
 if TYPE_CHECKING:
+    from unstuck.capture.session import Listener
     from unstuck.findings import Diagnosis
     from unstuck.findings.verdict import Verdict
     from unstuck.record import Record
+    from unstuck.watch.forwarding import Forwarding
     from unstuck.watch.monitor import Monitor
 
 HELP = "run a training script and report why it does not learn"
@@ -42,7 +44,7 @@ If the script exits with a code other than 0, that code is used. Under a launche
 srun, ...) findings change the exit code only with --fail-on, and only after all ranks have ended.
 """
 )
-WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on")
+WITH_VALUE = ("--format", "--output", "--html", "--fail-on", "--loss", "--every", "--stop-on", "--to")
 
 READS_ARGUMENTS = re.compile("arg|click|typer|fire|hydra|tyro|docopt|flags|getopt|cli|conf", re.IGNORECASE)
 """What a script that reads its command line, here or in a module of its own, is likely to mention."""
@@ -68,6 +70,8 @@ class Ran(NamedTuple):
     monitor: Monitor
     replayed_step: int | None
     """The step around which every module was checked."""
+    forwarding: Forwarding | None
+    """To trackers, if any was asked for."""
 
     def closing_sentences(self, record: Record, verdict: Verdict) -> Iterator[str]:
         """Which announced errors the complete run contradicts, and whether a replay met a non-finite value."""
@@ -93,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     common.check_files(options)
     if not split.as_module:
         require_script(split.target)
+    trackers = _trackers(options.to)
     common.require_torch("run")
     mention_misplaced(parser, split)
     # The script may change the directory or replace stderr.
@@ -103,9 +108,11 @@ def main(arguments: Sequence[str]) -> int:
     from unstuck.capture.launch.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        ran = _launch(split, options, stream, interrupts.program_ended, job)
+        ran = _launch(split, options, stream, interrupts.program_ended, job, trackers)
         with _back_in(home):
             reported = _report(ran.folder, options, stream, ran.code, ran.closing_sentences)
+            if ran.forwarding is not None:
+                ran.forwarding.end()
             return job.exit_code(ran.code, reported, ran.folder, stream)
 
 
@@ -195,12 +202,27 @@ def _parser() -> argparse.ArgumentParser:
         "--view", action="store_true", help="also serve the live page of this run, and print its address (see `view`)"
     )
     parser.add_argument(
+        "--to",
+        metavar="TRACKER",
+        action="append",
+        default=[],
+        help="also forward losses, rates, norms, histograms and findings to tensorboard, wandb, mlflow or trackio "
+        "while the script runs; may be repeated",
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="print no report; the record and the exit code stay the same"
     )
     return parser
 
 
-def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ended: Callable[[], None], job: Job) -> Ran:
+def _launch(
+    split: Split,
+    options: argparse.Namespace,
+    stream: TextIO,
+    when_ended: Callable[[], None],
+    job: Job,
+    trackers: Sequence[str],
+) -> Ran:
     from unstuck.capture import LaunchError, launch
 
     assert split.target is not None
@@ -216,6 +238,12 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
 
         serve_aside(folder)
     monitor = _monitor(folder, options, stream)
+    forwarding = _forwarding(trackers, folder, options, stream) if trackers and job.is_first else None
+    listener: Listener = monitor
+    if forwarding is not None:
+        from unstuck.watch.forwarding import Together
+
+        listener = Together(forwarding, monitor)
     try:
         code = launch(
             split.target,
@@ -225,12 +253,14 @@ def _launch(split: Split, options: argparse.Namespace, stream: TextIO, when_ende
             losses=options.loss,
             every=options.every,
             closely=replayed_step,
-            listener=monitor,
+            listener=listener,
             when_ended=when_ended,
         )
         has_ended[0] = 1
-        return Ran(code, folder, monitor, replayed_step)
+        return Ran(code, folder, monitor, replayed_step, forwarding)
     except LaunchError as error:
+        if forwarding is not None:
+            forwarding.abandon()
         remove_run(folder)
         raise common.Stop(str(error)) from None
 
@@ -274,6 +304,25 @@ def _monitor(folder: Path, options: argparse.Namespace, stream: TextIO) -> Monit
             announce(diagnosis, stream)
 
     return Monitor(record_file(folder), tell, options.stop_on)
+
+
+def _trackers(wanted: Sequence[str]) -> tuple[str, ...]:
+    """What `--to` names; a name that is wrong ends the command before the script begins."""
+    if not wanted:
+        return ()
+    from unstuck.watch.forwarding import checked
+
+    try:
+        return checked([name for word in wanted for name in word.split(",")])
+    except ValueError as error:
+        raise common.Stop(str(error)) from None
+
+
+def _forwarding(trackers: Sequence[str], folder: Path, options: argparse.Namespace, stream: TextIO) -> Forwarding:
+    from unstuck.watch.forwarding import Forwarding
+
+    is_silent = options.format != "text" and not options.output
+    return Forwarding(trackers, folder, lambda sentence: None if is_silent else _say(f"unstuck: {sentence}", stream))
 
 
 def _is_silent(options: argparse.Namespace) -> bool:

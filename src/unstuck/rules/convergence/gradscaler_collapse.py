@@ -19,6 +19,7 @@ rule = Rule(
     severity=Severity.ERROR,
     explains=("O07", "O22", "R08"),
     needs=(ScalerUpdate,),
+    logged=(ScalerUpdate,),
 )
 
 FEWEST = 20

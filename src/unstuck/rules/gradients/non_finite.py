@@ -21,6 +21,7 @@ rule = Rule(
     severity=Severity.ERROR,
     is_final=True,
     needs=(Backward,),
+    logged=(Gauges,),
 )
 
 FIXES = {

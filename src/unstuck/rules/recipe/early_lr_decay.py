@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from unstuck.events import OptimizerStep, Place, RunStatus
+from unstuck.events import Gauges, OptimizerStep, Place, RunStatus
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rule import Rule
@@ -23,6 +23,7 @@ rule = Rule(
     severity=Severity.WARNING,
     explains=("O07", "O22"),
     needs=(OptimizerStep,),
+    logged=(Gauges,),
 )
 
 REST = 1 / 3
@@ -35,7 +36,7 @@ CAUSE = "Every update is multiplied by the learning rate, so from there on the w
 def in_run(record: Record) -> Iterator[Finding]:
     """The learning rates in use, compared with their peak."""
     stopped = record.ended is not None and record.ended.status == RunStatus.STOPPED
-    if not finished(record) and not stopped:
+    if not finished(record) and not stopped and record.started.watched != "logged":
         return
     for optimizer, rates in rates_in_use(record).items():
         dead = dead_from(rates)
@@ -51,7 +52,8 @@ def in_run(record: Record) -> Iterator[Finding]:
 def _steps_taken(record: Record, rates: Rates) -> int:
     """All steps if there is one optimizer; otherwise up to the last recorded one."""
     alone = len({step.optimizer for step in record.of(OptimizerStep)}) == 1
-    return record.ended.steps if alone and record.ended is not None else rates[-1][0] + 1
+    last = rates[-1][0] if record.started.watched == "logged" else rates[-1][0] + 1  # a log counts from 1
+    return record.ended.steps if alone and record.ended is not None else last
 
 
 def _waits_for_a_metric(makers: list[Schedule]) -> bool:
@@ -65,7 +67,7 @@ def _finding(
     peak, steps_taken = max(max(now) for _, now in rates), _steps_taken(record, rates)
     at_dead = next(max(now) for step, now in rates if step == dead)
     steps = [step.place for step in record.of(OptimizerStep) if step.optimizer == optimizer]
-    place: Place | None = makers[-1].seen.place if makers else steps[-1]
+    place: Place | None = makers[-1].seen.place if makers else next(reversed(steps), None)
     evidence = [
         Evidence("highest learning rate", peak),
         Evidence(f"learning rate from step {dead} on, at most", at_dead),
