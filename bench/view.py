@@ -27,10 +27,10 @@ from unstuck.record import read
 from unstuck.record.in_use import lock
 from unstuck.record.lines import encode
 from unstuck.record.store import DISK_BUDGET
+from unstuck.result import result_of
 from unstuck.rule import load_witnesses
 from unstuck.view.html import page
 from unstuck.view.live import Followed
-from unstuck.result import result_of
 
 LAYERS, STEPS = 100, 10_000
 LIMITS = {
