@@ -187,14 +187,14 @@ class Rule(msgspec.Struct, eq=False):
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Our own rules and those that installed packages bring, by code."""
-    return _sorted((*own_rules(), *_of_other_packages()))
+    return _sorted((*own_rules(), *rules_of_other_packages()))
 
 
 @functools.cache
 def source_rules() -> tuple[Rule, ...]:
     """Those that read text. Of ours the others are not even imported, so that lint starts quickly."""
     own = (_rule_in(module) for module, path in _modules().items() if _mentions_source(path))
-    found = _sorted((*(rule for rule in own if rule is not None), *_of_other_packages()))
+    found = _sorted((*(rule for rule in own if rule is not None), *rules_of_other_packages()))
     return tuple(rule for rule in found if rule.source)
 
 
@@ -209,7 +209,7 @@ def _sorted(found: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def _of_other_packages() -> tuple[Rule, ...]:
+def rules_of_other_packages() -> tuple[Rule, ...]:
     """The rules of the entry points. One that cannot be loaded costs a sentence on stderr."""
     found: list[Rule] = []
     for entry in _entry_points():
@@ -270,7 +270,7 @@ def _entry_points() -> tuple[EntryPoint, ...]:
 
 def files_of_other_packages() -> list[Path]:
     """The Python files that rules of other packages consist of, for whoever keeps their answers."""
-    packages = {sys.modules.get(entry.module.split(".")[0]) for entry in _entry_points() if _of_other_packages()}
+    packages = {sys.modules.get(entry.module.split(".")[0]) for entry in _entry_points() if rules_of_other_packages()}
     files = {Path(module.__file__) for module in packages if module is not None and module.__file__}
     return sorted(
         path for file in files for path in (file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
