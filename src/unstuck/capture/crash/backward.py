@@ -6,7 +6,6 @@ import ast
 import functools
 import itertools
 import linecache
-import re
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeGuard
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from unstuck.capture.crash.failing_line import attributes_of
 from unstuck.capture.places import Places
 from unstuck.events import InputFact, Place
+from unstuck.events.torch_errors import CHANGED_VERSION, TorchError
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -23,8 +23,6 @@ MOST_NODES = 20_000
 MOST_NAMES = 2_000
 MOST_MODULES = 2_000
 MOST_SUSPECTS = 3
-_SECOND = "backward through the graph a second time"
-_CHANGED = re.compile(r"\[torch\.\w*Tensor \[([\d, ]*)\]\].* is at version (\d+); expected version")
 _Found = list[tuple[str, Place | None]]
 _Nodes = set[Any]
 
@@ -39,10 +37,10 @@ def backward_facts(
         return {}
     inputs = [InputFact("loss", shape=tuple(loss.shape), requires_grad=loss.requires_grad)]
     suspects: _Found = []
-    if _SECOND in message:
+    if TorchError.SECOND_BACKWARD.is_in(message):
         how, suspects = _old_parts(loss, own, places)
         inputs.append(InputFact("how", value=how))
-    elif changed := _CHANGED.search(message):
+    elif changed := CHANGED_VERSION.search(message):
         shape = tuple(int(side) for side in changed.group(1).split(",") if side.strip())
         how, suspects = _changed_since(shape, int(changed.group(2)), own, places)
         inputs.append(InputFact("how", value=how))

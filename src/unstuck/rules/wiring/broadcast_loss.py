@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.findings.mixing import Mix
 from unstuck.rule import Rule
@@ -69,7 +70,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _in_crash(record: Record) -> Iterator[Finding]:
     """The finding, if one of the two shapes has exactly one more axis."""
-    crash = crash_of(record, "must be the same as input size", "different to the input size")
+    crash = crash_of(record, TorchError.TARGET_SHAPE)
     scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
     if crash is None or scores is None or target is None:
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.events import Backward, Crash, Forward, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
 
@@ -21,8 +22,6 @@ REBUILD = (
     "parameters with optimizer.add_param_group()."
 )
 FREEZE_OR_GIVE = "Pass them to an optimizer; if they should stay fixed, call requires_grad_(False) on them."
-EMPTY_LIST = "optimizer got an empty parameter list"
-NO_GRAPH = "element 0 of tensors does not require grad"
 NAMES_SHOWN = 4
 
 
@@ -97,9 +96,9 @@ def _all_frozen(setup: Setup, place: Place | None = None) -> Iterator[Finding]:
 
 
 def _crashed(crash: Crash, setup: Setup) -> Iterator[Finding]:
-    if NO_GRAPH in crash.message:
+    if TorchError.NO_GRAPH.is_in(crash.message):
         yield from _all_frozen(setup, crash.place)
-    elif EMPTY_LIST in crash.message:
+    elif TorchError.EMPTY_PARAMETER_LIST.is_in(crash.message):
         yield rule.finding(
             "The optimizer was given no parameters.",
             cause="The iterable was empty: every parameter was filtered out, the layers are in a plain list, or a "
