@@ -55,7 +55,8 @@ SetupWitness = Callable[[Setup], Iterable[Finding]]
 RunWitness = Callable[["Record"], Iterable[Finding]]
 SurfaceWitness = Callable[["Surface"], Iterable[Finding]]
 ExperimentWitness = Callable[["Experiment"], Iterable[Finding]]
-Remedy = Callable[[Finding], Iterable[Sequence["Intervention"]]]
+Remedies = Iterator[Sequence["Intervention"]]
+Remedy = Callable[[Finding], Remedies]
 """Ways to change a run so that the pitfall is gone, the best first; none if that cannot be done from outside."""
 
 

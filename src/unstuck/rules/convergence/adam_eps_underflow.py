@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import objects
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="O10",
@@ -85,7 +81,7 @@ def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Set the default eps."""
     from unstuck.interventions import SetOption
 

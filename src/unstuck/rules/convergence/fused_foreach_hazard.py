@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="O11",

@@ -6,22 +6,19 @@ import ast
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, ModuleFact, OperationFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import loop_order, losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Instance, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="O15",

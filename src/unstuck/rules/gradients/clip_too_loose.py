@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.gradients.clip_always_on import clips_by_place
 from unstuck.rules.shared import dynamics
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="G05",
@@ -81,7 +77,7 @@ def _finding(record: Record, place: Place | None, limit: float, worst: dynamics.
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """The usual limit."""
     from unstuck.interventions import ClipGradients
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Gauges, NonFinite
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, evidence_of, given
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="G10",

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="R08",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="R01",

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.findings import Finding, Severity
-from unstuck.findings.results import RecipePart
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment, RecipePart
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import held_back
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 rule = Rule(
     code="R22",
@@ -40,7 +35,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """What `ablate` put in its place."""
     from unstuck.interventions import NoSchedule
 

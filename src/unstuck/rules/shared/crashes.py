@@ -5,14 +5,12 @@ A rule lists the kinds of `TorchError` it explains in its `Reading`s, or asks `c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Crash, InputFact
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Variant
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.record import Record
 
 
 class Explanation(NamedTuple):

@@ -6,19 +6,16 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, ModelSeen, ModuleFact, Place, StateLoaded, TensorFact
 from unstuck.findings import Evidence
+from unstuck.record import Record
+from unstuck.source import Script
 from unstuck.source.edits import syntax
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.flow import producers
 from unstuck.source.trace import Happened
 from unstuck.source.values import Instance, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 GUESSED = 0.85

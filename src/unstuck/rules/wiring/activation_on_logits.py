@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M07",

@@ -9,10 +9,12 @@ from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.findings.mixing import Mix
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import losses, mixtures
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
@@ -20,9 +22,6 @@ from unstuck.source.values import Tensor, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M01",
@@ -221,7 +220,7 @@ def _finding(
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Give both the same shape: in a loss of torch, or at the line that an experiment has found."""
     from unstuck.interventions import AlignExamples, GiveLoss
 

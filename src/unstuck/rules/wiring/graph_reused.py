@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Crash, Event, Forward, LossCall
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, word
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M15",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
 from unstuck.events.torch_errors import INDEX_AND_SIZE, TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M20",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, Forward
 from unstuck.events.torch_errors import (
@@ -15,11 +14,9 @@ from unstuck.events.torch_errors import (
     TorchError,
 )
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, crash_of, shaped
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M21",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Crash, InputFact
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.ce_target_form import Form, rule
 from unstuck.rules.shared.crashes import called, count, crash_of, evidence_of, given, shaped
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 LOSSES = ("cross_entropy", "nll_loss")
 ONE_ID = "It takes one class id per row of scores: integers (int64) of shape (N,), or (N, H, W) for images."

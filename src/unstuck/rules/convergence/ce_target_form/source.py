@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,13 +10,11 @@ from unstuck.events import LossCall
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.rules.convergence.ce_target_form import ONE_HOT_CAUSE, PASS_IDS, Form, rule
 from unstuck.rules.shared.shapes import shape_of
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import argument, behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 FLOATS = frozenset({"float", "double", "half", "bfloat16"})
 CASTS = FLOATS | frozenset({"long", "int", "to", "cuda", "cpu", "contiguous", "clone", "detach", "type"})

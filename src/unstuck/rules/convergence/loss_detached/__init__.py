@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Setup
 from unstuck.findings import Finding, Severity, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.source import Script
 
 
 class Detached(Variant):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from unstuck.events import (
     Backward,
@@ -14,17 +14,15 @@ from unstuck.events import (
     ModelSeen,
     OptimizerSeen,
     OptimizerStep,
+    Place,
     ZeroGrad,
 )
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.loss_detached import CAUSE, CUT_IN_MODEL_FIX, OUTSIDE_NO_GRAD, Detached, rule
 from unstuck.rules.shared import objects
 from unstuck.rules.shared.idle import cut_parts
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.record import Record
 
 EventType = TypeVar("EventType", bound=Event)
 

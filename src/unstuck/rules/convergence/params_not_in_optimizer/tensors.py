@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import Backward, Crash, Forward, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 NEVER_MOVES = "An optimizer updates only the tensors it was given, so these keep their initial values."
 STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."

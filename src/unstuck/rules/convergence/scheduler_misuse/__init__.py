@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import SchedulerSeen
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
+from unstuck.source import Script
 
 
 class Misuse(Variant):
@@ -77,7 +73,7 @@ def in_run(record: Record) -> Iterable[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Hold the learning rate at its first value."""
     from unstuck.interventions import NoSchedule
 

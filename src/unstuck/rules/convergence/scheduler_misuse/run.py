@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Evaluated, OptimizerStep, Place, RunStatus, SchedulerSeen, SchedulerStep, StepSkipped
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rules.convergence.scheduler_misuse import (
     AFTER_OPTIMIZER,
@@ -28,9 +29,6 @@ from unstuck.rules.shared.accumulation import micro_windows, step_windows, usual
 from unstuck.rules.shared.crashes import crash_of
 from unstuck.rules.shared.data import trained_on
 from unstuck.rules.shared.schedules import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 ENDS = {"LinearLR": "total_iters"}
 """Arguments that may be the length of a schedule, or only that of a warm-up."""

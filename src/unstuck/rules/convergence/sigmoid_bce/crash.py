@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.sigmoid_bce import PLAIN, Input, rule
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 ROUNDING = 1e-3
 

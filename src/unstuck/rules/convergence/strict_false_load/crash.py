@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
 from unstuck.events.torch_errors import STATE_SIZES, TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.strict_false_load import Load, rule
 from unstuck.rules.shared.crashes import count, crash_of, shaped, word
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 MOST_SHOWN = 3
 SIZES = "strict=False skips only missing and unexpected keys: a matching name with another shape raises in any case."

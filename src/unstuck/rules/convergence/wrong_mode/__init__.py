@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import Forward, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
+from unstuck.source import Script
 
 
 class Mode(Variant):
@@ -61,7 +57,7 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Put the model into train mode; the other variants do not change the training."""
     from unstuck.interventions import TrainingMode
 

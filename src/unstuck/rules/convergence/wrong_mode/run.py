@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import (
     Backward,
@@ -18,11 +18,9 @@ from unstuck.events import (
     Place,
 )
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.wrong_mode import Mode, effect_of_eval, effect_of_train, rule
 from unstuck.rules.shared.modes import says_evaluation
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FEWEST_STEPS = 3
 FEWEST_EVALUATIONS = 2

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import Backward
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
+from unstuck.source import Script
 
 
 class Scaling(Variant):
@@ -64,7 +60,7 @@ def in_run(record: Record) -> Iterable[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Unscale before clipping."""
     from unstuck.interventions import UnscaleBeforeClip
 

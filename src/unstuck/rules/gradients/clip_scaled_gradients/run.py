@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place, ScalerUpdate, StepSkipped, Unscale
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, step_windows
 from unstuck.rules.shared.crashes import crash_of
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 RAISED = {
     TorchError.UNSCALED_TWICE: (

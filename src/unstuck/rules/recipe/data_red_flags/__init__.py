@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from unstuck.events import BatchSeen
+from unstuck.events import BatchSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.events import Setup
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 
 
 class Flag(Variant):
@@ -58,7 +53,7 @@ def in_run(record: Record) -> Iterable[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Scale the inputs to size 1, if their scale is the problem; other data cannot be fixed from outside."""
     from unstuck.interventions import ChangeInputs
 

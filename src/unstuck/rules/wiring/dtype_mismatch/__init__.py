@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Severity, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class WrongType(Variant):

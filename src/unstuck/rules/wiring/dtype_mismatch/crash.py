@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, LossCall, Place
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Finding, Subject, Variant
+from unstuck.record import Record
 from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, layer, sentence
 from unstuck.rules.wiring.dtype_mismatch import WrongType, rule
 from unstuck.rules.wiring.dtype_mismatch.not_a_tensor import evidence_of_parts, no_tensor
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 BY_CLASS = ("cross_entropy", "nll_loss")
 """These have a rule of their own."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
 from unstuck.events.torch_errors import PRODUCT_SIZES, SAMPLE_SIZES, TorchError
 from unstuck.findings import Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, shaped
 from unstuck.rules.wiring.shape_mismatch import Mismatch, rule
 from unstuck.rules.wiring.shape_mismatch.layers import LAYERS
 from unstuck.rules.wiring.shape_mismatch.reshaping import RESHAPING
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 SIZES = (TorchError.NOT_BROADCAST, TorchError.TARGET_SHAPE)
 BY_CLASS = ("cross_entropy", "nll_loss")
