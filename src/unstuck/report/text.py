@@ -13,7 +13,7 @@ from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
 from unstuck.findings.result import LOOKED_FOR, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources, excerpt
-from unstuck.report.outcomes import number as number, outcome_sentences, trouble
+from unstuck.report.outcomes import count as count, number as number, outcome_sentences, trouble
 from unstuck.report.terminal import Line, with_short_words
 
 PROSE = 100
@@ -217,11 +217,6 @@ def _scalar(value: bool | int | float | str | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return number(value) if isinstance(value, float) else str(value)
-
-
-def count(amount: int, what: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{amount:,} {what}" if amount == 1 else f"{amount:,} {what}s"
 
 
 def labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:

@@ -173,12 +173,12 @@ def _shared(loss: Tensor, entry: TracebackType, nodes: _Nodes, places: Places) -
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"):
             continue
         other = known.get(call.func.value.id) if isinstance(call.func.value, ast.Name) else None
-        if not _is_tensor(other) or other is loss:
+        if not is_tensor(other) or other is loss:
             continue
         both = nodes & _nodes(other)
         behind = {name: value for name, value in known.items() if _leads_into(value, both) and value is not loss}
         if behind:
-            nearest = max(behind, key=lambda name: len(_nodes(behind[name])) if _is_tensor(behind[name]) else 0)
+            nearest = max(behind, key=lambda name: len(_nodes(behind[name])) if is_tensor(behind[name]) else 0)
             return [(nearest, _spot(entry, call, places))]
     return []
 
@@ -232,10 +232,11 @@ def _changes_in_forward(root: nn.Module, places: Places) -> Iterator[tuple[str, 
 
 
 def _is_at(value: Any, shape: tuple[int, ...], version: int) -> bool:
-    return _is_tensor(value) and tuple(value.shape) == shape and value._version == version
+    return is_tensor(value) and tuple(value.shape) == shape and value._version == version
 
 
-def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+def is_tensor(value: Any) -> TypeGuard[Tensor]:
+    """By its class: `isinstance` would ask the object itself."""
     return issubclass(type(value), Tensor)
 
 

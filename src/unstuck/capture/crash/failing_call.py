@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.crash.backward import backward_facts
+from unstuck.capture.crash.backward import backward_facts, is_tensor
 from unstuck.capture.crash.failing_line import MISSING, FailingLine, attributes_of
 from unstuck.capture.crash.loading import loading_facts
 from unstuck.capture.measure.tensors import may_measure, reading
@@ -118,7 +118,7 @@ class _FailingCall:
         given: dict[str, InputFact] = {}
         for source in self._calls(frame, layer):
             for name, value in _arguments(source):
-                if name not in given and (_is_tensor(value) or _is_plain_value(value)):
+                if name not in given and (is_tensor(value) or _is_plain_value(value)):
                     given[name] = self._fact(name, value)
                     self._given.setdefault(id(value), name)
         for name, value in _sizes(layer) if layer is not None else ():
@@ -148,7 +148,7 @@ class _FailingCall:
         return (InputFact(found.argument, kind=kind, value=value), *parts)
 
     def _fact(self, name: str, value: Any) -> InputFact:
-        if not _is_tensor(value):
+        if not is_tensor(value):
             return InputFact(name, value=value if _is_plain_value(value) else str(value))
         if nn.parameter.is_lazy(value):
             return InputFact(name, kind=type(value).__name__)
@@ -194,7 +194,7 @@ class _FailingCall:
             return (), ()
         given = frame.f_locals
         ids, rows = given.get(_ID_ARGUMENTS[frame.f_code.co_name]), _rows(given, frame.f_code.co_name)
-        if not _is_tensor(ids) or not rows or not self._readable(ids):
+        if not is_tensor(ids) or not rows or not self._readable(ids):
             return (), ()
         known = (InputFact("rows", value=rows),)
         if ids.numel() > MOST_SORTED:
@@ -264,13 +264,9 @@ def _sizes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
 def _rows(given: dict[str, Any], function: str) -> int:
     """How many classes or rows there are."""
     table = given.get("input" if _ID_ARGUMENTS[function] == "target" else "weight")
-    if not _is_tensor(table) or table.dim() == 0:
+    if not is_tensor(table) or table.dim() == 0:
         return 0
     return int(table.shape[1] if _ID_ARGUMENTS[function] == "target" and table.dim() > 1 else table.shape[0])
-
-
-def _is_tensor(value: Any) -> TypeGuard[Tensor]:
-    return issubclass(type(value), Tensor)
 
 
 def _is_module(value: Any) -> TypeGuard[nn.Module]:

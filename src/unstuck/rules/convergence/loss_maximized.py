@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from unstuck.events import Backward, EpisodesEnded, HandStep, LossCall, ModelSeen, SpreadSeen
+from unstuck.events.losses import BINARY_LOSSES, VALUE_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.record import Record
 from unstuck.rule import Rule
@@ -31,8 +32,8 @@ rule = Rule(
 )
 
 NEVER_NEGATIVE = (
-    *losses.REGRESSIONS,
-    *losses.BINARY,
+    *VALUE_LOSSES,
+    *BINARY_LOSSES,
     "cross_entropy",
     "nll_loss",
 )

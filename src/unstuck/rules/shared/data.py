@@ -5,9 +5,6 @@ from __future__ import annotations
 from unstuck.events import LoaderSeen, LossCall
 from unstuck.record import Record
 
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
-BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-
 
 def loaders(record: Record) -> dict[str, LoaderSeen]:
     """Every loader as it was known at the end, by its label."""

@@ -17,11 +17,9 @@ from unstuck.source.flow import producers
 from unstuck.source.trace import Happened
 from unstuck.source.values import Instance, Tensor, Value
 
-REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 GUESSED = 0.85
 """A mean loss above this share of that of the best constant answer has learned nothing from the inputs."""
 FEWEST_VALUES = 20
-BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 LAYERS = ("AddmmBackward", "MmBackward", "BmmBackward", "ConvolutionBackward", "CompiledFunctionBackward")
 """Graph nodes of scores that come directly from a layer."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
+from unstuck.events.losses import BINARY_LOSSES, VALUE_LOSSES
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.findings.mixing import Mix
@@ -31,8 +32,6 @@ rule = Rule(
     explains=("O01", "O07", "R03", "R08"),
 )
 
-BROADCASTS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
-REFUSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
 CAUSE = (
     "Broadcasting compares every prediction with every target in an N x N matrix. The best the model can do "
     "is predict the mean of the targets."
@@ -48,7 +47,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Calls of torch losses, and differences computed by hand on the way to backward, with known shapes."""
     for call in script.facts.losses:
         event = call.event
-        if isinstance(event, LossCall) and event.loss in BROADCASTS | REFUSES:
+        if isinstance(event, LossCall) and event.loss in (*VALUE_LOSSES, *BINARY_LOSSES):
             column = _column(call.value, call.subject)
             if column:
                 yield _in_loss(script, event, call, column)
@@ -115,7 +114,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
-    for group in losses.trained(calls, BROADCASTS):
+    for group in losses.trained(calls, VALUE_LOSSES):
         shapes = [(losses.given(call).shape, losses.wanted(call).shape) for call in group]
         guilty = [pair for pair in shapes if _column_of(*pair)]
         first = group[0]
@@ -186,7 +185,7 @@ def _is_model(difference: Tensor) -> bool:
 
 
 def _in_loss(script: Script, event: LossCall, call: Happened, column: str) -> Finding:
-    cause = RAISES if event.loss in REFUSES else CAUSE
+    cause = RAISES if event.loss in BINARY_LOSSES else CAUSE
     return _finding(event.loss, cause, event.place, column, _squeezed(script, call, column))
 
 

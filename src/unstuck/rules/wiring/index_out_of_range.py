@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unstuck.events import Crash
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.events.torch_errors import INDEX_AND_SIZE, TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record import Record
@@ -18,16 +19,13 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
-
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch reports that there is no such row; the crash shows which ids were used."""
     for kind, explanation in CAUSES.items():
         crash = crash_of(record, kind)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield _finding(crash, said, Confidence.CERTAIN)
             return

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Container, Iterable, Iterator
 
 from unstuck.events import LoaderSeen, LossCall, Place
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.record import Record
 from unstuck.rule import Rule
-from unstuck.rules.shared.data import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
+from unstuck.rules.shared.data import ended_in_first_pass, trained_on, training_losses
 from unstuck.source import Script, flow
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called

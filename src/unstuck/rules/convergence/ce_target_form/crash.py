@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from unstuck.events import Crash, InputFact
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Subject
 from unstuck.record import Record
 from unstuck.rules.convergence.ce_target_form import Form, rule
 from unstuck.rules.shared.crashes import called, count, crash_of, evidence_of, given, shaped
 
-LOSSES = ("cross_entropy", "nll_loss")
 ONE_ID = "It takes one class id per row of scores: integers (int64) of shape (N,), or (N, H, W) for images."
 
 
@@ -29,7 +29,7 @@ def explain(record: Record) -> Iterator[Finding]:
     """The finding for a crash of a loss that takes class ids, if its cause is known."""
     for kind, explanation in CAUSES.items():
         crash = crash_of(record, kind)
-        if crash is None or crash.function not in LOSSES:
+        if crash is None or crash.function not in CLASS_LOSSES:
             continue
         scores, target = given(crash, "input"), given(crash, "target")
         found = explanation(crash, scores, target) if scores is not None and target is not None else None

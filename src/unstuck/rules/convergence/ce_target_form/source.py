@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from unstuck.events import LossCall
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.rules.convergence.ce_target_form import ONE_HOT_CAUSE, PASS_IDS, Form, rule
 from unstuck.rules.shared.shapes import shape_of
@@ -63,7 +64,7 @@ def find(script: Script) -> Iterator[Finding]:
     """One finding for each loss call with a wrong target."""
     for call in script.facts.losses:
         event = call.event
-        if not isinstance(event, LossCall) or event.loss not in ("cross_entropy", "nll_loss"):
+        if not isinstance(event, LossCall) or event.loss not in CLASS_LOSSES:
             continue
         problem = _problem(call, event.loss)
         if problem is None:

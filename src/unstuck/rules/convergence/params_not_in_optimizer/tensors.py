@@ -11,6 +11,7 @@ from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
+from unstuck.rules.shared.objects import listed
 
 NEVER_MOVES = "An optimizer updates only the tensors it was given, so these keep their initial values."
 STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."
@@ -19,7 +20,6 @@ REBUILD = (
     "parameters with optimizer.add_param_group()."
 )
 FREEZE_OR_GIVE = "Pass them to an optimizer; if they should stay fixed, call requires_grad_(False) on them."
-NAMES_SHOWN = 4
 
 
 def in_setup(setup: Setup) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def _without_replaced(record: Record, setup: Setup, seen: UntrainedGradients) ->
 
 def _unregistered(*calls: UntrainedGradients) -> Finding:
     parameters = list({fact.key: fact for seen in calls for fact in seen.parameters}.values())
-    names = _listed(list(dict.fromkeys(fact.name for fact in parameters)))
+    names = listed(list(dict.fromkeys(fact.name for fact in parameters)))
     count = len(parameters)
     what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
@@ -157,7 +157,7 @@ def _unregistered(*calls: UntrainedGradients) -> Finding:
 
 
 def _unmoved(parameters: Sequence[ParameterFact], setup: Setup) -> Finding:
-    names = _listed([fact.name for fact in parameters])
+    names = listed([fact.name for fact in parameters])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
     return rule.finding(
         f"One step of {kinds} leaves {len(parameters)} parameters with a gradient unchanged, bit for bit ({names}).",
@@ -185,7 +185,7 @@ def _not_given(missing: Sequence[ParameterFact], setup: Setup, evidence: Iterabl
     # Some may have been frozen when their model was described.
     trainable = len(known | {fact.key for fact in missing})
     certain = len(missing) >= trainable or bool(stale)
-    names = _listed([fact.name for fact in missing])
+    names = listed([fact.name for fact in missing])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
     tail = f"; {kinds} still holds {len(stale)} that the model no longer uses" if stale else ""
     built = [optimizer.place for optimizer in setup.optimizers]
@@ -205,8 +205,3 @@ def _not_given(missing: Sequence[ParameterFact], setup: Setup, evidence: Iterabl
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
         variant=Missing.REPLACED_LATER if stale else Missing.NEVER_GIVEN,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"

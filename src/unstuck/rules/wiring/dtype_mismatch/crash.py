@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unstuck.events import Crash, LossCall, Place
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Finding, Subject, Variant
 from unstuck.record import Record
@@ -12,8 +13,6 @@ from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of,
 from unstuck.rules.wiring.dtype_mismatch import WrongType, rule
 from unstuck.rules.wiring.dtype_mismatch.not_a_tensor import evidence_of_parts, no_tensor
 
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
 HALVES = ("float16", "bfloat16")
 METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16"}
 SAME = "The weights and the input of a layer must have the same type; nothing is converted automatically."
@@ -26,7 +25,7 @@ def find(record: Record) -> Iterator[Finding]:
         return
     for variant, kinds, explanation in READINGS:
         crash = crash_of(record, *kinds)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield _finding(crash, said, variant)
             return

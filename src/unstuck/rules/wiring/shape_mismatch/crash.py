@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from unstuck.events import Crash
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.events.torch_errors import PRODUCT_SIZES, SAMPLE_SIZES, TorchError
 from unstuck.findings import Finding, Subject
 from unstuck.record import Record
@@ -15,15 +16,13 @@ from unstuck.rules.wiring.shape_mismatch.layers import LAYERS
 from unstuck.rules.wiring.shape_mismatch.reshaping import RESHAPING
 
 SIZES = (TorchError.NOT_BROADCAST, TorchError.TARGET_SHAPE)
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
 
 
 def find(record: Record) -> Iterator[Finding]:
     """torch says which sizes do not match; the crash shows which tensors have them."""
     for variant, kinds, explanation in READINGS:
         crash = crash_of(record, *kinds)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield rule.finding(
                 said.message,
