@@ -2,7 +2,8 @@
 
 A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` its page.
 Adding a rule adds two files and edits none. A large rule is a folder `rules/<family>/some_name/`: `__init__.py` holds
-the `Rule` and imports its witnesses from `source.py`, `run.py` and so on; `page.md` is the page.
+the `Rule` and names the files of its witnesses, as in `rule.in_run(find_in("unstuck.rules.wiring.some_name.run"))`;
+`page.md` is the page.
 
 A rule with several variants lists them, and names one in each finding:
 
@@ -183,6 +184,16 @@ class Rule(msgspec.Struct, eq=False):
             variant=str(variant),
             hygiene=self.hygiene,
         )
+
+
+def find_in(module: str) -> Callable[[Any], Iterable[Finding]]:
+    """The witness `find` of another file of a rule's folder, which is imported when it is first asked."""
+
+    def find(seen: Any) -> Iterable[Finding]:
+        found: Iterable[Finding] = importlib.import_module(module).find(seen)
+        return found
+
+    return find
 
 
 @functools.cache

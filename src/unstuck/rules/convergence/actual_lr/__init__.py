@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from unstuck.events import OptimizerStep
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
-from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Rate(Variant):
@@ -42,20 +38,8 @@ def derives(scheduler: str) -> str:
     return f"{scheduler}.get_lr() derives the next learning rate from the current one, so it is wrong outside step()."
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Calls of get_lr(), and lr=0 for an optimizer that steps."""
-    from unstuck.rules.convergence.actual_lr import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """The learning rates that steps used."""
-    from unstuck.rules.convergence.actual_lr import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.convergence.actual_lr.source"))
+rule.in_run(find_in("unstuck.rules.convergence.actual_lr.run"))
 
 
 @rule.remedied_by

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from unstuck.events import ModelSeen, OptimizerSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
-from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Missing(Variant):
@@ -38,13 +37,7 @@ ALL_FROZEN = (
     "With requires_grad=False everywhere there is no gradient to compute and nothing for the optimizer to update."
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """What the order of the script's statements makes certain, and modules that are in no optimizer."""
-    from unstuck.rules.convergence.params_not_in_optimizer import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.params_not_in_optimizer.source"))
 
 
 @rule.in_setup

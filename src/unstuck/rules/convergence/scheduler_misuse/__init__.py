@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from unstuck.events import SchedulerSeen
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.lazy import pattern
-from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Remedies, Rule, find_in
 from unstuck.source import Script
 
 
@@ -64,12 +63,7 @@ def in_source(script: Script) -> Iterable[Finding]:
     return source.find(script)
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """When and how often schedulers were stepped, against what they were built for."""
-    from unstuck.rules.convergence.scheduler_misuse import run
-
-    return run.find(record)
+rule.in_run(find_in("unstuck.rules.convergence.scheduler_misuse.run"))
 
 
 @rule.remedied_by

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
-from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Input(Variant):
@@ -53,12 +52,7 @@ def use_raw_scores(loss: str, *, instead: bool) -> str:
     return f"Pass the raw scores to {loss}, and apply sigmoid only where you need probabilities."
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Every path into the loss ends in a sigmoid."""
-    from unstuck.rules.convergence.sigmoid_bce import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.sigmoid_bce.source"))
 
 
 @rule.in_setup

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 from unstuck.events import Forward, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
-from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Mode(Variant):
@@ -31,21 +29,8 @@ rule = Rule(
     variants=Mode.titles(),
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Modes that a loop leaves behind, evaluation without eval(), and dropout that sees neither."""
-    from unstuck.rules.convergence.wrong_mode import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """Steps in eval mode, and evaluations in train mode."""
-    from unstuck.rules.convergence.wrong_mode import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.convergence.wrong_mode.source"))
+rule.in_run(find_in("unstuck.rules.convergence.wrong_mode.run"))
 
 
 @rule.in_setup

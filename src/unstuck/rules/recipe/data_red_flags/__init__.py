@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from unstuck.events import BatchSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Flag(Variant):
@@ -44,12 +43,7 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
     return find(setup)
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """What models received, what loaders returned, and the labels of the losses."""
-    from unstuck.rules.recipe.data_red_flags import run
-
-    return run.find(record)
+rule.in_run(find_in("unstuck.rules.recipe.data_red_flags.run"))
 
 
 @rule.remedied_by
