@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -58,6 +56,8 @@ class Worker:
     _alive: ClassVar[set[Worker]] = set()
 
     def __init__(self) -> None:
+        import threading  # where one file is judged in this process, nothing needs it; neither does it `select`
+
         self.has_ended = False
         self._waiting: list[str] = []
         self._text: str | None = None
@@ -77,6 +77,8 @@ class Worker:
     @staticmethod
     def answering(workers: Collection[Worker]) -> list[Worker]:
         """Wait for workers that have an answer, have died, or have taken too long."""
+        import select
+
         left = min(worker._deadline for worker in workers) - time.monotonic()
         ready, _, _ = select.select([worker._answers for worker in workers], [], [], max(left, 0.0))
         now = time.monotonic()
@@ -85,6 +87,8 @@ class Worker:
     def answer(self) -> Outcome:
         """The outcome of the next file, or the reason why it was skipped; then the worker has ended."""
         name = self._waiting.pop(0)
+        import select
+
         is_late = not select.select([self._answers], [], [], 0)[0]
         answer = None if is_late else _receive(self._answers)
         if answer is not None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place, RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
-from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
 from unstuck.findings.result import LOOKED_FOR, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources, excerpt
@@ -102,6 +101,8 @@ def answer(result: Result) -> str:
         return whole if len(whole) <= PROSE else short
     crash = result.run.crash if result.run is not None else None
     if crash is not None and not result.verdict.diagnoses:
+        from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
+
         place = crash.place
         line = Sources(result.changed, result.texts).line(place.path, place.line, place.cell) if place else None
         obstacle = obstacle_of(crash, line or "")

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
 from unstuck.events.losses import BINARY_LOSSES, VALUE_LOSSES
-from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.findings.mixing import Mix
 from unstuck.record import Record
 from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import losses, mixtures
-from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
@@ -68,6 +66,10 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _in_crash(record: Record) -> Iterator[Finding]:
     """The finding, if one of the two shapes has exactly one more axis."""
+    # Lint starts without these.
+    from unstuck.events.torch_errors import TorchError
+    from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
+
     crash = crash_of(record, TorchError.TARGET_SHAPE)
     scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
     if crash is None or scores is None or target is None:
