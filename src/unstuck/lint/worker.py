@@ -278,7 +278,7 @@ def attempt_here(path: Path, rules: Sequence[Rule]) -> Outcome | None:
     except (_TakesLong, MemoryError):
         return None
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)  # None: it was not python that set it
 
 
 def _send(pipe: int, message: Any) -> None:
