@@ -196,6 +196,17 @@ def find_in(module: str) -> Callable[[Any], Iterable[Finding]]:
     return find
 
 
+def with_change(intervention: str, *arguments: Any) -> Remedy:
+    """The remedy that is one intervention whatever was found, by the name of its class: lint starts without these."""
+
+    def remedied(finding: Finding) -> Remedies:
+        from unstuck import interventions
+
+        yield (getattr(interventions, intervention)(*arguments),)
+
+    return remedied
+
+
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Our own rules and those that installed packages bring, by code."""

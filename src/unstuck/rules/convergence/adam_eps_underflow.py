@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import objects
 
 rule = Rule(
@@ -80,9 +80,4 @@ def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Set the default eps."""
-    from unstuck.interventions import SetOption
-
-    yield (SetOption("eps", 1e-8),)
+rule.remedied_by(with_change("SetOption", "eps", 1e-8))

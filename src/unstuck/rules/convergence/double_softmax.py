@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unstuck.events import LossCall, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.edits.syntax import imported_names, last_name, parent_of, uses
@@ -179,9 +179,4 @@ def _finding(
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Pass logits to the loss."""
-    from unstuck.interventions import GiveLoss
-
-    yield (GiveLoss("undo-softmax"),)
+rule.remedied_by(with_change("GiveLoss", "undo-softmax"))

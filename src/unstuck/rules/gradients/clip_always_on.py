@@ -8,7 +8,7 @@ from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import dynamics
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
 
@@ -111,9 +111,4 @@ def clips_by_place(record: Record) -> dict[Place | None, list[tuple[float, float
     return found
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """No clipping at all."""
-    from unstuck.interventions import NoClipping
-
-    yield (NoClipping(),)
+rule.remedied_by(with_change("NoClipping"))

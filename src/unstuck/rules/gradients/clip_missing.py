@@ -10,7 +10,7 @@ from unstuck.events import Backward, Clip, LossCall, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
 from unstuck.rules.shared import dynamics, loop_order
 from unstuck.source import Script
@@ -128,9 +128,4 @@ def _trained(record: Record) -> str:
     return named or ("a policy" if len(signs) == 2 and not any(record.of(LossCall)) else "")
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """The usual limit."""
-    from unstuck.interventions import ClipGradients
-
-    yield (ClipGradients(1.0),)
+rule.remedied_by(with_change("ClipGradients", 1.0))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unstuck.events import OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
 from unstuck.source import Script
@@ -117,9 +117,4 @@ def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
     return found
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Do not clear inside a window."""
-    from unstuck.interventions import KeepGradients
-
-    yield (KeepGradients(),)
+rule.remedied_by(with_change("KeepGradients"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unstuck.events import LoaderSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.data import trained_on
 
 rule = Rule(
@@ -47,9 +47,4 @@ def in_run(record: Record) -> Iterator[Finding]:
         )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Put the stored examples back before every pass."""
-    from unstuck.interventions import KeepData
-
-    yield (KeepData(),)
+rule.remedied_by(with_change("KeepData"))

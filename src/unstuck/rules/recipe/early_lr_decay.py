@@ -8,7 +8,7 @@ from unstuck.events import OptimizerStep, Place, RunStatus
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.record.trend import Direction, trend_of
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.schedules import Rates, Schedule, dead_from, finished, rates_in_use, schedules
 
@@ -84,9 +84,4 @@ def _finding(
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Keep the learning rate constant."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

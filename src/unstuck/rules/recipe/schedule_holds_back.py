@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from unstuck.findings import Finding, Severity
 from unstuck.findings.results import Experiment, RecipePart
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import held_back
 
 rule = Rule(
@@ -34,9 +34,4 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         yield held_back.finding_of(rule, experiment, CAUSE, FIX)
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """What `ablate` put in its place."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from unstuck.events import OptimizerSeen, OptimizerStep
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.dynamics import rounded
 from unstuck.rules.shared.schedules import Rates, finished, rates_in_use, schedules
 
@@ -71,9 +71,4 @@ def _finding(record: Record, optimizer: str, rates: Rates, wanted: float, kind: 
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Keep the learning rate constant."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

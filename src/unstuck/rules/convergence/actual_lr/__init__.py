@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unstuck.events import OptimizerStep
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Remedies, Rule, find_in
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Rate(Variant):
@@ -41,10 +41,4 @@ def derives(scheduler: str) -> str:
 rule.in_source(find_in("unstuck.rules.convergence.actual_lr.source"))
 rule.in_run(find_in("unstuck.rules.convergence.actual_lr.run"))
 
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Hold the learning rate at its first value."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

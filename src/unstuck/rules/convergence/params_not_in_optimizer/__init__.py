@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from unstuck.events import ModelSeen, OptimizerSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.record import Record
-from unstuck.rule import Remedies, Rule, find_in
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Missing(Variant):
@@ -56,9 +56,4 @@ def in_run(record: Record) -> Iterable[Finding]:
     return tensors.in_run(record)
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Give the optimizer the missing parameters."""
-    from unstuck.interventions import AddParameters
-
-    yield (AddParameters(),)
+rule.remedied_by(with_change("AddParameters"))

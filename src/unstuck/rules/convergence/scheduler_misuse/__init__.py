@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from unstuck.events import SchedulerSeen
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.lazy import pattern
-from unstuck.rule import Remedies, Rule, find_in
+from unstuck.rule import Rule, find_in, with_change
 from unstuck.source import Script
 
 
@@ -65,10 +65,4 @@ def in_source(script: Script) -> Iterable[Finding]:
 
 rule.in_run(find_in("unstuck.rules.convergence.scheduler_misuse.run"))
 
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Hold the learning rate at its first value."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

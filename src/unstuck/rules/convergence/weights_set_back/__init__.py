@@ -8,7 +8,7 @@ from unstuck.events import Evaluated, WeightsWritten
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.record import Record
 from unstuck.record.outcome import Achieved
-from unstuck.rule import Remedies, Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.dynamics import outcome, step_place
 
 rule = Rule(
@@ -64,9 +64,4 @@ def in_run(record: Record) -> Iterator[Finding]:
         )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Put back what the last step left."""
-    from unstuck.interventions import KeepWeights
-
-    yield (KeepWeights(),)
+rule.remedied_by(with_change("KeepWeights"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unstuck.events import Backward
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Remedies, Rule, find_in
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Scaling(Variant):
@@ -41,10 +41,4 @@ RAISES = (
 rule.in_source(find_in("unstuck.rules.gradients.clip_scaled_gradients.source"))
 rule.in_run(find_in("unstuck.rules.gradients.clip_scaled_gradients.run"))
 
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Remedies:
-    """Unscale before clipping."""
-    from unstuck.interventions import UnscaleBeforeClip
-
-    yield (UnscaleBeforeClip(),)
+rule.remedied_by(with_change("UnscaleBeforeClip"))
