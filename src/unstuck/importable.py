@@ -32,17 +32,14 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """
     found = {}
     for folder in dict.fromkeys(sys.path):
-        with contextlib.suppress(OSError), os.scandir(folder or ".") as installed:
-            for item in sorted(installed, key=lambda item: item.name):
-                if item.name.endswith((".dist-info", ".egg-info")):
-                    with (
-                        contextlib.suppress(OSError),
-                        open(os.path.join(item.path, "entry_points.txt"), "rb") as text,
-                    ):
-                        if f"[{group}]".encode() in text.read():
-                            from importlib.metadata import PathDistribution
-                            from pathlib import Path
+        with contextlib.suppress(OSError):
+            installed = [name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))]
+            for path in (os.path.join(folder or ".", name) for name in sorted(installed)):
+                with contextlib.suppress(OSError), open(f"{path}/entry_points.txt", "rb", buffering=0) as text:
+                    if f"[{group}]".encode() in text.read():
+                        from importlib.metadata import PathDistribution
+                        from pathlib import Path
 
-                            entries = PathDistribution(Path(item.path)).entry_points.select(group=group)
-                            found.update({(entry.name, entry.value): entry for entry in entries})
+                        entries = PathDistribution(Path(path)).entry_points.select(group=group)
+                        found.update({(entry.name, entry.value): entry for entry in entries})
     return tuple(found.values())

@@ -2,7 +2,8 @@
 
 A rule is a pair in `rules/<family>/`: `some_name.py` holds one `Rule` called `rule`, `some_name.md` its page.
 Adding a rule adds two files and edits none. A large rule is a folder `rules/<family>/some_name/`: `__init__.py` holds
-the `Rule` and imports its witnesses from `source.py`, `run.py` and so on; `page.md` is the page.
+the `Rule` and names the files of its witnesses, as in `rule.in_run(find_in("unstuck.rules.wiring.some_name.run"))`;
+`page.md` is the page.
 
 A rule with several variants lists them, and names one in each finding:
 
@@ -54,7 +55,8 @@ SetupWitness = Callable[[Setup], Iterable[Finding]]
 RunWitness = Callable[["Record"], Iterable[Finding]]
 SurfaceWitness = Callable[["Surface"], Iterable[Finding]]
 ExperimentWitness = Callable[["Experiment"], Iterable[Finding]]
-Remedy = Callable[[Finding], Iterable[Sequence["Intervention"]]]
+Remedies = Iterator[Sequence["Intervention"]]
+Remedy = Callable[[Finding], Remedies]
 """Ways to change a run so that the pitfall is gone, the best first; none if that cannot be done from outside."""
 
 
@@ -186,17 +188,38 @@ class Rule(msgspec.Struct, eq=False):
         )
 
 
+def find_in(module: str) -> Callable[[Any], Iterable[Finding]]:
+    """The witness `find` of another file of a rule's folder, which is imported when it is first asked."""
+
+    def find(seen: Any) -> Iterable[Finding]:
+        found: Iterable[Finding] = importlib.import_module(module).find(seen)
+        return found
+
+    return find
+
+
+def with_change(intervention: str, *arguments: Any) -> Remedy:
+    """The remedy that is one intervention whatever was found, by the name of its class: lint starts without these."""
+
+    def remedied(finding: Finding) -> Remedies:
+        from unstuck import interventions
+
+        yield (getattr(interventions, intervention)(*arguments),)
+
+    return remedied
+
+
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Our own rules and those that installed packages bring, by code."""
-    return _sorted((*own_rules(), *_of_other_packages()))
+    return _sorted((*own_rules(), *rules_of_other_packages()))
 
 
 @functools.cache
 def source_rules() -> tuple[Rule, ...]:
     """Those that read text. Of ours the others are not even imported, so that lint starts quickly."""
     own = (_rule_in(module) for module, path in _modules().items() if _mentions_source(path))
-    found = _sorted((*(rule for rule in own if rule is not None), *_of_other_packages()))
+    found = _sorted((*(rule for rule in own if rule is not None), *rules_of_other_packages()))
     return tuple(rule for rule in found if rule.source)
 
 
@@ -211,7 +234,7 @@ def _sorted(found: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def _of_other_packages() -> tuple[Rule, ...]:
+def rules_of_other_packages() -> tuple[Rule, ...]:
     """The rules of the entry points. One that cannot be loaded costs a sentence on stderr."""
     found: list[Rule] = []
     for entry in _entry_points():
@@ -256,7 +279,7 @@ def _entry_points() -> tuple[EntryPoint, ...]:
 
 def files_of_other_packages() -> list[Path]:
     """The Python files that rules of other packages consist of, for whoever keeps their answers."""
-    packages = {sys.modules.get(entry.module.split(".")[0]) for entry in _entry_points() if _of_other_packages()}
+    packages = {sys.modules.get(entry.module.split(".")[0]) for entry in _entry_points() if rules_of_other_packages()}
     files = {Path(module.__file__) for module in packages if module is not None and module.__file__}
     return sorted(
         path for file in files for path in (file.parent.rglob("*.py") if file.name == "__init__.py" else [file])

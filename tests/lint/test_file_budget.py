@@ -8,6 +8,8 @@ import json
 import os
 import random
 import re
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -18,10 +20,13 @@ from pathlib import Path
 import pytest
 
 from unstuck import cli
+from unstuck.findings import Finding, Severity
 from unstuck.lint import budget, engine, worker, workers
 from unstuck.lint.outcome import Outcome
 from unstuck.lint.settings import Settings
 from unstuck.lint.workers import Reader
+from unstuck.rule import Rule
+from unstuck.source import Script
 
 HEAD = """import torch
 import torch.optim as optim
@@ -175,6 +180,43 @@ def test_a_file_beyond_its_budget_costs_only_itself(small_budget: None) -> None:
     result = engine.lint(["."], Settings())
     assert sorted(problem.message for problem in result.problems) == sorted(SENTENCES.values())
     assert result.files == 3
+
+
+@pytest.mark.parametrize("name", ["slow", "asleep", "large"])
+def test_a_single_file_beyond_its_budget_is_given_up_too(small_budget: None, name: str) -> None:
+    """It is tried in this process first."""
+    before = signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)
+    result = engine.lint([f"{name}.py"], Settings())
+    assert [problem.message for problem in result.problems] == [SENTENCES[name]]
+    assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_small_file_starts_no_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.py").write_text("import torch\n")
+    refuse_processes(monkeypatch, 0)
+    engine.lint(["good.py"], Settings())
+    assert capsys.readouterr().err == ""
+
+
+def test_what_rules_of_others_print_is_not_in_the_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are asked in a worker, whose output goes nowhere."""
+    noisy = Rule("X01", "noisy", "prints", Severity.ADVICE)
+
+    @noisy.in_source
+    def in_source(script: Script) -> list[Finding]:
+        print("noise")
+        return []
+
+    monkeypatch.setattr(worker, "rules_of_other_packages", lambda: (noisy,))
+    monkeypatch.setattr(worker, "source_rules", lambda: (noisy,))
+    Path("good.py").write_text("import torch\n")
+    (outcome,) = workers.judge_files([Path("good.py")], [noisy], 1)
+    assert outcome.verdict is not None
+    assert not outcome.verdict.failures
+    assert "noise" not in capsys.readouterr().out
 
 
 def test_a_bug_of_ours_costs_only_the_file_it_showed_up_in(small_budget: None) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from unstuck.diagnose.prove import remedies_of
-from unstuck.interventions import TrainingMode
+from unstuck.findings import Subject
+from unstuck.interventions import Intervention, TrainingMode
 from unstuck.judge import judge
-from unstuck.rule import find_rule
+from unstuck.rule import Rule, all_rules, find_rule
 from unstuck.source import read_script
 
 STAYS_IN_EVAL = """\
@@ -38,3 +39,13 @@ def test_a_model_may_have_any_name(name: str, tmp_path: Path) -> None:
     path.write_text(STAYS_IN_EVAL.replace("NAME", name))
     (found,) = [d for d in judge(scripts=(read_script(path),)).diagnoses if d.lead.code == "O05"]
     assert (TrainingMode(),) in [remedied.changes for remedied in remedies_of(found)]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if rule.remedy], ids=lambda rule: rule.code)
+def test_remedies_consist_of_interventions(rule: Rule) -> None:
+    assert rule.remedy is not None
+    for variant in rule.variants or ("",):
+        found = rule.finding("It is.", cause="So.", fix="Do.", subject=Subject("loop", "loop"), variant=variant)
+        for changes in rule.remedy(found):
+            assert changes
+            assert all(isinstance(change, Intervention) for change in changes)

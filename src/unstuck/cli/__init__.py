@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         return _report_bug(error)
+    if arguments is None and words[:1] == ["lint"]:
+        _end_quickly(code)
     return code
 
 
@@ -75,6 +77,17 @@ def _start_quickly() -> None:
             import msgspec  # noqa: F401
         finally:
             del sys.modules["typing_extensions"]
+
+
+def _end_quickly(code: int) -> None:
+    """The other end of `_start_quickly`: to take every module apart again takes as long as a few imports."""
+    if sys.gettrace() is None and sys.getprofile() is None:  # whoever watches us wants to go on
+        import atexit
+
+        atexit._run_exitfuncs()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def commands() -> dict[str, tuple[str, str]]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from unstuck.events import Crash
+from unstuck.events.torch_errors import TorchError
 from unstuck.lazy import pattern
 
-_NO_GPU = pattern(
-    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"
-    r"|torch\.cuda\.is_available\(\) is False"
-)
 _STDIN = pattern(r"\bstdin\b|\binput\(")
 
 
@@ -25,7 +22,7 @@ def obstacle_of(crash: Crash, line: str = "") -> Obstacle | None:
     """What stood in the way of a script that ended with this exception, raised at this line of its text."""
     if crash.kind == "EOFError" or (crash.kind in ("ValueError", "IndexError") and _STDIN.search(line)):
         return Obstacle.NO_INPUT
-    return Obstacle.NO_GPU if _NO_GPU.search(crash.message) else None
+    return Obstacle.NO_GPU if TorchError.NO_GPU.is_in(crash.message) else None
 
 
 def obstacle_sentence(obstacle: Obstacle, crash: Crash, in_trial: bool = False) -> str:

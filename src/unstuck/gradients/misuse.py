@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
+from unstuck.events.torch_errors import TorchError
 from unstuck.gradients.errors import MisuseError
 from unstuck.gradients.seal import Seal
 
@@ -78,16 +79,16 @@ def check_schedule(schedulers: Sequence[LRScheduler], expected: Sequence[int] | 
 def explained(error: RuntimeError) -> MisuseError | None:
     """An error of torch that means a misplaced call, in plain words; None for all others. Torch gives no sign but
     the text."""
-    if "second time" in str(error):
+    if TorchError.SECOND_BACKWARD.is_in(str(error)):
         return MisuseError(
             "This loss was used before: each backward() needs a loss of its own, computed after the last step()."
         )
-    if "modified by an inplace operation" in str(error):
+    if TorchError.CHANGED_IN_PLACE.is_in(str(error)):
         return MisuseError(
             "Something the loss was computed from has changed since, as the weights do in step(): "
             f"call backward() before it. ({str(error).splitlines()[0]})"
         )
-    if "unscale_() has already been called" in str(error):
+    if TorchError.UNSCALED_TWICE.is_in(str(error)):
         return MisuseError(
             "The gradients were unscaled by hand: leave that to the manager, and call discard() to drop them."
         )

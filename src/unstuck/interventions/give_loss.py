@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.interventions.base import Intervention
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ FUNCTIONS = {
     Form.LOG: ("nll_loss",),
     Form.SAME_SHAPE: COMPARING,
     Form.SWAPPED: (*COMPARING, "kl_div"),
-    Form.CLASSES_IN_PLACE: ("cross_entropy", "nll_loss"),
+    Form.CLASSES_IN_PLACE: CLASS_LOSSES,
 }
 """Which losses take such arguments."""
 

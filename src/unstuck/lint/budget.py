@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -52,6 +54,21 @@ class Budget:
         if beyond is Beyond.MEMORY:
             return f"{path} was skipped: it takes more than {self.gigabytes:.2g} GB of memory to read."
         return f"{path} was skipped: it crashed the process that read it, which is a bug in unstuck."
+
+
+@contextmanager
+def memory_limit(gigabytes: float) -> Iterator[None]:
+    """A limit for this process, in addition to what it uses already, that ends with the block."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used_bytes = _address_space()
+    if used_bytes:
+        _limit(resource.RLIMIT_AS, used_bytes + int(gigabytes * 2**30))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _limit(kind: int, amount: int) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -18,12 +16,15 @@ import msgspec
 
 from unstuck.findings.result import Problem
 from unstuck.findings.verdict import Verdict
-from unstuck.lint.budget import OUT_OF_MEMORY, PATIENCE, Beyond, Budget
+from unstuck.lint.budget import OUT_OF_MEMORY, PATIENCE, Beyond, Budget, memory_limit
 from unstuck.lint.outcome import Outcome, outcome_of
-from unstuck.rule import Rule, source_rules
+from unstuck.rule import Rule, rules_of_other_packages, source_rules
 from unstuck.source.documents.files import UNREADABLE
 from unstuck.source.reader.project import Modules, rare_collection
 
+SECONDS_HERE = 1.0
+GIGABYTES_HERE = 0.25
+"""What a file may take in the process of the command, by the clock and in addition to what is used already."""
 LENGTH = 8
 """Bytes of the length in front of a message."""
 
@@ -55,6 +56,8 @@ class Worker:
     _alive: ClassVar[set[Worker]] = set()
 
     def __init__(self) -> None:
+        import threading  # where one file is judged in this process, nothing needs it; neither does it `select`
+
         self.has_ended = False
         self._waiting: list[str] = []
         self._text: str | None = None
@@ -74,6 +77,8 @@ class Worker:
     @staticmethod
     def answering(workers: Collection[Worker]) -> list[Worker]:
         """Wait for workers that have an answer, have died, or have taken too long."""
+        import select
+
         left = min(worker._deadline for worker in workers) - time.monotonic()
         ready, _, _ = select.select([worker._answers for worker in workers], [], [], max(left, 0.0))
         now = time.monotonic()
@@ -82,6 +87,8 @@ class Worker:
     def answer(self) -> Outcome:
         """The outcome of the next file, or the reason why it was skipped; then the worker has ended."""
         name = self._waiting.pop(0)
+        import select
+
         is_late = not select.select([self._answers], [], [], 0)[0]
         answer = None if is_late else _receive(self._answers)
         if answer is not None:
@@ -240,6 +247,38 @@ def judge_here(path: Path, rules: Sequence[Rule], modules: Modules, text: str | 
             raise
         sentence = f"{path} could not be judged: {type(error).__name__}: {error}"
         return Outcome(Verdict(failures=(sentence,)), None, {os.path.abspath(path): UNREADABLE})
+
+
+class _TakesLong(BaseException):
+    """Raised by the clock of `attempt_here`. Not an `Exception`, which would be taken for a bug in a rule."""
+
+
+def attempt_here(path: Path, rules: Sequence[Rule]) -> Outcome | None:
+    """Judge a file in this process, or None if that takes more than a little time or memory, or cannot be limited.
+
+    It then costs a moment to give the file to a worker, which is stopped by the kernel at the limits of `Budget`.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        raise _TakesLong
+
+    if not {*rules}.isdisjoint(rules_of_other_packages()) or signal.getitimer(signal.ITIMER_REAL)[0]:
+        return None  # in a worker, what other people's rules print goes nowhere
+    try:
+        before = signal.signal(signal.SIGALRM, interrupt)
+    except ValueError:  # not in the main thread
+        return None
+    try:
+        with memory_limit(GIGABYTES_HERE), rare_collection():
+            signal.setitimer(signal.ITIMER_REAL, SECONDS_HERE)
+            try:
+                return judge_here(path, rules, Modules())
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    except (_TakesLong, MemoryError):
+        return None
+    finally:
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)  # None: it was not python that set it
 
 
 def _send(pipe: int, message: Any) -> None:

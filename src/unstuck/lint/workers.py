@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from unstuck.lint.outcome import Outcome
-from unstuck.lint.worker import NoProcess, Task, Worker, is_possible, judge_here
+from unstuck.lint.worker import NoProcess, Task, Worker, attempt_here, is_possible, judge_here
 from unstuck.rule import Rule
 from unstuck.source.reader.project import Modules, rare_collection
 
 WORTH_A_WORKER = 300_000
 """Bytes of source per process: less is judged faster than a process starts."""
 CHUNKS_PER_WORKER = 6
+SMALL = 30_000
+"""Bytes of a single file that is first tried in this process: less is usually judged before a process has started."""
 
 
 def available_cores() -> int:
@@ -34,6 +36,8 @@ def judge_files(paths: Sequence[Path], rules: Sequence[Rule], jobs: int) -> Iter
     if not is_possible():
         return _judged_here(map(str, paths), rules)
     sizes = [size_of(path) for path in paths]
+    if len(paths) == 1 and sizes[0] < SMALL and (outcome := attempt_here(paths[0], rules)) is not None:
+        return iter([outcome])
     jobs = max(1, min(jobs, sum(sizes) // WORTH_A_WORKER, len(paths)))
     chunks = _chunks(paths, sizes, jobs * CHUNKS_PER_WORKER if jobs > 1 else 1)
     return _spread(chunks, rules, jobs)

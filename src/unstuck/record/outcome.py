@@ -23,6 +23,7 @@ from unstuck.events import (
     Scored,
     StateLoaded,
 )
+from unstuck.events.losses import VALUE_LOSSES
 from unstuck.record import goals
 from unstuck.record.returns import Course, Returns, returns_of
 from unstuck.record.trainings import players
@@ -58,7 +59,7 @@ IMPROVED = 0.8
 BLOCKS = 40
 """Parts of a run whose means show whether its loss rises in jumps."""
 JUMP = 1.3
-REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
+REGRESSIONS = (*VALUE_LOSSES, "gaussian_nll_loss")
 LATE = 0.8
 """The share of a run after which a loss must still be computed to count for what the run achieved."""
 LARGEST = 1e150

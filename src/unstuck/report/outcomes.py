@@ -59,7 +59,7 @@ def _head(outcome: Outcome) -> str:
 def _earned(returns: Returns, word: Achieved) -> str:
     """`return per episode 21 → 187 in 240 episodes of CartPole`."""
     ends = f"{number(returns.first)} → {number(returns.last)}"
-    course = f"return per episode {ends} in {_count(returns.episodes, 'episode')} of {returns.environment}"
+    course = f"return per episode {ends} in {count(returns.episodes, 'episode')} of {returns.environment}"
     if word is Achieved.UNCLEAR and returns.course is not Course.UNCLEAR:
         return f"{course}, but it began with trained weights"
     match returns.course:
@@ -74,7 +74,7 @@ def _earned(returns: Returns, word: Achieved) -> str:
 
 
 def _course(outcome: Outcome) -> str:
-    steps = _count(outcome.steps, "step")
+    steps = count(outcome.steps, "step")
     if outcome.trend is not None and outcome.trend.word == Direction.NON_FINITE:
         began = "" if outcome.first is None else f" (it began at {number(outcome.first)})"
         return f"the loss ended NaN or infinite{began}, {steps} on record"
@@ -89,7 +89,7 @@ def _detail(outcome: Outcome) -> str:
             return _memorized(outcome)
         case Achieved.UNSTABLE:
             spikes = outcome.trend.spikes if outcome.trend else 0
-            return f", with {_count(spikes, 'spike')}" if spikes else ""
+            return f", with {count(spikes, 'spike')}" if spikes else ""
         case Achieved.LEARNS | Achieved.SLOWLY | Achieved.BARELY:
             return _worth(outcome) + _evaluation(outcome) + _to_go(outcome)
         case Achieved.UNCLEAR:
@@ -148,10 +148,10 @@ def _memorized(outcome: Outcome) -> str:
 
 def trend_sentence(trend: Trend) -> str:
     """Where the loss went, in its own numbers."""
-    values = f"{number(trend.first)} → {number(trend.last)} over {_count(trend.steps, 'step')}"
+    values = f"{number(trend.first)} → {number(trend.last)} over {count(trend.steps, 'step')}"
     if trend.word == Direction.NON_FINITE:
         began = "" if trend.first is None else f" (it began at {number(trend.first)})"
-        return f"The loss ended non-finite{began}, {_count(trend.steps, 'step')} on record."
+        return f"The loss ended non-finite{began}, {count(trend.steps, 'step')} on record."
     if trend.steps == 1 and trend.last is not None:
         return f"One loss was seen: {number(trend.last)}."
     if trend.word == Direction.TOO_SHORT:
@@ -176,5 +176,6 @@ def percent(share: float) -> str:
     return f"{points:.1f} %" if 99 <= points < 99.95 else f"{points:.0f} %"
 
 
-def _count(amount: int, what: str) -> str:
+def count(amount: int, what: str) -> str:
+    """`1 step`, `2 steps`."""
     return f"{amount:,} {what}" if amount == 1 else f"{amount:,} {what}s"

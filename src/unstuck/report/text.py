@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unstuck.events import Place, RunStatus
 from unstuck.findings import Confidence, Diagnosis, Evidence, Fix, Severity, Witness
-from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
 from unstuck.findings.result import LOOKED_FOR, Result, RunSummary
 from unstuck.findings.verdict import Verdict
 from unstuck.report.excerpt import Sources, excerpt
-from unstuck.report.outcomes import number as number, outcome_sentences, trouble
+from unstuck.report.outcomes import count as count, number as number, outcome_sentences, trouble
 from unstuck.report.terminal import Line, with_short_words
 
 PROSE = 100
@@ -103,6 +102,8 @@ def answer(result: Result) -> str:
         return whole if len(whole) <= PROSE else short
     crash = result.run.crash if result.run is not None else None
     if crash is not None and not result.verdict.diagnoses:
+        from unstuck.findings.obstacles import obstacle_of, obstacle_sentence
+
         place = crash.place
         line = Sources(result.changed, result.texts).line(place.path, place.line, place.cell) if place else None
         obstacle = obstacle_of(crash, line or "")
@@ -220,11 +221,6 @@ def _scalar(value: bool | int | float | str | None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return number(value) if isinstance(value, float) else str(value)
-
-
-def count(amount: int, what: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{amount:,} {what}" if amount == 1 else f"{amount:,} {what}s"
 
 
 def labelled(label: str, text: str, prose: int, style: str = "") -> list[Line]:

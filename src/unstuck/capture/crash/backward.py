@@ -6,7 +6,6 @@ import ast
 import functools
 import itertools
 import linecache
-import re
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeGuard
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from unstuck.capture.crash.failing_line import attributes_of
 from unstuck.capture.places import Places
 from unstuck.events import InputFact, Place
+from unstuck.events.torch_errors import CHANGED_VERSION, TorchError
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -23,8 +23,6 @@ MOST_NODES = 20_000
 MOST_NAMES = 2_000
 MOST_MODULES = 2_000
 MOST_SUSPECTS = 3
-_SECOND = "backward through the graph a second time"
-_CHANGED = re.compile(r"\[torch\.\w*Tensor \[([\d, ]*)\]\].* is at version (\d+); expected version")
 _Found = list[tuple[str, Place | None]]
 _Nodes = set[Any]
 
@@ -39,10 +37,10 @@ def backward_facts(
         return {}
     inputs = [InputFact("loss", shape=tuple(loss.shape), requires_grad=loss.requires_grad)]
     suspects: _Found = []
-    if _SECOND in message:
+    if TorchError.SECOND_BACKWARD.is_in(message):
         how, suspects = _old_parts(loss, own, places)
         inputs.append(InputFact("how", value=how))
-    elif changed := _CHANGED.search(message):
+    elif changed := CHANGED_VERSION.search(message):
         shape = tuple(int(side) for side in changed.group(1).split(",") if side.strip())
         how, suspects = _changed_since(shape, int(changed.group(2)), own, places)
         inputs.append(InputFact("how", value=how))
@@ -175,12 +173,12 @@ def _shared(loss: Tensor, entry: TracebackType, nodes: _Nodes, places: Places) -
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"):
             continue
         other = known.get(call.func.value.id) if isinstance(call.func.value, ast.Name) else None
-        if not _is_tensor(other) or other is loss:
+        if not is_tensor(other) or other is loss:
             continue
         both = nodes & _nodes(other)
         behind = {name: value for name, value in known.items() if _leads_into(value, both) and value is not loss}
         if behind:
-            nearest = max(behind, key=lambda name: len(_nodes(behind[name])) if _is_tensor(behind[name]) else 0)
+            nearest = max(behind, key=lambda name: len(_nodes(behind[name])) if is_tensor(behind[name]) else 0)
             return [(nearest, _spot(entry, call, places))]
     return []
 
@@ -234,10 +232,11 @@ def _changes_in_forward(root: nn.Module, places: Places) -> Iterator[tuple[str, 
 
 
 def _is_at(value: Any, shape: tuple[int, ...], version: int) -> bool:
-    return _is_tensor(value) and tuple(value.shape) == shape and value._version == version
+    return is_tensor(value) and tuple(value.shape) == shape and value._version == version
 
 
-def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+def is_tensor(value: Any) -> TypeGuard[Tensor]:
+    """By its class: `isinstance` would ask the object itself."""
     return issubclass(type(value), Tensor)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dis
 import os
-import re
 from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, TypeGuard
@@ -16,12 +15,13 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from unstuck.capture.crash.backward import backward_facts
+from unstuck.capture.crash.backward import backward_facts, is_tensor
 from unstuck.capture.crash.failing_line import MISSING, FailingLine, attributes_of
 from unstuck.capture.crash.loading import loading_facts
 from unstuck.capture.measure.tensors import may_measure, reading
 from unstuck.capture.places import Places, chain_of, is_ours
 from unstuck.events import InputFact
+from unstuck.events.torch_errors import NO_METHOD, NOT_A_TENSOR, TorchError
 
 MOST_FRAMES = 200
 MOST_FACTS = 24
@@ -31,8 +31,8 @@ MOST_IDS = 64
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _ID_ARGUMENTS = {"cross_entropy": "target", "nll_loss": "target", "embedding": "input", "embedding_bag": "input"}
-_PROBABILITIES = "should be between 0 and 1"
-"""The one error that is about the values of floats."""
+_OF_FLOATS = (TorchError.INPUT_NO_PROBABILITY, TorchError.TARGET_NO_PROBABILITY)
+"""The errors that are about the values of floats."""
 _SIZES = (
     "in_features out_features in_channels out_channels kernel_size groups num_embeddings embedding_dim num_features "
     "normalized_shape input_size hidden_size num_layers batch_first embed_dim training"
@@ -118,7 +118,7 @@ class _FailingCall:
         given: dict[str, InputFact] = {}
         for source in self._calls(frame, layer):
             for name, value in _arguments(source):
-                if name not in given and (_is_tensor(value) or _is_plain_value(value)):
+                if name not in given and (is_tensor(value) or _is_plain_value(value)):
                     given[name] = self._fact(name, value)
                     self._given.setdefault(id(value), name)
         for name, value in _sizes(layer) if layer is not None else ():
@@ -148,7 +148,7 @@ class _FailingCall:
         return (InputFact(found.argument, kind=kind, value=value), *parts)
 
     def _fact(self, name: str, value: Any) -> InputFact:
-        if not _is_tensor(value):
+        if not is_tensor(value):
             return InputFact(name, value=value if _is_plain_value(value) else str(value))
         if nn.parameter.is_lazy(value):
             return InputFact(name, kind=type(value).__name__)
@@ -171,7 +171,7 @@ class _FailingCall:
             and type(tensor) in (Tensor, nn.Parameter)
             and tensor.device.type == "cpu"
             and tensor.layout is torch.strided
-            and (not tensor.is_floating_point() or _PROBABILITIES in self._message)
+            and (not tensor.is_floating_point() or any(kind.is_in(self._message) for kind in _OF_FLOATS))
             and not tensor.is_complex()
             and not tensor.is_quantized
             and 0 < tensor.numel() <= MOST_READ
@@ -194,7 +194,7 @@ class _FailingCall:
             return (), ()
         given = frame.f_locals
         ids, rows = given.get(_ID_ARGUMENTS[frame.f_code.co_name]), _rows(given, frame.f_code.co_name)
-        if not _is_tensor(ids) or not rows or not self._readable(ids):
+        if not is_tensor(ids) or not rows or not self._readable(ids):
             return (), ()
         known = (InputFact("rows", value=rows),)
         if ids.numel() > MOST_SORTED:
@@ -264,13 +264,9 @@ def _sizes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
 def _rows(given: dict[str, Any], function: str) -> int:
     """How many classes or rows there are."""
     table = given.get("input" if _ID_ARGUMENTS[function] == "target" else "weight")
-    if not _is_tensor(table) or table.dim() == 0:
+    if not is_tensor(table) or table.dim() == 0:
         return 0
     return int(table.shape[1] if _ID_ARGUMENTS[function] == "target" and table.dim() > 1 else table.shape[0])
-
-
-def _is_tensor(value: Any) -> TypeGuard[Tensor]:
-    return issubclass(type(value), Tensor)
 
 
 def _is_module(value: Any) -> TypeGuard[nn.Module]:
@@ -287,8 +283,6 @@ def _is_plain_value(value: Any) -> bool:
 
 MOST_PARTS = 8
 _PLAIN = (bool, int, float, str)
-_MUST_BE_TENSOR = re.compile(r"argument '(\w+)' \(position (\d+)\) must be Tensor, not ([\w.]+)")
-_NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute '(\w+)'")
 
 
 class NoTensor(NamedTuple):
@@ -303,10 +297,10 @@ class NoTensor(NamedTuple):
 
 def taken_for_tensor(message: str, line: FailingLine, calls: Sequence[FrameType], direct: bool) -> NoTensor | None:
     """What torch, in these calls, or the user's line took for a tensor. `direct`: the line makes the first call."""
-    if match := _MUST_BE_TENSOR.search(message):
+    if match := NOT_A_TENSOR.search(message):
         argument, position, kind = match.group(1), int(match.group(2)) - 1, match.group(3)
         return _in_calls(argument, kind, line, calls, direct) or _in_line(argument, position, kind, line)
-    match = _NO_METHOD.search(message)
+    match = NO_METHOD.search(message)
     if match is None or not hasattr(Tensor, match.group(2)):
         return None
     kind, method = match.groups()

@@ -11,9 +11,8 @@ from torch import Tensor
 from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks.hooks import FunctionCalls
 from unstuck.events import DropoutFact, Place
+from unstuck.events.losses import CLASS_LOSSES, VALUE_LOSSES
 
-CLASSES = ("cross_entropy", "nll_loss")
-VALUES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 ATTENTION = "scaled_dot_product_attention"
 BATCH_NORM = "batch_norm"
@@ -44,7 +43,7 @@ class ObservedCalls(FunctionCalls):
     def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Called for every function of torch."""
         named, name = kwargs, getattr(function, "__name__", "")
-        if name in CLASSES or name in VALUES:
+        if name in CLASS_LOSSES or name in VALUE_LOSSES:
             self._compare(name, args, named)
         elif name in DROPOUTS and _argument(args, named, 2, "training", "alpha" not in name):
             self._drop(name, _argument(args, named, 1, "p", 0.5))
@@ -58,7 +57,7 @@ class ObservedCalls(FunctionCalls):
         prediction, target = _argument(args, named, 0, "input", None), _argument(args, named, 1, "target", None)
         if isinstance(prediction, Tensor) and isinstance(target, Tensor):
             ignored = named.get("ignore_index", IGNORED)
-            self.compared.append(Compared(name in CLASSES, prediction.detach(), target.detach(), ignored))
+            self.compared.append(Compared(name in CLASS_LOSSES, prediction.detach(), target.detach(), ignored))
 
     def _drop(self, name: str, share: Any) -> None:
         place = self._places.here()

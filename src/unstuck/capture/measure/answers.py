@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unstuck.capture.measure.tensors import is_plain, is_whole
-from unstuck.capture.preview.predicting import CLASS_LOSSES
+from unstuck.events.losses import CLASS_LOSSES, VALUE_LOSSES
 
 BINARY_LOSSES = {"binary_cross_entropy": 0.5, "binary_cross_entropy_with_logits": 0.0}
 """By the score from which on the answer is yes."""
-DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss")
+DISTANCES = (*VALUE_LOSSES, "gaussian_nll_loss")
 LARGEST = 2**22
 """Scores that are still looked through."""
 _MOST_COLUMNS = 4096
@@ -56,7 +56,7 @@ class Labels:
         weight, smoothing = given.get("weight"), float(given.get("label_smoothing") or 0.0)
         right = float(shares.max())
         if isinstance(weight, Tensor):
-            if smoothing or _reduction(given) != "mean":
+            if smoothing or reduction_of(given) != "mean":
                 return Guess(None, right)
             shares = shares * weight.detach().double().cpu()
             shares = shares / shares.sum()
@@ -185,7 +185,7 @@ def _entropy(shares: Tensor) -> float:
     return float(-torch.xlogy(shares, shares).sum())
 
 
-def _reduction(given: dict[str, Any]) -> str:
+def reduction_of(given: dict[str, Any]) -> str:
     """As torch understands it, also in the words of old."""
     if given.get("reduce") is False:
         return "none"
@@ -253,7 +253,7 @@ class Answers:
 
     def cost(self, source: Tensor, target: Tensor, result: Tensor) -> Tensor | None:
         """What the call returned, for one target on average."""
-        reduction, value = _reduction(self._given), result.detach().float()
+        reduction, value = reduction_of(self._given), result.detach().float()
         if self.name == "kl_div":
             rows = max(1, source.numel() // source.shape[-1]) if source.dim() else 1
             factor = {"batchmean": len(source) / rows if source.dim() else 1.0, "sum": 1 / rows}

@@ -24,10 +24,11 @@ from unstuck.capture.measure.answers import BINARY_LOSSES, LARGEST, right_answer
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading, tensors_in
 from unstuck.capture.observers.data import Batches, arguments_of, has_weights, looked_at, marks_of
 from unstuck.capture.observers.scores import Scores
-from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
+from unstuck.capture.preview.predicting import prediction
 from unstuck.capture.torch_hooks.patches import Patches
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import Evaluated, Place, StatisticsUntouched, TensorFact
+from unstuck.events.losses import CLASS_LOSSES
 
 MOST_CALLS = 16
 MOST_LOOKS = 20

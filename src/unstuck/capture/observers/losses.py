@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from unstuck.capture.detect import graph
 from unstuck.capture.detect.nonfinite import Inspector
-from unstuck.capture.measure.answers import BINARY_LOSSES
+from unstuck.capture.measure.answers import BINARY_LOSSES, reduction_of
 from unstuck.capture.measure.tensors import fact, is_plain, may_measure, reading
 from unstuck.capture.observers.data import Batches
 from unstuck.capture.observers.evaluations import Evaluations
@@ -24,11 +24,11 @@ from unstuck.capture.observers.pairs import Pairs
 from unstuck.capture.observers.scores import Scores
 from unstuck.capture.observers.soft_targets import SoftTargets
 from unstuck.capture.players.players import Players
-from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.tasks.tasks import Tasks
 from unstuck.capture.torch_hooks.patches import Patches, has_compiled
 from unstuck.capture.window import Observer, Watch
 from unstuck.events import AxisGuessed, Gauges, LossCall, Place, Scored, TensorFact
+from unstuck.events.losses import CLASS_LOSSES
 
 NAMES = (
     "cross_entropy",
@@ -180,7 +180,7 @@ class Losses(Observer):
                 output_requires_grad=result.requires_grad,
                 value=watch.scalars.later(result) if readable else None,
                 gradient_kept=_kept(name, predicted.made_by, source, target, ignored) if closely else None,
-                reduction=_reduction(given),
+                reduction=reduction_of(given),
                 ignored=_share_left_out(target, wanted) if ignored is not None else None,
                 weighted=given.get("weight") is not None or given.get("pos_weight") is not None,
                 grad_enabled=torch.is_grad_enabled(),
@@ -239,7 +239,7 @@ class CtcLosses(Observer):
                 place=self._watch.places.here(),
                 loss="ctc_loss",
                 output_requires_grad=result.requires_grad,
-                reduction=_reduction(given),
+                reduction=reduction_of(given),
                 blanks=blanks,
                 log_total=total,
             )
@@ -300,13 +300,6 @@ def _axis(name: str, source: Tensor) -> int | None:
     if name in CLASS_LOSSES:
         return class_axis(source)
     return -1 if source.dim() == 2 and source.shape[1] > 1 else None
-
-
-def _reduction(given: dict[str, Any]) -> str:
-    """As torch understands it, also in the words of old."""
-    if given.get("reduce") is False:
-        return "none"
-    return "sum" if given.get("size_average") is False else str(given.get("reduction", "mean"))
 
 
 def _share_left_out(target: Tensor, labels: TensorFact) -> float | None:

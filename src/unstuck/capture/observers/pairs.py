@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
 from unstuck.capture.observers.data import arguments_of, has_weights, marks_of
-from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Place, TargetsCompared, TargetsCopied
+from unstuck.events.losses import CLASS_LOSSES
 
 FEWEST_NUMBERS = 8
 """Of an example: one of fewer numbers may be equal to another by chance."""

@@ -9,9 +9,10 @@ from torch import Tensor
 from unstuck.capture.detect.comparisons import LARGEST as LARGEST_ANSWER, Answer, comparison_in
 from unstuck.capture.measure.answers import LARGEST, Answers, Guess, right_answers
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
-from unstuck.capture.preview.predicting import CLASS_LOSSES, prediction
+from unstuck.capture.preview.predicting import prediction
 from unstuck.capture.window import Watch
 from unstuck.events import Place, Scored
+from unstuck.events.losses import CLASS_LOSSES
 
 _MOST_KINDS = 64
 _CLOSE_CALLS = 5

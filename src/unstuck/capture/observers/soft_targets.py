@@ -8,12 +8,12 @@ from torch import Tensor
 from unstuck.capture.measure.tensors import is_plain, may_measure, reading
 from unstuck.capture.window import Watch
 from unstuck.events import Place, SoftTargetsCompared
+from unstuck.events.losses import CLASS_LOSSES
 
 FEWEST_CLASSES, MOST_CLASSES = 3, 4096
 _FIRST_REPORT = 256
 _MOST_REPORTS = 6
 _SOFT = ("kl_div", "cross_entropy")
-_HARD = ("cross_entropy", "nll_loss")
 
 
 class SoftTargets:
@@ -42,7 +42,11 @@ class SoftTargets:
         if name in _SOFT and target.shape == source.shape and is_plain(target) and target.is_cpu:
             self._take_soft(target, place)
         elif (
-            name in _HARD and target.dim() == 1 and source.dim() == 2 and target.dtype is torch.int64 and target.is_cpu
+            name in CLASS_LOSSES
+            and target.dim() == 1
+            and source.dim() == 2
+            and target.dtype is torch.int64
+            and target.is_cpu
         ):
             self._hard.append((target.detach(), place))
         else:

@@ -12,9 +12,9 @@ from torch import Tensor, isfinite
 
 from unstuck.capture.measure.tensors import tensors_in
 from unstuck.events import PredictionKind
+from unstuck.events.losses import CLASS_LOSSES
 
 MOST_EXAMPLES = 32
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
 
 
 class Compared(NamedTuple):

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from unstuck.capture.detect.graph import Node, nodes_from, operation, saved
 from unstuck.capture.live_objects.arguments import tensors_in
 from unstuck.capture.measure.tensors import is_plain, is_whole, may_measure, reading
-from unstuck.capture.preview.predicting import CLASS_LOSSES
 from unstuck.capture.tasks import attentions, columns, covers, masks, messages, partners, sequences
 from unstuck.capture.tasks.cells import Whole
 from unstuck.capture.tasks.passes import Passes
 from unstuck.capture.tasks.sequences import Wanted
 from unstuck.capture.window import Ended, Observer, Watch
 from unstuck.events import Event, Place
+from unstuck.events.losses import CLASS_LOSSES
 
 _MOST_NODES = 6000
 _LARGEST = 2**22

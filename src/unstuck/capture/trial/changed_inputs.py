@@ -34,7 +34,7 @@ class ChangedInputs:
         lab.change_calls(self._change)
 
     def _change(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        names = _names(module)
+        names = names_of_arguments(module)
         named = [(names[i] if i < len(names) else "", value) for i, value in enumerate(args)] + list(kwargs.items())
         change = self._shuffling(module, named) if self._how == "shuffled" else self._filling(module)
         changed = [self._argument(name, value, change) for name, value in named]
@@ -114,7 +114,8 @@ class ChangedInputs:
         return (tensor - mean) / spread
 
 
-def _names(module: nn.Module) -> list[str]:
+def names_of_arguments(module: nn.Module) -> list[str]:
+    """What its `forward` calls its arguments."""
     try:
         return list(inspect.signature(module.forward).parameters)
     except (TypeError, ValueError):

@@ -32,6 +32,7 @@ from unstuck.capture.trial.held_weights import HeldWeights
 from unstuck.capture.trial.lab import Lab, is_model
 from unstuck.capture.trial.matched_targets import IGNORED, Compared, Matching, Obstacle, compared, matched
 from unstuck.capture.trial.readers import Reading, read, split
+from unstuck.events.losses import VALUE_LOSSES
 
 MOST_SITES = 32
 MOST_ITEMS, MOST_FOR_SITES = 2000, 768
@@ -56,7 +57,7 @@ NEARLY_ALL = 0.95
 MANY_SITES, FEWER_ITEMS = 12, 512
 """With more modules than this, fewer targets are read from each."""
 WITH_LOGITS = "binary_cross_entropy_with_logits"
-COMPARABLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", WITH_LOGITS, "difference")
+COMPARABLE = (*VALUE_LOSSES, "binary_cross_entropy", WITH_LOGITS, "difference")
 """Losses whose predictions are in the units of their targets, or can be brought there."""
 PREDICTION = "the prediction"
 

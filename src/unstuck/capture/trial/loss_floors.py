@@ -17,13 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unstuck.capture.observers.losses import NAMES, class_axis
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES
 
 LARGEST = 2**22
 """Numbers in a target that is looked at."""
 MOST_GROUPS = 512
 _PARAMETERS = {name: tuple(inspect.signature(getattr(F, name)).parameters) for name in NAMES}
-_CLASSES = ("cross_entropy", "nll_loss")
-_BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 Goal = dict[str, Any]
 Groups = list[Tensor]
@@ -90,7 +89,7 @@ def _levels(
     name: str, given: dict[str, Any], scores: Tensor, target: Tensor, rows: Tensor | None
 ) -> tuple[float | None, float | None] | None:
     weighted = given.get("weight") is not None or given.get("pos_weight") is not None
-    if name in _CLASSES:
+    if name in CLASS_LOSSES:
         return _of_classes(given, scores, target, rows, weighted)
     if name == "kl_div":
         return 0.0, None
@@ -98,10 +97,10 @@ def _levels(
         return None  # broadcast, by mistake or for a reason
     groups = _groups(rows, len(target)) if target.dim() else None
     table = target.reshape(len(target), -1).double().cpu() if target.dim() else target.reshape(1, 1).double().cpu()
-    cost = _binary_cost if name in _BINARY else {"mse_loss": _squared_cost, "l1_loss": _absolute_cost}.get(name)
+    cost = _binary_cost if name in BINARY_LOSSES else {"mse_loss": _squared_cost, "l1_loss": _absolute_cost}.get(name)
     if cost is None:
         return 0.0, None
-    if name in _BINARY and (weighted or bool(((table < 0) | (table > 1)).any())):
+    if name in BINARY_LOSSES and (weighted or bool(((table < 0) | (table > 1)).any())):
         return (0.0, None) if bool(((table == 0) | (table == 1)).all()) else None
     everyone = [torch.arange(len(table))]
     return _mean_cost(cost, table, groups), _mean_cost(cost, table, everyone)

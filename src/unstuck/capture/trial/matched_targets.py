@@ -16,8 +16,8 @@ from torch import Tensor
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.trial.example_features import Layout, by_example
 from unstuck.capture.trial.model_probe import places_in_output
+from unstuck.events.losses import CLASS_LOSSES
 
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
 IGNORED = -100
 MOST_COLUMNS = 64
 """Numbers in the target of one example; with more along an axis of the inputs, each belongs to a position."""

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from unstuck.capture.places import Places
 from unstuck.capture.trial.lab import Lab, copied, is_model
 from unstuck.events import Place
+from unstuck.events.losses import CLASS_LOSSES, VALUE_LOSSES
 
 if TYPE_CHECKING:
     from unstuck.events import Trial
 
-LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+LOSSES = (*CLASS_LOSSES, *VALUE_LOSSES)
 MOST_MODELS = 3
 IGNORED = -100
 LARGEST = 2**24

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import GroupFact, OptimizerSeen, ParameterFact, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import objects
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="O10",
@@ -84,9 +80,4 @@ def _finding(optimizer: OptimizerSeen, group: GroupFact, dtype: str) -> Finding:
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Set the default eps."""
-    from unstuck.interventions import SetOption
-
-    yield (SetOption("eps", 1e-8),)
+rule.remedied_by(with_change("SetOption", "eps", 1e-8))

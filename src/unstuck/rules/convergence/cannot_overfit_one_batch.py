@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.findings.results import ExperimentVerdict
+from unstuck.findings.results import Experiment, ExperimentVerdict
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="O01",

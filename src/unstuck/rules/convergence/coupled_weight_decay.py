@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import OptimizerMade
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Instance, Parameters, Value
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="O06",

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.edits.syntax import imported_names, last_name, parent_of, uses
 from unstuck.source.flow import producers
 from unstuck.source.values import Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="O12",
@@ -183,9 +179,4 @@ def _finding(
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Pass logits to the loss."""
-    from unstuck.interventions import GiveLoss
-
-    yield (GiveLoss("undo-softmax"),)
+rule.remedied_by(with_change("GiveLoss", "undo-softmax"))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, FrozenMoved, OptimizerSeen, OptimizerStep, Setup, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import modes, objects
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
+from unstuck.source.facts import Frozen, OptimizerMade
 from unstuck.source.trace import Happened, events_in
 from unstuck.source.values import Const, Instance, Parameters, Value, alternatives, members
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-    from unstuck.source.facts import Frozen, OptimizerMade
 
 rule = Rule(
     code="O17",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, Setup
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
-from unstuck.rules.shared.crashes import OUT_OF_MEMORY, crash_of
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.rules.shared.crashes import crash_of
 
 rule = Rule(
     code="O11",
@@ -46,7 +44,7 @@ def in_setup(setup: Setup) -> Iterator[Finding]:
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """A step with foreach that ran out of memory; a run that did not needs no prediction."""
-    crash = crash_of(record, *OUT_OF_MEMORY)
+    crash = crash_of(record, TorchError.OUT_OF_MEMORY)
     for optimizer in record.setup().optimizers if crash is not None and crash.function == "step" else ():
         needed = sum(group.temporaries or 0 for group in optimizer.groups)
         if needed and crash is not None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import OptimizerStep, ScalerUpdate, StepSkipped
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="O24",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 
 if TYPE_CHECKING:
-    from unstuck.record import Record
     from unstuck.rules.shared.dynamics import TensorSeries
 
 rule = Rule(

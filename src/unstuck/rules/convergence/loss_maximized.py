@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, EpisodesEnded, HandStep, LossCall, ModelSeen, SpreadSeen
+from unstuck.events.losses import BINARY_LOSSES, VALUE_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class Endless(Variant):
@@ -34,8 +32,8 @@ rule = Rule(
 )
 
 NEVER_NEGATIVE = (
-    *losses.REGRESSIONS,
-    *losses.BINARY,
+    *VALUE_LOSSES,
+    *BINARY_LOSSES,
     "cross_entropy",
     "nll_loss",
 )

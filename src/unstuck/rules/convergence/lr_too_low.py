@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import OptimizerSeen, OptimizerStep, StateLoaded, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.findings.results import ExperimentVerdict
+from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Rule
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.gradients import clip_always_on, vanishing_gradients
 from unstuck.rules.shared import dynamics, range_test
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="O07",
@@ -126,7 +121,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """The suggested learning rate, else one that brings updates to a thousandth of the weights, else 100 times it."""
     from unstuck.interventions import SetRate
 

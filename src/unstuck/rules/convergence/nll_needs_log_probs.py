@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Setup
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind, producers
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Group, Tensor
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 
 class Input(Variant):
@@ -190,7 +186,7 @@ def _measured(variant: Input, calls: Sequence[LossCall], given: str, fix: str) -
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Pass logarithms to the loss, of scores or of probabilities."""
     from unstuck.interventions import GiveLoss
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, OptimizerSeen, OptimizerStep, Place, StateLoaded
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import is_adaptive
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="O29",

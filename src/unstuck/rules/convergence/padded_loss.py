@@ -6,22 +6,20 @@ import ast
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, BatchSeen, ClassFact, LossCall, ModelSeen, ModuleFact, OperationFact
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import loop_order, losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Instance, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="O15",
@@ -115,7 +113,7 @@ def _diluted(script: Script, mean: Tensor) -> Finding:
 def _learned_padding(call: Happened) -> tuple[Instance, object] | None:
     """The embedding that declares a pad id, when the targets are a flattened sequence and nothing ignores that id."""
     event, target = call.event, call.subject
-    if not isinstance(event, LossCall) or event.loss not in ("cross_entropy", "nll_loss"):
+    if not isinstance(event, LossCall) or event.loss not in CLASS_LOSSES:
         return None
     if {"ignore_index", "weight"} & call.options.keys() or call.options.get("reduction") == Const("none"):
         return None
@@ -154,7 +152,7 @@ def in_run(record: Record) -> Iterator[Finding]:
             break
     vocabularies = [module for module in losses.embeddings(record.of(ModelSeen)) if "padding_idx" in module.numbers]
     batches = [batch for batch in record.of(BatchSeen) if batch.model] if vocabularies else []
-    for calls in losses.trained(record.of(LossCall), ("cross_entropy", "nll_loss")) if vocabularies else ():
+    for calls in losses.trained(record.of(LossCall), CLASS_LOSSES) if vocabularies else ():
         found = list(_learned_in_run(calls, vocabularies))
         yield from found or _tagged(calls, batches, {int(module.numbers["padding_idx"]) for module in vocabularies})
 

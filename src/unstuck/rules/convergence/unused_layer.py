@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LayersUnused, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
 from unstuck.rules.shared.idle import Idle, cut_parts, idle_parts
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class Unused(Variant):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction
 from unstuck.rule import Rule
 from unstuck.rules.convergence import lr_too_low
 from unstuck.rules.gradients import vanishing_gradients
 from unstuck.rules.shared import dynamics
 from unstuck.rules.wiring import lr_too_high
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="O22",

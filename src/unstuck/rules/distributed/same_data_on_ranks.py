@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.modes import says_evaluation
+from unstuck.source import Script
+from unstuck.source.facts import Called
 from unstuck.source.trace import Loop, loops_in
 from unstuck.source.values import Const, Instance, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 rule = Rule(
     code="D02",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import SpreadSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class Part(Variant):

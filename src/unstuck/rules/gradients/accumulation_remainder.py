@@ -6,18 +6,16 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Backward, OptimizerStep, ZeroGrad
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.accumulation import STEADY, UNSURE, StepWindow, Window, is_micro, step_windows, usual, windows
+from unstuck.source import Script
 from unstuck.source.trace import Hidden, Located, Loop, Node, located, loops_in
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="G12",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import dynamics
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="G04",
@@ -115,9 +111,4 @@ def clips_by_place(record: Record) -> dict[Place | None, list[tuple[float, float
     return found
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """No clipping at all."""
-    from unstuck.interventions import NoClipping
-
-    yield (NoClipping(),)
+rule.remedied_by(with_change("NoClipping"))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import known, median
+from unstuck.source import Script
 from unstuck.source.facts import Called
 from unstuck.source.reader.scope import dotted
 from unstuck.source.values import Const
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="G06",

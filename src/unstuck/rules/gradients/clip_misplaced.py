@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, Event, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import loop_order
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
 from unstuck.source.trace import Happened, Hidden, Path
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 
 class Misplaced(Variant):
@@ -195,7 +191,7 @@ def _finding(
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """The same limit, before the step."""
     from unstuck.interventions import ClipGradients
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, LossCall, OptimizerStep
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.gradients.clip_too_loose import worst_gradient
 from unstuck.rules.shared import dynamics, loop_order
+from unstuck.source import Script
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import Ability, Happened, Loop, events_in, reads_all
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="G07",
@@ -132,9 +128,4 @@ def _trained(record: Record) -> str:
     return named or ("a policy" if len(signs) == 2 and not any(record.of(LossCall)) else "")
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The usual limit."""
-    from unstuck.interventions import ClipGradients
-
-    yield (ClipGradients(1.0),)
+rule.remedied_by(with_change("ClipGradients", 1.0))

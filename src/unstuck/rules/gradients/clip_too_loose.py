@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Clip, OptimizerStep, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.gradients.clip_always_on import clips_by_place
 from unstuck.rules.shared import dynamics
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="G05",
@@ -80,9 +76,4 @@ def _finding(record: Record, place: Place | None, limit: float, worst: dynamics.
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """The usual limit."""
-    from unstuck.interventions import ClipGradients
-
-    yield (ClipGradients(1.0),)
+rule.remedied_by(with_change("ClipGradients", 1.0))

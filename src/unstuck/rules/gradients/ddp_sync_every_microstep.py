@@ -5,20 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, GradientsReduced
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.accumulation import STEADY, micro_windows, usual, windows
+from unstuck.source import Script
+from unstuck.source.facts import Called
 from unstuck.source.values import Instance, root
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 rule = Rule(
     code="G14",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.rule import Rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Choice, Group, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 rule = Rule(
     code="G20",

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, NonFinite, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Rule
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import dynamics
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="G08",
@@ -132,7 +128,7 @@ def top_layers(record: Record, step: int) -> list[str]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Clip to the usual limit, or use a tenth of the learning rate."""
     from unstuck.interventions import ClipGradients, SetRate
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics
 from unstuck.rules.wiring import lr_too_high
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="G18",

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Unscale, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
+from unstuck.source import Script
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import condition_key
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="G13",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Gauges, NonFinite
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, evidence_of, given
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="G10",
@@ -92,7 +90,7 @@ def _settings(record: Record, event: NonFinite) -> list[Evidence]:
 
 def _refused(record: Record) -> Iterator[Finding]:
     """A loss that raises on NaN, before any backward() could show it."""
-    crash = crash_of(record, "all elements of input should be between 0 and 1")
+    crash = crash_of(record, TorchError.INPUT_NO_PROBABILITY)
     scores = given(crash, "input") if crash is not None else None
     if crash is None or scores is None or not scores.broken:
         return

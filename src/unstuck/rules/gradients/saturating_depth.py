@@ -6,19 +6,16 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import ModelSeen, Place, Setup
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
+from unstuck.source import Script
 from unstuck.source.reader.knowledge import is_module_class
 from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.values import UserClass
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 rule = Rule(
     code="G16",

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, Window, close, micro_windows, usual, windows
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.trace import Located
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="G11",
@@ -121,9 +117,4 @@ def _cleared_between(window: StepWindow) -> list[ZeroGrad]:
     return found
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Do not clear inside a window."""
-    from unstuck.interventions import KeepGradients
-
-    yield (KeepGradients(),)
+rule.remedied_by(with_change("KeepGradients"))

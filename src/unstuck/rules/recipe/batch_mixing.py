@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Leak, Place, Setup
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.findings.mixing import Mix, Mixing
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import mixtures
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 
 class Mixed(Variant):
@@ -155,7 +151,7 @@ def _where(leak: Leak) -> str:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Let the layer take the first axis as the batch."""
     from unstuck.interventions import AlignExamples, BatchFirst
 

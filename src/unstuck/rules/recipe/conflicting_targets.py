@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, TargetsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.findings.results import Experiment
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.record import Record
 
 
 class Conflict(Variant):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Gauges, LossCall
+from unstuck.events.losses import CLASS_LOSSES, VALUE_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="R08",
@@ -25,7 +23,7 @@ rule = Rule(
     needs_one_optimizer=True,
 )
 
-LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", *losses.REGRESSIONS)
+LOSSES = (*CLASS_LOSSES, "binary_cross_entropy_with_logits", *VALUE_LOSSES)
 FEWEST_STEPS = 50
 """A model that has just begun answers the same for every example, too."""
 FEWEST_READS = 3
@@ -110,7 +108,7 @@ def _is_at_least(call: LossCall, known: float) -> bool:
 
 def _is_constant(call: LossCall) -> bool:
     given, target = losses.given(call), losses.wanted(call)
-    measure = (target.between or 0.0) if call.loss in losses.REGRESSIONS else 1.0
+    measure = (target.between or 0.0) if call.loss in VALUE_LOSSES else 1.0
     return given.between is not None and given.between < BARELY * measure
 
 

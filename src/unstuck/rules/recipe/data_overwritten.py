@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import LoaderSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.data import trained_on
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="R25",
@@ -51,9 +47,4 @@ def in_run(record: Record) -> Iterator[Finding]:
         )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Put the stored examples back before every pass."""
-    from unstuck.interventions import KeepData
-
-    yield (KeepData(),)
+rule.remedied_by(with_change("KeepData"))

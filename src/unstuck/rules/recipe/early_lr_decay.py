@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Gauges, OptimizerStep, Place, RunStatus
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction, trend_of
-from unstuck.rule import Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.schedules import Rates, Schedule, dead_from, finished, rates_in_use, schedules
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="R07",
@@ -90,9 +86,4 @@ def _finding(
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Keep the learning rate constant."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.data import trained_on
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="R19",

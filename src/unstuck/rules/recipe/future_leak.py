@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Leak, LossCall, Place, Setup, TargetsCopied, TargetsPlaced, Trial
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.findings.results import Experiment
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.record import Record
 
 rule = Rule(
     code="R05",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, InputFact, LossCall, ModelSeen, Setup
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="R01",
@@ -23,7 +21,7 @@ rule = Rule(
     needs_fresh_weights=True,
 )
 
-LOSSES = ("cross_entropy", "nll_loss", *losses.BINARY, "mse_loss")
+LOSSES = (*CLASS_LOSSES, *BINARY_LOSSES, "mse_loss")
 TIMES = 1.5
 TIMES_SQUARED = 4.0
 """For squared errors, which a few outliers can double."""
@@ -137,14 +135,14 @@ def _is_judged(call: LossCall) -> bool:
 def guess_of(call: LossCall) -> tuple[float, str]:
     """The loss of guessing, and its formula; 0 if unknown."""
     target = losses.wanted(call)
-    if call.loss in ("cross_entropy", "nll_loss"):
+    if call.loss in CLASS_LOSSES:
         classes = losses.classes_of(call)
         if classes < 2 or "float" in target.dtype:
             return 0.0, ""
         return math.log(classes), f"log({classes})"
     if target.mean is None or target.spread is None or target.low is None or target.high is None:
         return 0.0, ""
-    if call.loss in losses.BINARY:
+    if call.loss in BINARY_LOSSES:
         inside = target.low >= 0 and target.high <= 1
         return (math.log(2), "log(2)") if inside else (0.0, "")
     return (target.mean**2 + target.spread**2, "the mean of the squared targets") if target.spread else (0.0, "")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.findings import Finding, Severity
-from unstuck.findings.results import RecipePart
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment, RecipePart
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared import held_back
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 rule = Rule(
     code="R23",
@@ -39,9 +34,4 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
         yield held_back.finding_of(rule, experiment, CAUSE, FIX)
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """What `ablate` put in its place."""
-    from unstuck.interventions import UseAdam
-
-    yield (UseAdam(),)
+rule.remedied_by(with_change("UseAdam"))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Gauges, LossCall, ModelSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
-from unstuck.findings.results import RecipePart
+from unstuck.findings.results import Experiment, RecipePart
+from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Rule
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import dynamics, held_back, losses, objects
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 
 class Strength(Variant):
@@ -100,7 +95,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Without it."""
     from unstuck.interventions import NoClipping, NoDropout, NoWeightDecay
 

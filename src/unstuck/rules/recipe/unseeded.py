@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, LoaderSeen, ModelSeen, OptimizerSeen, OptimizerStep, Place, Seeded
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
+from unstuck.source import Script
 from unstuck.source.trace import Ability, Loop, events_in, loops_in, reads_all
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="R06",

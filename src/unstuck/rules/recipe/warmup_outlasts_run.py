@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from unstuck.events import OptimizerSeen, OptimizerStep
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.dynamics import rounded
 from unstuck.rules.shared.schedules import Rates, finished, rates_in_use, schedules
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="R18",
@@ -77,9 +71,4 @@ def _finding(record: Record, optimizer: str, rates: Rates, wanted: float, kind: 
     )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Keep the learning rate constant."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

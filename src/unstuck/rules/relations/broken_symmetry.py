@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Pairing, PairsMatched, PartnersSeen, TripletsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.rules.shared import objects
 
 
 class Partner(Variant):
@@ -61,22 +59,13 @@ AT_MARGIN = 0.1
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """From the scores of all pairs, and from the distances of triplets."""
-    lines: dict[object, list[PairsMatched]] = {}
-    for event in record.of(PairsMatched):
-        lines.setdefault(event.place and event.place.key, []).append(event)
-    for events in lines.values():
+    for events in objects.by_place(record.of(PairsMatched)).values():
         if len(events) >= FEWEST:
             yield from _of_pairs(events)
-    partners: dict[object, list[PartnersSeen]] = {}
-    for seen in record.of(PartnersSeen):
-        partners.setdefault(seen.place and seen.place.key, []).append(seen)
-    for looks in partners.values():
+    for looks in objects.by_place(record.of(PartnersSeen)).values():
         if _are_unlike(looks):
             yield _unlike(looks)
-    triplets: dict[object, list[TripletsCompared]] = {}
-    for triplet in record.of(TripletsCompared):
-        triplets.setdefault(triplet.place and triplet.place.key, []).append(triplet)
-    for compared in triplets.values():
+    for compared in objects.by_place(record.of(TripletsCompared)).values():
         if len(compared) >= FEWEST:
             yield from _of_triplets(compared)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.findings.relations import Relation
+from unstuck.findings.results import Experiment
 from unstuck.rule import Rule
 from unstuck.rules.shared import broken_relations
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 rule = Rule(
     code="P05",

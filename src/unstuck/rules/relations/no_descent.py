@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Variant
 from unstuck.findings.relations import Relation
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import broken_relations
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 
 class Descent(Variant):
@@ -69,7 +65,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """The other sign."""
     from unstuck.interventions import NegateLoss
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import TargetsPlaced
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
 from unstuck.findings.relations import Relation
+from unstuck.findings.results import Experiment
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import broken_relations, objects
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.record import Record
 
 
 class Shift(Variant):

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,12 +30,10 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rules.shared.dynamics import remembered
+from unstuck.source import Script
 from unstuck.source.trace import Ability, Branch, Hidden, Located, Loop, hidden_in, located, loops_in
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 MICRO_STEPS = pattern(r"accum|micro|grad_?acc", re.I)
 MICRO_BATCHES = pattern(r"(micro|accum|sub|mini)_?batches$", re.I)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence
 from unstuck.findings.relations import Answer, Relation, State, broken, worst
+from unstuck.findings.results import Experiment
 from unstuck.record.outcome import Achieved
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 
 def broken_in(experiment: Experiment, relation: Relation) -> tuple[Answer, ...]:

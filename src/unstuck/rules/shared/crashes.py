@@ -1,22 +1,16 @@
 """Reading a crash, shared by the rules that explain one.
 
-Torch's exceptions have no codes: the text is all that tells one from another. So rules about a crash look for words of
-torch in `Crash.message`, and nothing else in unstuck reads a message. A rule lists them in its `Reading`s, or at its
-top."""
+A rule lists the kinds of `TorchError` it explains in its `Reading`s, or asks `crash_of` for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Crash, InputFact
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Variant
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""What allocators say, on a device and on the CPU."""
+from unstuck.record import Record
 
 
 class Explanation(NamedTuple):
@@ -27,14 +21,14 @@ class Explanation(NamedTuple):
     fix: str
 
 
-Reading = tuple[Variant, tuple[str, ...], Callable[[Crash], Explanation | None]]
-"""A variant, parts of the messages torch raises for it, and the function that explains such a crash."""
+Reading = tuple[Variant, tuple[TorchError, ...], Callable[[Crash], Explanation | None]]
+"""A variant, what torch raises for it, and the function that explains such a crash."""
 
 
-def crash_of(record: Record, *signs: str) -> Crash | None:
-    """The crash, if torch raised it and its message contains one of these."""
+def crash_of(record: Record, *kinds: TorchError) -> Crash | None:
+    """The crash, if torch raised it and it is of one of these kinds."""
     crash = record.crash
-    if crash is None or crash.raised or not any(sign in crash.message for sign in signs):
+    if crash is None or crash.raised or not any(kind.is_in(crash.message) for kind in kinds):
         return None
     return crash
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from unstuck.events import LoaderSeen, LossCall
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
-CLASS_LOSSES = ("cross_entropy", "nll_loss")
-BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+from unstuck.record import Record
 
 
 def loaders(record: Record) -> dict[str, LoaderSeen]:

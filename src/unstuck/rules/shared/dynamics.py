@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from unstuck.events import (
     Gauges,
@@ -18,13 +18,10 @@ from unstuck.events import (
     TensorGauges,
     TensorsNamed,
 )
-from unstuck.record import goals
+from unstuck.record import Record, goals
 from unstuck.record.outcome import Achieved, Outcome, outcome_of
 from unstuck.record.trainings import players
 from unstuck.record.trend import Direction, Trend, spikes_in, trend_of
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FAR = 0.4
 """The share of the way from a guess to perfection that is far; a model that answers alike does not get there."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unstuck.findings import Evidence, Finding, Subject
-from unstuck.findings.results import ExperimentVerdict, RecipePart
+from unstuck.findings.results import Experiment, ExperimentVerdict, RecipePart
 
 if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
     from unstuck.rule import Rule
 
 NAMES = {

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from unstuck.events import ModelSeen, OptimizerSeen
+from unstuck.record import Record
 from unstuck.rules.shared import dynamics
 
 if TYPE_CHECKING:
-    from unstuck.record import Record
     from unstuck.rules.shared.dynamics import TensorSeries
 
 FEWEST = 10

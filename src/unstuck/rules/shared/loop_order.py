@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source import Script
+from unstuck.source.facts import Called
 from unstuck.source.reader.knowledge import is_module, is_optimizer
 from unstuck.source.trace import (
     GRADIENTS,
@@ -39,10 +40,6 @@ from unstuck.source.values import (
     members,
     root,
 )
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 GRADIENT_EVENTS = (Backward, ZeroGrad, Clip, OptimizerStep, StepSkipped)
 FRAMEWORKS = pattern(

@@ -6,25 +6,20 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, ModelSeen, ModuleFact, Place, StateLoaded, TensorFact
 from unstuck.findings import Evidence
+from unstuck.record import Record
+from unstuck.source import Script
 from unstuck.source.edits import syntax
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.flow import producers
 from unstuck.source.trace import Happened
 from unstuck.source.values import Instance, Tensor, Value
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-
-REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 GUESSED = 0.85
 """A mean loss above this share of that of the best constant answer has learned nothing from the inputs."""
 FEWEST_VALUES = 20
-BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 LAYERS = ("AddmmBackward", "MmBackward", "BmmBackward", "ConvolutionBackward", "CompiledFunctionBackward")
 """Graph nodes of scores that come directly from a layer."""
 

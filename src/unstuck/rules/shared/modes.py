@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.lazy import pattern
+from unstuck.source.facts import Called
 from unstuck.source.reader import knowledge
+from unstuck.source.trace import Loop
 from unstuck.source.values import Const, Instance, UserClass, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source.facts import Called
-    from unstuck.source.trace import Loop
 
 EVALUATION = pattern(r"(^|_)(evals?|evaluate|evaluation|tests?|testing|val|valid\w*|dev|infer\w*|predict\w*)(_|\d|$)")
 """Names of functions, loaders and loops that evaluate."""

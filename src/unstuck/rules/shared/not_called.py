@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from unstuck.lazy import pattern
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
+from unstuck.source import Script
 
 EFFECTS = {
     "backward": "no gradients are computed",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from unstuck.findings import Evidence, Finding
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
+from unstuck.findings.results import Experiment
 
 RESULTS = ("training_steps", "own_result", "suggested_result")
 OWN, SUGGESTED = "learning rate", "suggested learning rate"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Gauges, OptimizerStep, Place, RunStatus, ScheduleEnded, SchedulerSeen, SchedulerStep
+from unstuck.record import Record
 from unstuck.rules.shared.dynamics import remembered
 from unstuck.rules.shared.loop_order import places
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 Rates = list[tuple[int, tuple[float, ...]]]
 NOTHING = 0.002

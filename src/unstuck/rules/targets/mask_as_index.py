@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import MaskIndexed
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="P29",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import KeysHidden, WeightsLeaked
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import objects
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class Mask(Variant):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, Setup
+from unstuck.events.losses import VALUE_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Fix, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M07",
@@ -34,7 +32,6 @@ BOUNDED = {
     "hardtanh": "between -1 and 1",
 }
 POSITIVE = {"relu": "never negative", "relu6": "never negative", "softplus": "never negative"}
-REGRESSIONS = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 NORMAL = frozenset({"randn", "randn_like"})
 """Operations whose results certainly go below 0 and beyond 1 and -1."""
 ONE_OF_MANY = frozenset({"gather", "max", "amax"})
@@ -73,7 +70,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield _on_scores(script, call, makers, NARROW.format(most=most, floor=floor), Severity.ERROR)
         elif all(maker.op in ("relu", "relu6") for maker in makers):
             yield _on_scores(script, call, makers, CUT_OFF, Severity.WARNING)
-    for call, makers in losses.training_losses(script, REGRESSIONS):
+    for call, makers in losses.training_losses(script, VALUE_LOSSES):
         yield from _on_values(call, makers)
 
 
@@ -158,7 +155,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall]) -> Iterator[Finding]:
-    for group in losses.trained(calls, ("cross_entropy", *REGRESSIONS)):
+    for group in losses.trained(calls, ("cross_entropy", *VALUE_LOSSES)):
         made_by = losses.all_made_by(group, REACH)
         if made_by and group[0].loss == "cross_entropy":
             yield from _recorded_scores(group, REACH[made_by][0])

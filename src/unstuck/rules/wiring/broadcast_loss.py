@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, Place, Setup
+from unstuck.events.losses import BINARY_LOSSES, VALUE_LOSSES
 from unstuck.findings import Evidence, Finding, Severity, Subject, Witness
 from unstuck.findings.mixing import Mix
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import losses, mixtures
-from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
 from unstuck.rules.shared.shapes import Shape, shape_of
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.trace import Happened
@@ -19,9 +21,6 @@ from unstuck.source.values import Tensor, Value, alternatives
 
 if TYPE_CHECKING:
     from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M01",
@@ -31,8 +30,6 @@ rule = Rule(
     explains=("O01", "O07", "R03", "R08"),
 )
 
-BROADCASTS = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
-REFUSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
 CAUSE = (
     "Broadcasting compares every prediction with every target in an N x N matrix. The best the model can do "
     "is predict the mean of the targets."
@@ -48,7 +45,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Calls of torch losses, and differences computed by hand on the way to backward, with known shapes."""
     for call in script.facts.losses:
         event = call.event
-        if isinstance(event, LossCall) and event.loss in BROADCASTS | REFUSES:
+        if isinstance(event, LossCall) and event.loss in (*VALUE_LOSSES, *BINARY_LOSSES):
             column = _column(call.value, call.subject)
             if column:
                 yield _in_loss(script, event, call, column)
@@ -69,7 +66,11 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 def _in_crash(record: Record) -> Iterator[Finding]:
     """The finding, if one of the two shapes has exactly one more axis."""
-    crash = crash_of(record, "must be the same as input size", "different to the input size")
+    # Lint starts without these.
+    from unstuck.events.torch_errors import TorchError
+    from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given, shaped
+
+    crash = crash_of(record, TorchError.TARGET_SHAPE)
     scores, target = (given(crash, name) if crash is not None else None for name in ("input", "target"))
     if crash is None or scores is None or target is None:
         return
@@ -115,7 +116,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 def _from_calls(calls: Iterable[LossCall], backwards: Iterable[Backward]) -> Iterator[Finding]:
-    for group in losses.trained(calls, BROADCASTS):
+    for group in losses.trained(calls, VALUE_LOSSES):
         shapes = [(losses.given(call).shape, losses.wanted(call).shape) for call in group]
         guilty = [pair for pair in shapes if _column_of(*pair)]
         first = group[0]
@@ -186,7 +187,7 @@ def _is_model(difference: Tensor) -> bool:
 
 
 def _in_loss(script: Script, event: LossCall, call: Happened, column: str) -> Finding:
-    cause = RAISES if event.loss in REFUSES else CAUSE
+    cause = RAISES if event.loss in BINARY_LOSSES else CAUSE
     return _finding(event.loss, cause, event.place, column, _squeezed(script, call, column))
 
 
@@ -220,7 +221,7 @@ def _finding(
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Give both the same shape: in a loss of torch, or at the line that an experiment has found."""
     from unstuck.interventions import AlignExamples, GiveLoss
 

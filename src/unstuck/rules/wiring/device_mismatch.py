@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
+from unstuck.events.torch_errors import DEVICE, INPUT_AND_WEIGHT_TYPES, TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, layer, sentence
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M17",
@@ -21,13 +18,6 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-SIGNS = (
-    "Expected all tensors to be on the same device",
-    "tensors are not at the same device",
-    "is not on the expected device",
-)
-NOT_HERE = "Attempting to deserialize object on"
-_TYPES = pattern(r"Input type \(torch\.(cuda\.)?\w+\) and (?:weight|bias) type \(torch\.(cuda\.)?\w+\)")
 CAUSE = "An operation runs on one device and reads only tensors on it; nothing is copied automatically."
 META = (
     "Tensors on the `meta` device have a shape but no values. Fill a model built there with `to_empty` and "
@@ -38,16 +28,16 @@ META = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch names the devices; the crash shows which tensor is on which."""
-    crash = crash_of(record, *SIGNS)
+    crash = crash_of(record, TorchError.SEVERAL_DEVICES)
     if crash is None:
-        typed = crash_of(record, "should be the same")
-        ends = _TYPES.search(typed.message) if typed is not None else None
+        typed = crash_of(record, TorchError.UNLIKE_WEIGHT)
+        ends = INPUT_AND_WEIGHT_TYPES.search(typed.message) if typed is not None else None
         crash = typed if ends is not None and ends.group(1) != ends.group(2) else None
     if crash is not None:
         yield _finding(crash, _message(crash), CAUSE, _fix(crash))
         return
-    crash = crash_of(record, NOT_HERE)
-    if crash is not None and "torch.cuda.is_available() is False" in crash.message:
+    crash = crash_of(record, TorchError.SAVED_ON_ABSENT_DEVICE)
+    if crash is not None and TorchError.NO_GPU.is_in(crash.message):
         message = "The file holds GPU tensors, but torch cannot use a GPU on this machine."
         yield _finding(crash, message, "torch.load puts every tensor back on the device it was saved from.", LOAD)
 
@@ -60,13 +50,10 @@ def _message(crash: Crash) -> str:
     for name, device in crash.devices.items():
         where.setdefault(device, []).append(f"`{crash.names.get(name, name)}`")
     if len(where) < 2:
-        found = " and ".join(dict.fromkeys(_DEVICE.findall(crash.message)))
+        found = " and ".join(dict.fromkeys(DEVICE.findall(crash.message)))
         return f"{sentence(_who(crash))} gets tensors on different devices{f': {found}' if found else ''}."
     parts = [f"{', '.join(dict.fromkeys(names))} on {device}" for device, names in where.items()]
     return f"{sentence(_who(crash))} gets {' and '.join(parts)}."
-
-
-_DEVICE = pattern(r"\b(?:cuda(?::\d+)?|cpu|mps(?::\d+)?|xpu(?::\d+)?|meta)\b")
 
 
 def _who(crash: Crash) -> str:
@@ -78,7 +65,7 @@ def _who(crash: Crash) -> str:
 def _fix(crash: Crash) -> str:
     """Move the input to the weights, or the layer to the inputs."""
     devices = crash.devices
-    if "meta" in devices.values() or "meta" in crash.message:
+    if "meta" in devices.values() or TorchError.META_DEVICE.is_in(crash.message):
         return META
     weight, given = devices.get("weight"), devices.get("input")
     name = crash.names.get("input", "input")

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Evaluated, Forward, ModeChange, Place
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import modes
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Happened, Located, Loop, events_in, located
 from unstuck.source.values import Const, Instance, Value, alternatives, root
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 rule = Rule(
     code="M06",

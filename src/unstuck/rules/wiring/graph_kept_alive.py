@@ -5,24 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import Backward, Gauges, GraphsKept, Place
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Happened, Loop, events_in
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M03",

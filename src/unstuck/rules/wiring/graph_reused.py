@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Crash, Event, Forward, LossCall
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, word
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M15",
@@ -21,7 +19,6 @@ rule = Rule(
     explains=("M03",),
 )
 
-SECOND = "backward through the graph a second time"
 CAUSE = (
     "backward() frees what the forward pass stored. retain_graph=True would hide the error, but every step "
     "would then go back through all earlier steps."
@@ -40,7 +37,7 @@ SUMMED = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The error was raised; the graph in the crash shows why."""
-    crash = crash_of(record, SECOND)
+    crash = crash_of(record, TorchError.SECOND_BACKWARD)
     if crash is None:
         return
     message, fix = _explained(crash, _same_again(list(record.events)))

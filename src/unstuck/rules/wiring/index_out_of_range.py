@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
+from unstuck.events.losses import CLASS_LOSSES
+from unstuck.events.torch_errors import INDEX_AND_SIZE, TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import Explanation, called, count, crash_of, evidence_at, given, layer, sentence
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M20",
@@ -21,22 +19,17 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
-ASSERT = "device-side assert triggered"
-_BOUNDS = pattern(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
-
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """torch reports that there is no such row; the crash shows which ids were used."""
-    for signs, explanation in CAUSES.items():
-        crash = crash_of(record, *signs)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+    for kind, explanation in CAUSES.items():
+        crash = crash_of(record, kind)
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield _finding(crash, said, Confidence.CERTAIN)
             return
-    crash = crash_of(record, ASSERT)
+    crash = crash_of(record, TorchError.DEVICE_ASSERT)
     if crash is not None:
         yield _finding(crash, _on_device(crash), Confidence.LIKELY)
 
@@ -81,7 +74,7 @@ def _embedding(crash: Crash) -> Explanation | None:
 
 
 def _element(crash: Crash) -> Explanation | None:
-    match = _BOUNDS.search(crash.message)
+    match = INDEX_AND_SIZE.search(crash.message)
     if match is None or not crash.variables:
         return None
     index, axis, size = (int(number) for number in match.groups())
@@ -115,8 +108,8 @@ def _on_device(crash: Crash) -> Explanation:
     )
 
 
-CAUSES: dict[tuple[str, ...], Callable[[Crash], Explanation | None]] = {
-    ("index out of range in self", "which is not in the valid range"): _embedding,
-    ("is out of bounds for dimension",): _element,
-    ("Class values must be smaller than num_classes", "Class values must be non-negative"): _one_hot,
+CAUSES: dict[TorchError, Callable[[Crash], Explanation | None]] = {
+    TorchError.NO_ROW: _embedding,
+    TorchError.NO_ELEMENT: _element,
+    TorchError.NO_CLASS: _one_hot,
 }

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
+from unstuck.events.torch_errors import CHANGED_TENSOR, TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.crashes import crash_of, in_words, shaped, word
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M16",
@@ -21,9 +18,6 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-LEAF = "leaf Variable that requires grad is being used in an in-place operation"
-CHANGED = "has been modified by an inplace operation"
-_WHICH = pattern(r"\[torch\.\w*Tensor \[([\d, ]*)\]\](?:, which is output \d+ of (\w+))?")
 LEAF_CAUSE = "Autograd cannot record an in-place change of a leaf, so it forbids it."
 CAUSE = "The gradient of that operation needs the old values, and they are gone."
 NEW_TENSOR = (
@@ -34,11 +28,11 @@ NEW_TENSOR = (
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """autograd raises at once for a leaf, and in backward() for other tensors."""
-    leaf = crash_of(record, LEAF)
+    leaf = crash_of(record, TorchError.LEAF_CHANGED_IN_PLACE)
     if leaf is not None:
         yield _of_leaf(leaf)
         return
-    crash = crash_of(record, CHANGED)
+    crash = crash_of(record, TorchError.CHANGED_IN_PLACE)
     if crash is not None:
         yield _of_graph(crash)
 
@@ -58,7 +52,7 @@ def _of_leaf(crash: Crash) -> Finding:
 
 def _of_graph(crash: Crash) -> Finding:
     how, names = word(crash, "how"), [f"`{name}`" for name in crash.suspects]
-    match = _WHICH.search(crash.message)
+    match = CHANGED_TENSOR.search(crash.message)
     shape, maker = match.groups() if match else ("", None)
     evidence = [Evidence("changed tensor", shaped(tuple(int(side) for side in shape.split(",") if side.strip())))]
     made = (maker or "").removesuffix("0").removesuffix("Backward")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Evidence, Finding, Fix, Severity, Subject, Variant
-from unstuck.rule import Rule
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value, members
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 
 class Swapped(Variant):
@@ -207,7 +203,7 @@ def _recorded(call: LossCall, message: str, cause: str, fix: str, variant: Swapp
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Swap the arguments; kl_div may need the logarithm of the first instead."""
     from unstuck.interventions import GiveLoss
 

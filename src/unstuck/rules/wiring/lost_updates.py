@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Gauges, OptimizerSeen, Setup, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
 from unstuck.rules.shared import dynamics, objects
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M12",

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import LossCall, OptimizerSeen, OptimizerStep, TensorGauges
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.findings.results import Experiment, ExperimentVerdict
+from unstuck.record import Record
 from unstuck.record.trend import Direction
-from unstuck.rule import Rule
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import dynamics, losses, range_test
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="M14",
@@ -143,7 +139,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """The suggested learning rate, else a tenth or a hundredth of the current one."""
     from unstuck.interventions import SetRate
 

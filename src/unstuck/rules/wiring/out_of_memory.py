@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, Forward
+from unstuck.events.torch_errors import (
+    MEMORY_FREE,
+    MEMORY_OF_DEVICE,
+    MEMORY_OF_TENSORS,
+    MEMORY_REQUESTED,
+    MEMORY_UNUSED,
+    TorchError,
+)
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
-from unstuck.rules.shared.crashes import OUT_OF_MEMORY, Explanation, crash_of, shaped
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.rules.shared.crashes import Explanation, crash_of, shaped
 
 rule = Rule(
     code="M21",
@@ -21,11 +25,6 @@ rule = Rule(
     severity=Severity.ERROR,
 )
 
-_TRIED = pattern(r"[Tt]ried to allocate ([\d.]+ (?:[KMGT]i?B|bytes))")
-_TOTAL = pattern(r"total capacity of ([\d.]+ [KMGT]i?B)")
-_FREE = pattern(r"of which ([\d.]+ (?:[KMGT]i?B|bytes)) is free")
-_USED = pattern(r"([\d.]+ [KMGT]i?B) is allocated by PyTorch")
-_SPARE = pattern(r"([\d.]+ [KMGT]i?B) is reserved by PyTorch but unallocated")
 SMALLER = (
     "Use smaller batches and accumulate gradients over several before step(). Then try autocast (bfloat16), "
     "torch.utils.checkpoint, shorter sequences or smaller images."
@@ -37,13 +36,18 @@ KINDS = ("OutOfMemoryError", "RuntimeError", "AcceleratorError")
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """The allocator reports how much was requested; the events show what the program was doing."""
-    crash = crash_of(record, *OUT_OF_MEMORY)
+    crash = crash_of(record, TorchError.OUT_OF_MEMORY)
     if crash is None or crash.kind not in KINDS:
         return
     said = _explained(record, crash)
-    numbers = {"requested": _TRIED, "memory of the device": _TOTAL, "free": _FREE, "held by tensors": _USED}
+    numbers = {
+        "requested": MEMORY_REQUESTED,
+        "memory of the device": MEMORY_OF_DEVICE,
+        "free": MEMORY_FREE,
+        "held by tensors": MEMORY_OF_TENSORS,
+    }
     found = {name: match.group(1) for name, regex in numbers.items() if (match := regex.search(crash.message))}
-    spare = _SPARE.search(crash.message)
+    spare = MEMORY_UNUSED.search(crash.message)
     evidence = [Evidence(name, _readable(value)) for name, value in found.items()]
     evidence += [Evidence("reserved and unused", spare.group(1))] if spare else []
     evidence += [Evidence(fact.name, f"{fact.dtype} {shaped(fact.shape)}") for fact in crash.variables]
@@ -59,7 +63,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 def _explained(record: Record, crash: Crash) -> Explanation:
-    tried = _TRIED.search(crash.message)
+    tried = MEMORY_REQUESTED.search(crash.message)
     amount = f"{_readable(tried.group(1))} of memory" if tried else "Memory"
     message = f"{amount} could not be allocated {_during(crash)}."
     last = next((event for event in reversed(record.events) if isinstance(event, Forward)), None)

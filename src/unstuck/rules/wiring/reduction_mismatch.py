@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from unstuck.events import Backward, LossCall, TermFact
+from unstuck.events import Backward, LossCall, Place, TermFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.flow import behind, producers
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M11",

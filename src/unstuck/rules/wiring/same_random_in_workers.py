@@ -6,20 +6,17 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen, Place, Seeded
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared.modes import says_evaluation
+from unstuck.source import Script
+from unstuck.source.facts import Called
 from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, UserFunction
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 rule = Rule(
     code="M05",

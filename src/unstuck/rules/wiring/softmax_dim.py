@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from unstuck.events import AxisGuessed, Forward, LossCall
+from unstuck.events import AxisGuessed, Forward, LossCall, Place
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rule import Rule
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import Called
 from unstuck.source.flow import argument, behind, producers
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.record import Record
-    from unstuck.source import Script
 
 rule = Rule(
     code="M02",

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LoaderSeen, LossCall, Place
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rule import Rule
-from unstuck.rules.shared.data import CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
-from unstuck.source import flow
+from unstuck.rules.shared.data import ended_in_first_pass, trained_on, training_losses
+from unstuck.source import Script, flow
 from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader.scope import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, Symbol, Tensor, UserClass, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 rule = Rule(
     code="M04",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Evaluated, Place
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
-from unstuck.rules.shared.data import BINARY_LOSSES, CLASS_LOSSES, training_losses
+from unstuck.rules.shared.data import training_losses
 from unstuck.rules.shared.dynamics import median, outcome
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 rule = Rule(
     code="M13",

@@ -24,6 +24,7 @@ from unstuck.capture.live_objects.arguments import tensors_in
 from unstuck.capture.live_objects.restore import same_random_numbers
 from unstuck.capture.trial.lab import Lab, copied
 from unstuck.capture.trial.model_probe import Compared
+from unstuck.capture.trial.relations.turns import TURNS, UPRIGHT
 from unstuck.findings.relations import Answer, Number, Relation, State
 
 EXAMPLES = 8
@@ -69,17 +70,8 @@ class Movement(NamedTuple):
         return not self.flip and abs(self.down) <= NEAR and abs(self.right) <= NEAR
 
 
-FLIPS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
-    ("shifted", lambda t: t),
-    ("flipped left to right", lambda t: t.flip(-1)),
-    ("flipped upside down", lambda t: t.flip(-2)),
-    ("turned by 180 degrees", lambda t: t.flip(-1).flip(-2)),
-    ("turned by 90 degrees", lambda t: t.rot90(1, (-2, -1))),
-    ("turned by 270 degrees", lambda t: t.rot90(3, (-2, -1))),
-    ("transposed", lambda t: t.transpose(-2, -1)),
-    ("transposed", lambda t: t.rot90(2, (-2, -1)).transpose(-2, -1)),
-)
-UNTURNED = 4
+FLIPS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (("shifted", lambda t: t), *TURNS)
+UNTURNED = 1 + UPRIGHT
 """The first of them leave width and height as they are."""
 
 

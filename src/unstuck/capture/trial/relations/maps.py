@@ -6,7 +6,7 @@ judged on the others; then the same with all targets flipped, turned and transpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -15,19 +15,9 @@ from torch import Tensor
 
 from unstuck.capture.live_objects.arguments import tensors_in
 from unstuck.capture.trial.model_probe import Compared
+from unstuck.capture.trial.relations.turns import TURNS, UPRIGHT
 from unstuck.findings.relations import Answer, Relation, State
 
-TURNS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
-    ("flipped left to right", lambda t: t.flip(-1)),
-    ("flipped upside down", lambda t: t.flip(-2)),
-    ("turned by 180 degrees", lambda t: t.flip(-1).flip(-2)),
-    ("transposed", lambda t: t.transpose(-2, -1)),
-    ("turned by 90 degrees", lambda t: t.rot90(1, (-2, -1))),
-    ("turned by 270 degrees", lambda t: t.rot90(3, (-2, -1))),
-    ("transposed along the other diagonal", lambda t: t.rot90(2, (-2, -1)).transpose(-2, -1)),
-)
-UPRIGHT = 3
-"""So many of them leave width and height as they are."""
 FEWEST_CELLS = 4
 MOST_CELLS = 32
 """Along an axis; larger maps are made smaller."""

@@ -22,11 +22,9 @@ from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks.hooks import OperationCalls
 from unstuck.capture.trial.model_probe import Called, Compared
 from unstuck.events import Place
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES, VALUE_LOSSES
 from unstuck.findings.relations import Answer, Number, Relation, State
 
-CLASSES = ("cross_entropy", "nll_loss")
-BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-VALUES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 LEARNED = 0.3
 """How far above a guess answers in training mode have to be."""
 LOST = 0.5
@@ -49,7 +47,9 @@ class Score(NamedTuple):
 
 def answers(compared: Sequence[Compared], places: Places) -> list[Answer]:
     """What the modes cost on the batches of these comparisons, at the weights of now."""
-    known = [one for one in compared if one.taken is not None and one.name in (*CLASSES, *BINARY, *VALUES)]
+    known = [
+        one for one in compared if one.taken is not None and one.name in (*CLASS_LOSSES, *BINARY_LOSSES, *VALUE_LOSSES)
+    ]
     why = "Not tested: no output of a model is compared with targets in a known way."
     return [_answer(one.called, one, places) for one in known] or [_is(State.DOES_NOT_APPLY, why)]
 
@@ -200,14 +200,14 @@ def _score_of(compared: Compared, prediction: Tensor) -> Score | None:
     target = compared.taken.target.detach().cpu()
     if not bool(torch.isfinite(prediction).all()):
         return Score(0.0, "not finite")
-    if compared.name in CLASSES:
+    if compared.name in CLASS_LOSSES:
         axis = class_axis(prediction)
         right = target.argmax(axis) if target.is_floating_point() else target
         known = (right != compared.ignored) if not target.is_floating_point() else torch.ones_like(right) > 0
         return _share_right(prediction.argmax(axis)[known], right[known])
     if prediction.shape != target.shape:
         return None
-    if compared.name in BINARY:
+    if compared.name in BINARY_LOSSES:
         # Evaluation may return probabilities, and training scores.
         wanted = (target > 0.5).long().flatten()
         both = [_share_right((prediction > limit).long().flatten(), wanted) for limit in (0.0, 0.5)]

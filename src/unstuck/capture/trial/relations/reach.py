@@ -15,10 +15,9 @@ from unstuck.capture.live_objects.restore import same_pass, untouched
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.torch_hooks.hooks import after_modules_of
 from unstuck.capture.trial.model_probe import Compared
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES, VALUE_LOSSES
 from unstuck.findings.relations import Answer, Relation, State
 
-VALUES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 MARGIN = 0.1
 """As a share of the spread of the targets."""
 MANY = 0.05
@@ -56,7 +55,7 @@ def _is(
 
 def _answer(compared: Compared) -> Answer | None:
     given, target = compared.prediction, compared.target.detach()
-    if compared.name in ("cross_entropy", "nll_loss"):
+    if compared.name in CLASS_LOSSES:
         classes = given.shape[class_axis(given)] if given.dim() else 0
         if classes == 1:
             return _is(
@@ -68,9 +67,9 @@ def _answer(compared: Compared) -> Answer | None:
                 {"classes": 1},
             )
         return _is(State.HOLDS, f"{compared.name} compares scores of {classes} classes.", compared=compared)
-    if compared.name in BINARY and target.is_floating_point():
+    if compared.name in BINARY_LOSSES and target.is_floating_point():
         return _of_probabilities(compared, target)
-    if compared.name in VALUES and target.shape == given.shape and target.numel() >= FEWEST:
+    if compared.name in VALUE_LOSSES and target.shape == given.shape and target.numel() >= FEWEST:
         return _of_values(compared, target.float())
     return None
 

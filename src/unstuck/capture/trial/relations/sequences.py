@@ -17,6 +17,7 @@ from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.trial.lab import map_tensors
 from unstuck.capture.trial.model_probe import Called, Compared
 from unstuck.capture.trial.relations.maps import turned
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings.relations import Answer, Relation, State
 
 SHIFTS = (-3, -2, -1, 0, 1, 2, 3)
@@ -97,7 +98,7 @@ def _aligned(compared: Compared) -> Aligned | None:
         return None
     output = compared.called.outputs[taken.output]
     places = taken.places.reshape(taken.shape)
-    if compared.name in ("cross_entropy", "nll_loss"):
+    if compared.name in CLASS_LOSSES:
         if target.is_floating_point():
             return None
         places = places.movedim(class_axis(places), -1)[..., 0] if places.dim() > 1 else places

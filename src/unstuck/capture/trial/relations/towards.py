@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.trial.model_probe import Compared
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings.relations import Answer, Relation, State
 
 MOSTLY = 0.9
@@ -111,7 +112,7 @@ def line_of(compared: Compared) -> tuple[Tensor, Tensor, int | None] | None:
     if target.requires_grad or not given.is_floating_point():
         return None
     name = compared.name
-    if name in ("cross_entropy", "nll_loss"):
+    if name in CLASS_LOSSES:
         axis = class_axis(given)
         if target.is_floating_point():
             return (target - given.softmax(axis), target.argmax(axis), axis) if target.shape == given.shape else None
@@ -133,7 +134,7 @@ def line_of(compared: Compared) -> tuple[Tensor, Tensor, int | None] | None:
 
 def _counting(compared: Compared, targets: Tensor) -> Tensor | None:
     """Which targets are meant to count: not those of the class that the loss ignores."""
-    is_class = compared.name in ("cross_entropy", "nll_loss") and not compared.target.is_floating_point()
+    is_class = compared.name in CLASS_LOSSES and not compared.target.is_floating_point()
     return (targets != compared.ignored) & (targets >= 0) if is_class else None
 
 

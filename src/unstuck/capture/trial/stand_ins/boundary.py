@@ -22,7 +22,7 @@ from unstuck.capture.detect.graph import Token, is_see_through, nodes_from, oper
 from unstuck.capture.measure.tensors import is_plain
 from unstuck.capture.observers.losses import NAMES as LOSSES
 from unstuck.capture.preview.predicting import prediction
-from unstuck.capture.trial.changed_inputs import TARGETS
+from unstuck.capture.trial.changed_inputs import TARGETS, names_of_arguments
 from unstuck.capture.trial.lab import Arguments, Lab
 from unstuck.capture.trial.stand_ins.fitting import Fit, Kind, Score, fit
 
@@ -132,7 +132,7 @@ class Boundary:
         trains = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
         if self._is_ours or not trains:
             return args, kwargs
-        names = _names(module)
+        names = names_of_arguments(module)
         named: Named = [(names[i] if i < len(names) else "", value) for i, value in enumerate(args)]
         named += list(kwargs.items())
         data = None
@@ -301,13 +301,6 @@ def is_read(name: str, value: Tensor) -> bool:
     """Is this argument an input, by its name and type?"""
     named = not TARGETS.search(name) and not any(word in name.lower() for word in NOT_READ)
     return named and value.dim() > 0 and value.dtype is not torch.bool and not value.is_sparse and value.numel() > 0
-
-
-def _names(module: nn.Module) -> list[str]:
-    try:
-        return list(inspect.signature(module.forward).parameters)
-    except (TypeError, ValueError):
-        return []
 
 
 def _tensors(output: Any) -> list[Tensor]:

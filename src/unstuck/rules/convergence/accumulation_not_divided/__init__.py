@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from unstuck.events import Backward, OptimizerStep
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Division(Variant):
@@ -41,25 +33,12 @@ SCALE_FREE = frozenset(
 )
 """Optimizers that divide by the size of the gradients, so that a constant factor cancels out."""
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """A backward on a mean loss that is not divided, or divided by the wrong number."""
-    from unstuck.rules.convergence.accumulation_not_divided import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """The loss that reached backward() against the one the loss function returned."""
-    from unstuck.rules.convergence.accumulation_not_divided import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.convergence.accumulation_not_divided.source"))
+rule.in_run(find_in("unstuck.rules.convergence.accumulation_not_divided.run"))
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Divide the loss by the number of micro-steps."""
     from unstuck.interventions import DivideLoss
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Backward, Clip, Forward, LossCall, OptimizerSeen
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.accumulation_not_divided import EVERY, Division, harm, rule, wrong_divisor
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, micro_windows, usual
 from unstuck.rules.shared.dynamics import median, quantile
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 UNEQUAL = 2.0
 """The largest micro-batch of a step has at least this many times the targets of the smallest."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep
 from unstuck.findings import Confidence, Finding, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.accumulation_not_divided import Division, harm, rule, wrong_divisor
 from unstuck.rules.shared.accumulation import MICRO_STEPS, Window, windows
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import LOSS_FUNCTIONS, SAME_VALUES
 from unstuck.source.trace import Happened
 from unstuck.source.values import Choice, Const, Instance, Method, Tensor, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 PASSES = SAME_VALUES | {"scale", "mean", "nan_to_num"}
 ONLY_LOGGED = pattern(

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from unstuck.events import OptimizerStep
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Rate(Variant):
@@ -46,25 +38,7 @@ def derives(scheduler: str) -> str:
     return f"{scheduler}.get_lr() derives the next learning rate from the current one, so it is wrong outside step()."
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Calls of get_lr(), and lr=0 for an optimizer that steps."""
-    from unstuck.rules.convergence.actual_lr import source
+rule.in_source(find_in("unstuck.rules.convergence.actual_lr.source"))
+rule.in_run(find_in("unstuck.rules.convergence.actual_lr.run"))
 
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """The learning rates that steps used."""
-    from unstuck.rules.convergence.actual_lr import run
-
-    return run.find(record)
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Hold the learning rate at its first value."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

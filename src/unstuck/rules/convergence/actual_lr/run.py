@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerSeen, OptimizerStep, Place, RateAsked
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.actual_lr import USE_LAST_LR, USE_POSITIVE, ZERO, Rate, derives, rule
 from unstuck.rules.shared.schedules import Rates, Schedule, rates_in_use, schedules
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FEWEST = 5
 LONG = 10

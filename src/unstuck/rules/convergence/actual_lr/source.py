@@ -5,20 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import OptimizerStep
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.actual_lr import USE_LAST_LR, USE_POSITIVE, ZERO, Rate, derives, rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Instance, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 RECURSIVE = frozenset(
     "StepLR MultiStepLR ExponentialLR CosineAnnealingLR MultiplicativeLR PolynomialLR LinearLR ConstantLR".split()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall, ModelSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Rule, find_in
 
 
 class Form(Variant):
@@ -42,13 +38,7 @@ ONE_HOT_CAUSE = (
 )
 PASS_IDS = "Pass the class ids themselves, without one_hot."
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """The operations that made the target, and the shapes in the source."""
-    from unstuck.rules.convergence.ce_target_form import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.ce_target_form.source"))
 
 
 @rule.in_run

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Crash, InputFact
+from unstuck.events.losses import CLASS_LOSSES
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.ce_target_form import Form, rule
 from unstuck.rules.shared.crashes import called, count, crash_of, evidence_of, given, shaped
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
-LOSSES = ("cross_entropy", "nll_loss")
 ONE_ID = "It takes one class id per row of scores: integers (int64) of shape (N,), or (N, H, W) for images."
 
 
@@ -28,9 +27,9 @@ class Explained(NamedTuple):
 
 def explain(record: Record) -> Iterator[Finding]:
     """The finding for a crash of a loss that takes class ids, if its cause is known."""
-    for signs, explanation in CAUSES.items():
-        crash = crash_of(record, *signs)
-        if crash is None or crash.function not in LOSSES:
+    for kind, explanation in CAUSES.items():
+        crash = crash_of(record, kind)
+        if crash is None or crash.function not in CLASS_LOSSES:
             continue
         scores, target = given(crash, "input"), given(crash, "target")
         found = explanation(crash, scores, target) if scores is not None and target is not None else None
@@ -229,14 +228,13 @@ def _class_weights(crash: Crash, scores: InputFact, target: InputFact) -> Explai
     )
 
 
-CAUSES: dict[tuple[str, ...], Callable[[Crash, InputFact, InputFact], Explained | None]] = {
-    ("is out of bounds",): _out_of_range,
-    ("expected target dtype to be", "expected scalar type Long", "not implemented for"): _wrong_type,
-    ("multi-target not supported", "1D target tensor expected"): _extra_dimension,
-    ("Expected floating point type for target with class probabilities",): _one_hot,
-    ("only batches of spatial targets supported",): _mask,
-    ("Expected target size",): _classes_last,
-    ("Expected input batch_size",): _rows_differ,
-    ("weight tensor should be defined",): _class_weights,
+CAUSES: dict[TorchError, Callable[[Crash, InputFact, InputFact], Explained | None]] = {
+    TorchError.TARGET_OUT_OF_BOUNDS: _out_of_range,
+    TorchError.TARGET_TYPE: _wrong_type,
+    TorchError.TARGET_WITH_EXTRA_AXIS: _extra_dimension,
+    TorchError.PROBABILITIES_NOT_FLOATING: _one_hot,
+    TorchError.TARGET_NOT_SPATIAL: _mask,
+    TorchError.TARGET_SIZE: _classes_last,
+    TorchError.BATCH_SIZES: _rows_differ,
+    TorchError.CLASS_WEIGHTS: _class_weights,
 }
-"""By what torch's message contains."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import LossCall
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.rules.convergence.ce_target_form import ONE_HOT_CAUSE, PASS_IDS, Form, rule
 from unstuck.rules.shared.shapes import shape_of
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.flow import argument, behind
 from unstuck.source.trace import Happened
 from unstuck.source.values import Const, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 FLOATS = frozenset({"float", "double", "half", "bfloat16"})
 CASTS = FLOATS | frozenset({"long", "int", "to", "cuda", "cpu", "contiguous", "clone", "detach", "type"})
@@ -66,7 +64,7 @@ def find(script: Script) -> Iterator[Finding]:
     """One finding for each loss call with a wrong target."""
     for call in script.facts.losses:
         event = call.event
-        if not isinstance(event, LossCall) or event.loss not in ("cross_entropy", "nll_loss"):
+        if not isinstance(event, LossCall) or event.loss not in CLASS_LOSSES:
             continue
         problem = _problem(call, event.loss)
         if problem is None:

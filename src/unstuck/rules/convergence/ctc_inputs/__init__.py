@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from unstuck.events import LossCall
+from unstuck.events import LossCall, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.record import Record
 
 
 class Given(Variant):

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Rule, find_in
 
 
 class Detached(Variant):
@@ -44,13 +39,8 @@ CUT_IN_MODEL_FIX = (
     "is intended, freeze them with requires_grad_(False)."
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Every path back from the value that backward() is called on is cut."""
-    from unstuck.rules.convergence.loss_detached import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.loss_detached.source"))
+rule.in_run(find_in("unstuck.rules.convergence.loss_detached.run"))
 
 
 @rule.in_setup
@@ -59,11 +49,3 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
     from unstuck.rules.convergence.loss_detached.setup import find
 
     return find(setup)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """backward() raised because there was no graph, or ran and gave no parameter a gradient."""
-    from unstuck.rules.convergence.loss_detached import run
-
-    return run.find(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from unstuck.events import (
     Backward,
@@ -14,20 +14,18 @@ from unstuck.events import (
     ModelSeen,
     OptimizerSeen,
     OptimizerStep,
+    Place,
     ZeroGrad,
 )
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.loss_detached import CAUSE, CUT_IN_MODEL_FIX, OUTSIDE_NO_GRAD, Detached, rule
 from unstuck.rules.shared import objects
 from unstuck.rules.shared.idle import cut_parts
 
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.record import Record
-
 EventType = TypeVar("EventType", bound=Event)
 
-NO_GRAPH = "element 0 of tensors does not require grad"
 REPEATED = 10
 STEADY = 3
 NUMBERS = {"float": "plain number", "int": "plain number", "ndarray": "numpy array", "float32": "numpy number"}
@@ -38,10 +36,10 @@ def find(record: Record) -> Iterator[Finding]:
     """What a crash shows, else what steps without gradients show."""
     events = list(record.events)
     crash = record.crash
-    if crash is not None and NO_GRAPH in crash.message and _something_trains(record):
+    if crash is not None and TorchError.NO_GRAPH.is_in(crash.message) and _something_trains(record):
         yield _without_graph(events, crash)
         return
-    if crash is not None and not crash.raised and "has no attribute 'backward'" in crash.message:
+    if crash is not None and not crash.raised and TorchError.NO_BACKWARD_METHOD.is_in(crash.message):
         number = next((fact for fact in crash.inputs if fact.name == "self" and fact.kind in NUMBERS), None)
         if number is not None:
             yield _plain_number(events, crash, NUMBERS[number.kind])

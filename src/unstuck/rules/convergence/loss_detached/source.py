@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Subject
 from unstuck.rules.convergence.loss_detached import CAUSE, OUTSIDE_NO_GRAD, Detached, rule
+from unstuck.source import Script
 from unstuck.source.flow import History, first_cut, papers_over, producers
 from unstuck.source.values import Tensor, Value, members
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 METRICS = {
     "argmax": "Call backward() on the loss (for example cross_entropy of the logits); argmax and accuracy have no "

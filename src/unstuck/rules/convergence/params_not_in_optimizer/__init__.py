@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import ModelSeen, OptimizerSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Missing(Variant):
@@ -42,13 +37,7 @@ ALL_FROZEN = (
     "With requires_grad=False everywhere there is no gradient to compute and nothing for the optimizer to update."
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """What the order of the script's statements makes certain, and modules that are in no optimizer."""
-    from unstuck.rules.convergence.params_not_in_optimizer import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.params_not_in_optimizer.source"))
 
 
 @rule.in_setup
@@ -67,9 +56,4 @@ def in_run(record: Record) -> Iterable[Finding]:
     return tensors.in_run(record)
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Give the optimizer the missing parameters."""
-    from unstuck.interventions import AddParameters
-
-    yield (AddParameters(),)
+rule.remedied_by(with_change("AddParameters"))

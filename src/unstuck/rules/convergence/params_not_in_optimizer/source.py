@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, OptimizerStep, Place
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
 from unstuck.rules.shared.loop_order import modules_behind, owners
+from unstuck.source import Script
 from unstuck.source.facts import ChildReplaced, Facts, Frozen, OptimizerMade
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import events_in
 from unstuck.source.values import Const, Group, Instance, Parameters, Value, members, root
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 REGISTERING = (
     "add_module",

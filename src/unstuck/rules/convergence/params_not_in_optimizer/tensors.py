@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import Backward, Crash, Forward, OptimizerStep, ParameterFact, Place, Setup, UntrainedGradients
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.params_not_in_optimizer import ALL_FROZEN, Missing, rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.rules.shared.objects import listed
 
 NEVER_MOVES = "An optimizer updates only the tensors it was given, so these keep their initial values."
 STALE = "The optimizer still holds the tensors that were replaced, so it updates weights that the model no longer uses."
@@ -21,9 +20,6 @@ REBUILD = (
     "parameters with optimizer.add_param_group()."
 )
 FREEZE_OR_GIVE = "Pass them to an optimizer; if they should stay fixed, call requires_grad_(False) on them."
-EMPTY_LIST = "optimizer got an empty parameter list"
-NO_GRAPH = "element 0 of tensors does not require grad"
-NAMES_SHOWN = 4
 
 
 def in_setup(setup: Setup) -> Iterator[Finding]:
@@ -97,9 +93,9 @@ def _all_frozen(setup: Setup, place: Place | None = None) -> Iterator[Finding]:
 
 
 def _crashed(crash: Crash, setup: Setup) -> Iterator[Finding]:
-    if NO_GRAPH in crash.message:
+    if TorchError.NO_GRAPH.is_in(crash.message):
         yield from _all_frozen(setup, crash.place)
-    elif EMPTY_LIST in crash.message:
+    elif TorchError.EMPTY_PARAMETER_LIST.is_in(crash.message):
         yield rule.finding(
             "The optimizer was given no parameters.",
             cause="The iterable was empty: every parameter was filtered out, the layers are in a plain list, or a "
@@ -141,7 +137,7 @@ def _without_replaced(record: Record, setup: Setup, seen: UntrainedGradients) ->
 
 def _unregistered(*calls: UntrainedGradients) -> Finding:
     parameters = list({fact.key: fact for seen in calls for fact in seen.parameters}.values())
-    names = _listed(list(dict.fromkeys(fact.name for fact in parameters)))
+    names = listed(list(dict.fromkeys(fact.name for fact in parameters)))
     count = len(parameters)
     what = "1 parameter gets a gradient but belongs" if count == 1 else f"{count} parameters get gradients but belong"
     return rule.finding(
@@ -161,7 +157,7 @@ def _unregistered(*calls: UntrainedGradients) -> Finding:
 
 
 def _unmoved(parameters: Sequence[ParameterFact], setup: Setup) -> Finding:
-    names = _listed([fact.name for fact in parameters])
+    names = listed([fact.name for fact in parameters])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
     return rule.finding(
         f"One step of {kinds} leaves {len(parameters)} parameters with a gradient unchanged, bit for bit ({names}).",
@@ -189,7 +185,7 @@ def _not_given(missing: Sequence[ParameterFact], setup: Setup, evidence: Iterabl
     # Some may have been frozen when their model was described.
     trainable = len(known | {fact.key for fact in missing})
     certain = len(missing) >= trainable or bool(stale)
-    names = _listed([fact.name for fact in missing])
+    names = listed([fact.name for fact in missing])
     kinds = " and ".join(dict.fromkeys(optimizer.kind for optimizer in setup.optimizers))
     tail = f"; {kinds} still holds {len(stale)} that the model no longer uses" if stale else ""
     built = [optimizer.place for optimizer in setup.optimizers]
@@ -209,8 +205,3 @@ def _not_given(missing: Sequence[ParameterFact], setup: Setup, evidence: Iterabl
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
         variant=Missing.REPLACED_LATER if stale else Missing.NEVER_GIVEN,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"

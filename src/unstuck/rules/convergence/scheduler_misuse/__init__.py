@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import SchedulerSeen
 from unstuck.findings import Finding, Severity, Variant
 from unstuck.lazy import pattern
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Rule, find_in, with_change
+from unstuck.source import Script
 
 
 class Misuse(Variant):
@@ -68,17 +63,6 @@ def in_source(script: Script) -> Iterable[Finding]:
     return source.find(script)
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """When and how often schedulers were stepped, against what they were built for."""
-    from unstuck.rules.convergence.scheduler_misuse import run
+rule.in_run(find_in("unstuck.rules.convergence.scheduler_misuse.run"))
 
-    return run.find(record)
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Hold the learning rate at its first value."""
-    from unstuck.interventions import NoSchedule
-
-    yield (NoSchedule(),)
+rule.remedied_by(with_change("NoSchedule"))

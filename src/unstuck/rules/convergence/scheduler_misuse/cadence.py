@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.lazy import pattern
+from unstuck.source import Script
 from unstuck.source.facts import SchedulerMade
 from unstuck.source.trace import Located, Loop, located
 from unstuck.source.values import Const, Instance, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 LENGTHS = {
     "CosineAnnealingLR": ("T_max", 1),

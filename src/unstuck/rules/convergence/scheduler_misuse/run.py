@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import Evaluated, OptimizerStep, Place, RunStatus, SchedulerSeen, SchedulerStep, StepSkipped
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.trend import Direction, trend_of
 from unstuck.rules.convergence.scheduler_misuse import (
     AFTER_OPTIMIZER,
@@ -27,9 +29,6 @@ from unstuck.rules.shared.accumulation import micro_windows, step_windows, usual
 from unstuck.rules.shared.crashes import crash_of
 from unstuck.rules.shared.data import trained_on
 from unstuck.rules.shared.schedules import NOTHING, Schedule, dead_from, finished, rates_in_use, schedules
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 ENDS = {"LinearLR": "total_iters"}
 """Arguments that may be the length of a schedule, or only that of a warm-up."""
@@ -115,7 +114,7 @@ def _finding(
 
 
 def _crashed(record: Record) -> Iterator[Finding]:
-    over = crash_of(record, "The specified number of total steps is")
+    over = crash_of(record, TorchError.PAST_LAST_STEP)
     if over is not None:
         numbers = [int(number) for number in re.findall(r"\d+", over.message)]
         length = f" of {numbers[-1]} steps" if numbers else ""
@@ -129,9 +128,7 @@ def _crashed(record: Record) -> Iterator[Finding]:
             [Evidence("optimizer steps before it", over.step)],
             Severity.ERROR,
         )
-    blind = crash_of(
-        record, "ReduceLROnPlateau.step() missing", "step() missing 1 required positional argument: 'metrics'"
-    )
+    blind = crash_of(record, TorchError.NO_METRIC)
     if blind is not None:
         message = "ReduceLROnPlateau.step() was called without the metric it watches."
         yield _finding(Misuse.WITHOUT_METRIC, message, NEEDS_METRIC, PASS_METRIC, blind.place, severity=Severity.ERROR)

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from unstuck.events import OptimizerStep, Place, SchedulerStep
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
@@ -27,15 +27,13 @@ from unstuck.rules.convergence.scheduler_misuse import (
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.accumulation import windows
 from unstuck.rules.shared.schedules import NOTHING
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
 from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.trace import Ability, Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
 from unstuck.source.values import Const, Instance, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 STEPS = (OptimizerStep, SchedulerStep)
 STEEPEST_PER_BATCH = 0.97

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from unstuck.events import LossCall, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Input(Variant):
@@ -57,12 +52,7 @@ def use_raw_scores(loss: str, *, instead: bool) -> str:
     return f"Pass the raw scores to {loss}, and apply sigmoid only where you need probabilities."
 
 
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Every path into the loss ends in a sigmoid."""
-    from unstuck.rules.convergence.sigmoid_bce import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.sigmoid_bce.source"))
 
 
 @rule.in_setup
@@ -84,7 +74,7 @@ def in_run(record: Record) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Pass logits to the loss."""
     from unstuck.interventions import GiveLoss
 

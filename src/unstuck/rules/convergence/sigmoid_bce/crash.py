@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.sigmoid_bce import PLAIN, Input, rule
 from unstuck.rules.shared.crashes import called, crash_of, evidence_of, given
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 ROUNDING = 1e-3
 
 
 def explain(record: Record) -> Iterator[Finding]:
     """The finding, if the values could be read and are finite: NaN has a rule of its own."""
-    for name, otherwise, variant in (
-        ("input", "a prediction", Input.NOT_PROBABILITIES),
-        ("target", "targets", Input.TARGETS_OUT_OF_RANGE),
+    for name, kind, otherwise, variant in (
+        ("input", TorchError.INPUT_NO_PROBABILITY, "a prediction", Input.NOT_PROBABILITIES),
+        ("target", TorchError.TARGET_NO_PROBABILITY, "targets", Input.TARGETS_OUT_OF_RANGE),
     ):
-        crash = crash_of(record, f"all elements of {name} should be between 0 and 1")
+        crash = crash_of(record, kind)
         fact = given(crash, name) if crash is not None else None
         if crash is None or fact is None or fact.broken or fact.low is None or fact.high is None:
             continue

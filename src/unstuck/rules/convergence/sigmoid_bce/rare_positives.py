@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import LossCall
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.sigmoid_bce import WITH_LOGITS, Input, rule
 from unstuck.rules.shared import dynamics, losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 RARE = 0.1
 FEWEST_READS = 6

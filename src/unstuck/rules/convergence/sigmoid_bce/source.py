@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Fix, Severity, Subject
 from unstuck.rules.convergence.sigmoid_bce import PLAIN, SATURATED, WITH_LOGITS, Input, rule, twice, use_raw_scores
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, both, fix_with
 from unstuck.source.trace import Happened
 from unstuck.source.values import Tensor
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 
 def find(script: Script) -> Iterator[Finding]:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from unstuck.events import Backward
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Order(Variant):
@@ -53,25 +45,12 @@ FIXES = {
     Order.STEP_BEFORE_BACKWARD: f"Move step() after backward(). {RIGHT_ORDER}",
 }
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Wrong on every path through a training loop that can be read completely."""
-    from unstuck.rules.convergence.step_order import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """The same mistakes, measured: steps without gradients, no steps, gradients carried over."""
-    from unstuck.rules.convergence.step_order import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.convergence.step_order.source"))
+rule.in_run(find_in("unstuck.rules.convergence.step_order.run"))
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Clear the gradients, keep them, or step, whichever is missing."""
     from unstuck.interventions import ClearGradients, KeepGradients, TakeSteps
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, Clip, OptimizerStep, Place, ZeroGrad
 from unstuck.rules.shared import loop_order
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits
 from unstuck.source.trace import Happened, Path
 from unstuck.source.values import Instance
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 
 def reordered(script: Script, ways: Sequence[Path], place: Place, *, step_is_early: bool) -> Edits | None:

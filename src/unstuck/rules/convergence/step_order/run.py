@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import (
     Backward,
@@ -19,12 +18,10 @@ from unstuck.events import (
     ZeroGrad,
 )
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.record.trend import trend_of
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, rule
 from unstuck.rules.shared import loop_order
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 STEADY = 3
 UNUSED = 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, LossCall, OptimizerSeen, OptimizerStep, Place, ZeroGrad
 from unstuck.findings import Confidence, Finding, Fix, Severity, Subject
@@ -13,14 +12,12 @@ from unstuck.lazy import pattern
 from unstuck.rules.convergence.step_order import CAUSES, FIXES, RIGHT_ORDER, Order, fixes, rule
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.not_called import named_only
+from unstuck.source import Script
 from unstuck.source.edits.edit import fix_with
 from unstuck.source.reader.knowledge import is_module
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Ability, Happened, Hidden, Path, events_in, loops_in, reads_all
 from unstuck.source.values import Instance, Parameters
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 COMPUTES_GRADIENTS = pattern(r"backward|autograd|\.grad\b|\bgrad\(|functorch|torch\.func")
 NO_STEP_IN = frozenset("zero_grad param_groups state_dict load_state_dict defaults".split())

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import StateLoaded
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.record import Record
+from unstuck.rule import Rule, find_in
 
 
 class Load(Variant):
@@ -38,13 +34,7 @@ SILENT = (
     "the model then trains from random weights."
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """`model.load_state_dict(state, strict=False)` as a statement of its own."""
-    from unstuck.rules.convergence.strict_false_load import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.convergence.strict_false_load.source"))
 
 
 @rule.in_run

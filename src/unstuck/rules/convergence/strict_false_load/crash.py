@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
+from unstuck.events.torch_errors import STATE_SIZES, TorchError
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rules.convergence.strict_false_load import Load, rule
 from unstuck.rules.shared.crashes import count, crash_of, shaped, word
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
 MOST_SHOWN = 3
-SIZE = pattern(
-    r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([^\]]*)\]\) from checkpoint, "
-    r"the shape in current model is torch\.Size\(\[([^\]]*)\]\)"
-)
 SIZES = "strict=False skips only missing and unexpected keys: a matching name with another shape raises in any case."
 FILTER = (
     "If these layers should be new (another number of classes), leave them out and train them:\n"
@@ -31,7 +24,7 @@ FILTER = (
 
 def explain(record: Record) -> Iterator[Finding]:
     """The finding for keys or sizes that do not match."""
-    crash = crash_of(record, "in loading state_dict for")
+    crash = crash_of(record, TorchError.STATE_DICT)
     if crash is None:
         return
     model = crash.module_kind or "the model"
@@ -40,7 +33,7 @@ def explain(record: Record) -> Iterator[Finding]:
     )
     names = {"keys of the model": ours, "keys of the checkpoint": theirs, "matching keys": both}
     evidence = [Evidence(name, value) for name, value in names.items() if value is not None]
-    sizes = [(name, _shape(saved), _shape(own)) for name, saved, own in SIZE.findall(crash.message)]
+    sizes = [(name, _shape(saved), _shape(own)) for name, saved, own in STATE_SIZES.findall(crash.message)]
     if sizes:
         name, saved, own = sizes[0]
         more = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import StateLoaded
 from unstuck.findings import Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.strict_false_load import SILENT, Load, rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 SMALL_SHARE = 0.1
 FEWEST_RENAMED = 4

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Place
 from unstuck.findings import Finding, Subject
 from unstuck.rules.convergence.strict_false_load import SILENT, Load, rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
 from unstuck.source.values import UNKNOWN, Const, Instance, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 
 def find(script: Script) -> Iterator[Finding]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.events import Evaluated, WeightsWritten
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
-from unstuck.rule import Rule
+from unstuck.rule import Rule, with_change
 from unstuck.rules.shared.dynamics import outcome, step_place
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
 
 rule = Rule(
     code="M25",
@@ -68,9 +64,4 @@ def in_run(record: Record) -> Iterator[Finding]:
         )
 
 
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Put back what the last step left."""
-    from unstuck.interventions import KeepWeights
-
-    yield (KeepWeights(),)
+rule.remedied_by(with_change("KeepWeights"))

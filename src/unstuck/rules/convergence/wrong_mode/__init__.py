@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from unstuck.events import Forward, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Mode(Variant):
@@ -35,21 +29,8 @@ rule = Rule(
     variants=Mode.titles(),
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Modes that a loop leaves behind, evaluation without eval(), and dropout that sees neither."""
-    from unstuck.rules.convergence.wrong_mode import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """Steps in eval mode, and evaluations in train mode."""
-    from unstuck.rules.convergence.wrong_mode import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.convergence.wrong_mode.source"))
+rule.in_run(find_in("unstuck.rules.convergence.wrong_mode.run"))
 
 
 @rule.in_setup
@@ -61,7 +42,7 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Put the model into train mode; the other variants do not change the training."""
     from unstuck.interventions import TrainingMode
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import ModeChange
 from unstuck.findings import Finding, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.wrong_mode import Mode, rule
 from unstuck.rules.shared.modes import MEANT_RANDOM
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import events_in
 from unstuck.source.values import find_method
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 

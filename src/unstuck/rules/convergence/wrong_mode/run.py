@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unstuck.events import (
     Backward,
@@ -18,11 +18,9 @@ from unstuck.events import (
     Place,
 )
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.convergence.wrong_mode import Mode, effect_of_eval, effect_of_train, rule
 from unstuck.rules.shared.modes import says_evaluation
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FEWEST_STEPS = 3
 FEWEST_EVALUATIONS = 2
@@ -78,6 +76,8 @@ def _trained_in_eval(record: Record, model: str, own: list[_Iteration]) -> Itera
     if steps < FEWEST_STEPS:
         return
     first, before = own[len(own) - steps], own[: len(own) - steps]
+    if not before and _trains_a_part(record, model, first.step.optimizer):
+        return  # what is left as it was answers by its stored statistics, on purpose
     forward = first.forwards[0]
     certain = bool(before) and _evaluated_between(record, model, before[-1].step, first.step)
     since = f"Since step {first.step.step + 1}" if before else "From the start"
@@ -93,6 +93,14 @@ def _trained_in_eval(record: Record, model: str, own: list[_Iteration]) -> Itera
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
         variant=Mode.STAYS_IN_EVAL if before else Mode.STARTS_IN_EVAL,
     )
+
+
+def _trains_a_part(record: Record, model: str, optimizer: str) -> bool:
+    """Does the optimizer hold less than half of the weights of the model, as when its last block is tuned?"""
+    setup = record.setup()
+    mine = {fact.key for seen in setup.models if seen.model == model for fact in seen.parameters}
+    given = {fact.key for seen in setup.optimizers if seen.optimizer == optimizer for fact in seen.parameters}
+    return 2 * len(mine & given) < len(mine)
 
 
 def _iterations(record: Record) -> dict[str, list[_Iteration]]:

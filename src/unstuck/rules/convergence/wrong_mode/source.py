@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +13,9 @@ from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, effect_of_train, rule
 from unstuck.rules.shared import loop_order, modes
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
     Ability,
@@ -33,10 +34,6 @@ from unstuck.source.trace import (
     paths,
 )
 from unstuck.source.values import UNKNOWN, Const, Group, Instance, Parameters, Value, alternatives, members, root
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 ORDERED = (ModeChange, Forward, Backward, OptimizerStep, OptimizerSeen)
 ON_PURPOSE = pattern(r"(?i)mc_?drop|monte.?carlo|bayes|uncertain")

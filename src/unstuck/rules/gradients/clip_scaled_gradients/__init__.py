@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from unstuck.events import Backward
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in, with_change
 
 
 class Scaling(Variant):
@@ -46,26 +38,7 @@ RAISES = (
     "GradScaler allows one {method} per optimizer between two calls of update(), and raises RuntimeError otherwise."
 )
 
+rule.in_source(find_in("unstuck.rules.gradients.clip_scaled_gradients.source"))
+rule.in_run(find_in("unstuck.rules.gradients.clip_scaled_gradients.run"))
 
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """A scaled backward, and then no unscale_ before the gradients are clipped or applied."""
-    from unstuck.rules.gradients.clip_scaled_gradients import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """Clips and plain steps on scaled gradients, and what GradScaler raised."""
-    from unstuck.rules.gradients.clip_scaled_gradients import run
-
-    return run.find(record)
-
-
-@rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
-    """Unscale before clipping."""
-    from unstuck.interventions import UnscaleBeforeClip
-
-    yield (UnscaleBeforeClip(),)
+rule.remedied_by(with_change("UnscaleBeforeClip"))

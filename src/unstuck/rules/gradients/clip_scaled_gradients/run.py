@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import Clip, OptimizerStep, Place, ScalerUpdate, StepSkipped, Unscale
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared.accumulation import STEADY, StepWindow, close, step_windows
 from unstuck.rules.shared.crashes import crash_of
 from unstuck.source.reader.knowledge import LARGEST_LIMIT
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
 RAISED = {
-    "unscale_() has already been called": (
+    TorchError.UNSCALED_TWICE: (
         Scaling.UNSCALED_TWICE,
         "unscale_()",
         "unscale_() was called twice without update() in between.",
         "Call scaler.unscale_() once, right before clipping.",
     ),
-    "unscale_() is being called after step()": (
+    TorchError.UNSCALED_AFTER_STEP: (
         Scaling.UNSCALED_TWICE,
         "unscale_()",
         "scaler.unscale_() was called after scaler.step().",
         "Call scaler.unscale_() before scaler.step().",
     ),
-    "step() has already been called since": (
+    TorchError.STEPPED_TWICE: (
         Scaling.NO_UPDATE,
         "step()",
         "scaler.step() was called twice without scaler.update() in between.",
@@ -114,7 +112,7 @@ def _crashed(record: Record) -> Iterator[Finding]:
     crash = crash_of(record, *RAISED)
     if crash is None:
         return
-    variant, method, message, fix = next(value for sign, value in RAISED.items() if sign in crash.message)
+    variant, method, message, fix = next(value for kind, value in RAISED.items() if kind.is_in(crash.message))
     updates = sum(1 for _ in record.of(ScalerUpdate))
     evidence = [Evidence("steps before it", crash.step), Evidence("update() calls recorded", updates)]
     yield _finding(variant, message, RAISES.format(method=method), fix, crash.place, (), evidence)
@@ -122,7 +120,7 @@ def _crashed(record: Record) -> Iterator[Finding]:
 
 def _updated_without_step(record: Record) -> Iterator[Finding]:
     """update() raises when no gradient went through the scaler: the optimizer was stepped directly, or not at all."""
-    crash = crash_of(record, "No inf checks were recorded prior to update")
+    crash = crash_of(record, TorchError.NO_INF_CHECKS)
     if crash is None:
         return
     past = [step for step in record.of(OptimizerStep) if not step.through_scaler]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,14 +14,12 @@ from unstuck.lazy import pattern
 from unstuck.rules.gradients.clip_scaled_gradients import APPLIED, CLIPPED, RAISES, Scaling, rule
 from unstuck.rules.shared import loop_order
 from unstuck.rules.shared.accumulation import windows
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
 from unstuck.source.reader.knowledge import is_scaler
 from unstuck.source.trace import GRADIENTS, Ability, Happened, Hidden, Path, events_in, located, paths
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)
 SCALED_BY_HAND = pattern(r"\.grad\b[^\n]*(/=|\*=|div_\(|mul_\(|scale)|get_scale\(\)[^\n]*\.grad|_foreach_(mul|div)_")

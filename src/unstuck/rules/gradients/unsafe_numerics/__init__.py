@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 from unstuck.events import Backward
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in
 
 
 class Formula(Variant):
@@ -40,18 +33,5 @@ rule = Rule(
     variants=Formula.titles(),
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Formulas that lead to a backward(), or in a forward or loss function where gradients are recorded."""
-    from unstuck.rules.gradients.unsafe_numerics import source
-
-    return source.find(script)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """Operations in the graph of a loss with inputs at their edge, and the one that made the first NaN."""
-    from unstuck.rules.gradients.unsafe_numerics import run
-
-    return run.find(record)
+rule.in_source(find_in("unstuck.rules.gradients.unsafe_numerics.source"))
+rule.in_run(find_in("unstuck.rules.gradients.unsafe_numerics.run"))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from unstuck.events import Place
 from unstuck.rules.shared import losses
+from unstuck.source import Script
 from unstuck.source.edits import syntax
 from unstuck.source.edits.edit import Editor, Edits
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.source import Script
 
 
 def stable(script: Script, place: Place, name: str) -> tuple[Edits | None, str]:

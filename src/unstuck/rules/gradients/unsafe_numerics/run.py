@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Backward, NonFinite, OperationFact, Place
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.gradients.unsafe_numerics import Formula, rule
 from unstuck.rules.gradients.unsafe_numerics.forms import (
     LOG_ONE_MINUS,
@@ -15,9 +15,6 @@ from unstuck.rules.gradients.unsafe_numerics.forms import (
     LOG_SUM_EXP,
     SAME_EDGE,
 )
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FORMULAS = {
     ("log", "softmax"): (LOG_SOFTMAX.form, LOG_SOFTMAX.fix),

@@ -5,21 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.gradients.unsafe_numerics import rule
 from unstuck.rules.gradients.unsafe_numerics.fixes import stable
 from unstuck.rules.gradients.unsafe_numerics.forms import SAME_EDGE, Unsafe, operand, unsafe
+from unstuck.source import Script
 from unstuck.source.edits.edit import fix_with
+from unstuck.source.facts import Called
 from unstuck.source.flow import behind
 from unstuck.source.reader import knowledge
 from unstuck.source.values import Const, Group, Instance, Symbol, Tensor, Value, members
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 LOSS_FUNCTION = pattern(r"forward$|loss|criterion|objective|training_step", re.I)
 PLAIN = frozenset("data batch rand randn randint zeros ones full arange linspace rebuilt".split())

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from unstuck.events import BatchSeen
+from unstuck.events import BatchSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.events import Setup
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
+from unstuck.rule import Remedies, Rule, find_in
 
 
 class Flag(Variant):
@@ -49,16 +43,11 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
     return find(setup)
 
 
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """What models received, what loaders returned, and the labels of the losses."""
-    from unstuck.rules.recipe.data_red_flags import run
-
-    return run.find(record)
+rule.in_run(find_in("unstuck.rules.recipe.data_red_flags.run"))
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Scale the inputs to size 1, if their scale is the problem; other data cannot be fixed from outside."""
     from unstuck.interventions import ChangeInputs
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, ClassFact, LossCall, Place
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.recipe.data_red_flags import Flag, rule
-from unstuck.rules.shared.data import BINARY_LOSSES, CLASS_LOSSES, ended_in_first_pass, trained_on, training_losses
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.rules.shared.data import ended_in_first_pass, trained_on, training_losses
 
 FEWEST_CALLS = 5
 FEWEST_LABELS = 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from unstuck.events import BatchSeen, Evaluated, InputFact, LossCall, NonFinite, TensorFact
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.record import Record
 from unstuck.rules.recipe import init_loss
 from unstuck.rules.recipe.data_red_flags import Flag, rule
 from unstuck.rules.recipe.data_red_flags.labels import imbalance, one_label, unseen_class
@@ -15,9 +15,6 @@ from unstuck.rules.recipe.data_red_flags.setup import BROKEN, CLEAN, LARGE, badl
 from unstuck.rules.shared import dynamics
 from unstuck.rules.shared.data import trained_on, training_losses
 from unstuck.rules.shared.dynamics import median
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 FAR = 100.0
 """An outlier is this many times the value that 95 % stay below."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import AnswersFedBack, InputsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
 from unstuck.rules.shared.dynamics import outcome
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
 
 
 class Differs(Variant):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Confidence, Finding, Severity, Subject, Variant
 from unstuck.findings.relations import Relation
+from unstuck.findings.results import Experiment
 from unstuck.rule import Rule
 from unstuck.rules.shared import broken_relations
 from unstuck.rules.shared.modes import MEANT_RANDOM
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
 
 
 class Unsteady(Variant):

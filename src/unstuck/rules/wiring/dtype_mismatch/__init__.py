@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in
 
 
 class WrongType(Variant):
@@ -33,10 +27,4 @@ rule = Rule(
     variants=WrongType.titles(),
 )
 
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """torch names the types; the crash shows which tensors have them."""
-    from unstuck.rules.wiring.dtype_mismatch import crash
-
-    return crash.find(record)
+rule.in_run(find_in("unstuck.rules.wiring.dtype_mismatch.crash"))

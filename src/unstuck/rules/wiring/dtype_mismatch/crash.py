@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash, LossCall, Place
+from unstuck.events.losses import CLASS_LOSSES
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Finding, Subject, Variant
+from unstuck.record import Record
 from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, layer, sentence
 from unstuck.rules.wiring.dtype_mismatch import WrongType, rule
 from unstuck.rules.wiring.dtype_mismatch.not_a_tensor import evidence_of_parts, no_tensor
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
 HALVES = ("float16", "bfloat16")
 METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16"}
 SAME = "The weights and the input of a layer must have the same type; nothing is converted automatically."
@@ -26,13 +23,13 @@ def find(record: Record) -> Iterator[Finding]:
     if record.crash is not None and (said := no_tensor(record.crash)) is not None:
         yield _finding(record.crash, said, WrongType.NOT_A_TENSOR)
         return
-    for variant, signs, explanation in READINGS:
-        crash = crash_of(record, *signs)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+    for variant, kinds, explanation in READINGS:
+        crash = crash_of(record, *kinds)
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield _finding(crash, said, variant)
             return
-    crash = crash_of(record, "Found dtype")
+    crash = crash_of(record, TorchError.GRADIENT_TYPE)
     if crash is not None and crash.function == "backward":
         found = [(call, said) for call in record.of(LossCall) if (said := _in_backward(call)) is not None]
         yield from (_finding(crash, said, WrongType.TARGET, call.place) for call, said in found[-1:])
@@ -155,27 +152,19 @@ def _in_backward(call: LossCall) -> Explanation | None:
     )
 
 
-ANY_TYPE = (
-    "must have the same dtype",
-    "to have the same dtype",
-    "should be the same",
-    "expected scalar type",
-    "expect parameter to have scalar type",
-    "not implemented for",
-)
 READINGS: tuple[Reading, ...] = (
-    (WrongType.LAYER_INPUT, ANY_TYPE, _layer_input),
-    (WrongType.OPERANDS, ANY_TYPE, _operands),
-    (WrongType.IDS, ("Expected tensor for argument #1 'indices'",), _ids),
+    (WrongType.LAYER_INPUT, (TorchError.TYPES,), _layer_input),
+    (WrongType.OPERANDS, (TorchError.TYPES,), _operands),
+    (WrongType.IDS, (TorchError.IDS_TYPE,), _ids),
     (
         WrongType.BINARY_TARGET,
-        ("can't be cast to the desired output type", "Found dtype", "expected scalar type Float"),
+        (TorchError.NOT_CASTABLE, TorchError.GRADIENT_TYPE, TorchError.NOT_FLOAT),
         _binary_target,
     ),
-    (WrongType.INDEX, ("Expected dtype int32/int64 for index", "tensors used as indices must be"), _index),
+    (WrongType.INDEX, (TorchError.INDEX_TYPE,), _index),
     (
         WrongType.INTEGERS,
-        ("not implemented for 'Long'", "could not infer output dtype", "not implemented for 'Int'"),
+        (TorchError.INTEGERS,),
         _integers,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unstuck.events import Crash, InputFact
+from unstuck.events.torch_errors import TorchError
 from unstuck.findings import Evidence
 from unstuck.rules.shared.crashes import Explanation, count, given, in_words, layer, sentence, shaped
 
@@ -24,7 +25,8 @@ def no_tensor(crash: Crash) -> Explanation | None:
 
 def _is_clear(crash: Crash, fact: InputFact) -> bool:
     """Many objects have a `shape` or a `mean`: did the program expect a tensor?"""
-    asked = fact.name != "self" or _parts(crash, fact) or (fact.kind == "NoneType" and "'backward'" in crash.message)
+    is_no_loss = fact.kind == "NoneType" and TorchError.NO_BACKWARD_METHOD.is_in(crash.message)
+    asked = fact.name != "self" or _parts(crash, fact) or is_no_loss
     return bool(asked) and not crash.raised
 
 
@@ -113,7 +115,7 @@ def _choice(crash: Crash, fact: InputFact, parts: list[InputFact]) -> str:
 def _fits(crash: Crash, part: InputFact) -> bool:
     """Does this part fit?"""
     shape, target, wanted = part.shape or (), given(crash, "target"), count(crash, "in_features")
-    if "'backward'" in crash.message:
+    if TorchError.NO_BACKWARD_METHOD.is_in(crash.message):
         return not shape
     if wanted is not None:
         return bool(shape) and shape[-1] == wanted

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from unstuck.events import ModelSeen
+from unstuck.events import ModelSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.events import Setup
-    from unstuck.record import Record
-    from unstuck.source import Script
+from unstuck.rule import Rule, find_in
 
 
 class NoEffect(Variant):
@@ -45,13 +39,8 @@ rule = Rule(
     variants=NoEffect.titles(),
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Assignments to attributes that nothing reads, and comparisons instead of assignments."""
-    from unstuck.rules.wiring.freeze_without_effect import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.wiring.freeze_without_effect.source"))
+rule.in_run(find_in("unstuck.rules.wiring.freeze_without_effect.run"))
 
 
 @rule.in_setup
@@ -60,11 +49,3 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
     from unstuck.rules.wiring.freeze_without_effect.setup import find
 
     return find(setup)
-
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """The same in a run, at the line where its text shows one, with the state of the parameters."""
-    from unstuck.rules.wiring.freeze_without_effect import run
-
-    return run.find(record)

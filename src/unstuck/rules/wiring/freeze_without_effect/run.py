@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from unstuck.events import Setup
 from unstuck.findings import Evidence, Finding, Subject
+from unstuck.record import Record
 from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
 from unstuck.rules.wiring.freeze_without_effect.setup import find as find_in_setup, unfrozen, unresized
 from unstuck.rules.wiring.freeze_without_effect.source import Mistake, mistakes
-
-if TYPE_CHECKING:
-    from unstuck.events import Setup
-    from unstuck.record import Record
 
 
 def find(record: Record) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,14 +13,12 @@ from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.shared import loop_order
 from unstuck.rules.wiring.freeze_without_effect import CAUSES, NoEffect, rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.facts import AttributeSet
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Param, UserClass, Value, alternatives
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import AttributeSet
 
 MISSPELT = pattern(r"(?i)^requ?i?red?s?_?grad(s|_|ients?)?$")
 SIZES = {

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.findings import Evidence, Finding, Severity, Subject, Variant
 from unstuck.findings.mixing import Mix, Mixing
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import mixtures
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 
 class Misaligned(Variant):
@@ -84,7 +80,7 @@ def _evidence(one: Mixing) -> list[Evidence]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Add the axes at that line, or take the diagonal."""
     from unstuck.interventions import AlignExamples
 

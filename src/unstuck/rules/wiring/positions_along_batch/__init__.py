@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from unstuck.findings import Evidence, Finding, Severity, Subject
 from unstuck.findings.mixing import Mix
-from unstuck.rule import Rule
+from unstuck.findings.results import Experiment
+from unstuck.rule import Remedies, Rule
 from unstuck.rules.shared import mixtures
-
-if TYPE_CHECKING:
-    from unstuck.findings.results import Experiment
-    from unstuck.interventions import Intervention
 
 rule = Rule(
     code="M27",
@@ -50,7 +46,7 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Turn the codes at that line."""
     from unstuck.interventions import AlignExamples
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from unstuck.events import Backward, LossCall
+from unstuck.events import Backward, LossCall, Place
 from unstuck.findings import Evidence, Finding, Severity, Subject
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.events import Place
-    from unstuck.interventions import Intervention
-    from unstuck.record import Record
+from unstuck.record import Record
+from unstuck.rule import Remedies, Rule
 
 rule = Rule(
     code="M23",
@@ -79,7 +74,7 @@ def _fix(before: Sequence[int], axis: int, sides: int) -> str:
 
 
 @rule.remedied_by
-def remedied(finding: Finding) -> Iterator[Sequence[Intervention]]:
+def remedied(finding: Finding) -> Remedies:
     """Give the loss, or the softmax in it, the scores with their classes on the second axis."""
     from unstuck.interventions import GiveLoss
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.record import Record
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in
 
 
 class Mismatch(Variant):
@@ -38,10 +32,4 @@ rule = Rule(
     variants=Mismatch.titles(),
 )
 
-
-@rule.in_run
-def in_run(record: Record) -> Iterable[Finding]:
-    """torch says which sizes do not match; the crash shows which tensors have them."""
-    from unstuck.rules.wiring.shape_mismatch import crash
-
-    return crash.find(record)
+rule.in_run(find_in("unstuck.rules.wiring.shape_mismatch.crash"))

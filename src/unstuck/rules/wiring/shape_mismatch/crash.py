@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.events import Crash
+from unstuck.events.losses import CLASS_LOSSES
+from unstuck.events.torch_errors import PRODUCT_SIZES, SAMPLE_SIZES, TorchError
 from unstuck.findings import Finding, Subject
-from unstuck.lazy import pattern
+from unstuck.record import Record
 from unstuck.rules.shared.crashes import Explanation, Reading, called, crash_of, evidence_at, given, shaped
 from unstuck.rules.wiring.shape_mismatch import Mismatch, rule
 from unstuck.rules.wiring.shape_mismatch.layers import LAYERS
 from unstuck.rules.wiring.shape_mismatch.reshaping import RESHAPING
 
-if TYPE_CHECKING:
-    from unstuck.record import Record
-
-_UNEQUAL = pattern(r"stack expects each tensor to be equal size, but got \[([\d, ]*)\] at entry 0 and \[([\d, ]*)\]")
-_REDUCED = pattern(r"must have same reduction dim, but got \[([\d, ]+)\] X \[([\d, ]+)\]")
-SIZES = ("must match the size of tensor b", "must be the same as input size", "different to the input size")
-BY_CLASS = ("cross_entropy", "nll_loss")
-"""These have a rule of their own."""
+SIZES = (TorchError.NOT_BROADCAST, TorchError.TARGET_SHAPE)
 
 
 def find(record: Record) -> Iterator[Finding]:
     """torch says which sizes do not match; the crash shows which tensors have them."""
-    for variant, signs, explanation in READINGS:
-        crash = crash_of(record, *signs)
-        said = explanation(crash) if crash is not None and crash.function not in BY_CLASS else None
+    for variant, kinds, explanation in READINGS:
+        crash = crash_of(record, *kinds)
+        said = explanation(crash) if crash is not None and crash.function not in CLASS_LOSSES else None
         if crash is not None and said is not None:
             yield rule.finding(
                 said.message,
@@ -74,12 +68,12 @@ def _operands(crash: Crash) -> Explanation | None:
         return None
     listed = ", ".join(f"`{fact.name}` {shaped(fact.shape)}" for fact in named[:-1])
     fix = "Make the shapes match with reshape, transpose or another size of the layer before."
-    if "must match the size of" in crash.message:
+    if TorchError.NOT_BROADCAST.is_in(crash.message):
         fix = (
             "Axes are compared starting with the last. Make them equal, or 1 where one should be repeated, "
             "with reshape, unsqueeze or transpose."
         )
-    elif "except in dimension" not in crash.message and len(named) == 2 and named[0].shape == named[1].shape:
+    elif not TorchError.NOT_CONCATENATED.is_in(crash.message) and len(named) == 2 and named[0].shape == named[1].shape:
         fix = f"The inner sizes of a product must be equal: `{named[0].name} @ {named[1].name}.transpose(-2, -1)`."
     return Explanation(
         f"The shapes do not match: {listed} and `{named[-1].name}` {shaped(named[-1].shape)}.",
@@ -90,7 +84,7 @@ def _operands(crash: Crash) -> Explanation | None:
 
 def _compiled(crash: Crash) -> Explanation | None:
     """A matrix product inside torch.compile, where the layer is unknown."""
-    match = _REDUCED.search(crash.message)
+    match = PRODUCT_SIZES.search(crash.message)
     if match is None:
         return None
     left, right = ([int(side) for side in sides.split(",")] for sides in match.groups())
@@ -104,7 +98,7 @@ def _compiled(crash: Crash) -> Explanation | None:
 
 
 def _unequal_samples(crash: Crash) -> Explanation | None:
-    match = _UNEQUAL.search(crash.message)
+    match = SAMPLE_SIZES.search(crash.message)
     if match is None:
         return None
     first, second = (shaped(tuple(int(side) for side in sides.split(",") if side.strip())) for sides in match.groups())
@@ -132,24 +126,20 @@ def _not_scalar(crash: Crash) -> Explanation | None:
 
 READINGS: tuple[Reading, ...] = (
     *LAYERS,
-    (
-        Mismatch.TARGET,
-        SIZES,
-        _target,
-    ),
+    (Mismatch.TARGET, SIZES, _target),
     (
         Mismatch.OPERANDS,
         (
             *SIZES,
-            "shapes cannot be multiplied",
-            "Sizes of tensors must match except in dimension",
-            "Expected size for first two dimensions of batch2 tensor",
-            "inconsistent tensor size, expected tensor",
+            TorchError.PRODUCT,
+            TorchError.NOT_CONCATENATED,
+            TorchError.BATCHED_PRODUCT,
+            TorchError.VECTOR_PRODUCT,
         ),
         _operands,
     ),
-    (Mismatch.FEATURES, ("must have same reduction dim",), _compiled),
-    (Mismatch.SAMPLES, ("stack expects each tensor to be equal size",), _unequal_samples),
-    (Mismatch.NOT_SCALAR, ("grad can be implicitly created only for scalar outputs",), _not_scalar),
+    (Mismatch.FEATURES, (TorchError.COMPILED_PRODUCT,), _compiled),
+    (Mismatch.SAMPLES, (TorchError.UNEQUAL_SAMPLES,), _unequal_samples),
+    (Mismatch.NOT_SCALAR, (TorchError.NOT_SCALAR,), _not_scalar),
     *RESHAPING,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unstuck.events import Crash
+from unstuck.events.torch_errors import TorchError
 from unstuck.rules.shared.crashes import Explanation, Reading, count, given, layer, sentence, shaped, word
 from unstuck.rules.wiring.shape_mismatch import Mismatch
 
@@ -222,17 +223,13 @@ def _attention(crash: Crash) -> Explanation | None:
 
 
 LAYERS: tuple[Reading, ...] = (
-    (Mismatch.FEATURES, ("shapes cannot be multiplied", "size mismatch, got input"), _linear),
-    (Mismatch.CHANNELS, ("channels, but got",), _channels),
-    (Mismatch.AXES, ("(batched) input to conv", "D input (got", "Expected input to be 2D or 3D"), _axes),
-    (
-        Mismatch.TOO_SMALL,
-        ("Kernel size can't be greater than actual input size", "Output size is too small"),
-        _too_small,
-    ),
-    (Mismatch.ONE_VALUE, ("Expected more than 1 value per channel when training",), _one_value),
-    (Mismatch.FEATURES, ("running_mean should contain", "Given normalized_shape"), _normalised),
-    (Mismatch.FEATURES, ("must be equal to input_size",), _recurrent),
-    (Mismatch.HIDDEN_STATE, ("Expected hidden",), _hidden_state),
-    (Mismatch.FEATURES, ("was expecting embedding dimension of",), _attention),
+    (Mismatch.FEATURES, (TorchError.PRODUCT, TorchError.LINEAR_SIZE), _linear),
+    (Mismatch.CHANNELS, (TorchError.CHANNELS,), _channels),
+    (Mismatch.AXES, (TorchError.AXES,), _axes),
+    (Mismatch.TOO_SMALL, (TorchError.TOO_SMALL,), _too_small),
+    (Mismatch.ONE_VALUE, (TorchError.ONE_VALUE,), _one_value),
+    (Mismatch.FEATURES, (TorchError.NORMALISED_SIZE,), _normalised),
+    (Mismatch.FEATURES, (TorchError.RECURRENT_SIZE,), _recurrent),
+    (Mismatch.HIDDEN_STATE, (TorchError.HIDDEN_STATE,), _hidden_state),
+    (Mismatch.FEATURES, (TorchError.EMBEDDING_SIZE,), _attention),
 )

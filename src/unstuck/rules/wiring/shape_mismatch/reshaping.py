@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from unstuck.events import Crash, InputFact
-from unstuck.lazy import pattern
+from unstuck.events.torch_errors import INDEX_SIZES, RESHAPED_SIZES, TorchError
 from unstuck.rules.shared.crashes import Explanation, Reading, shaped
 from unstuck.rules.wiring.shape_mismatch import Mismatch
 
-_ASKED = pattern(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
-_LARGER = pattern(r"expected index \[([\d, ]+)\] to be no larger than self \[([\d, ]+)\] apart from dimension (\d+)")
 SAME_SIZE = "view() and reshape() keep every element: the new sizes must have the same product."
 BATCH = "The last batch of an epoch can be smaller, and a fixed number does not adapt to it."
 OTHER_SHAPE = "Use a shape with the same number of elements; -1 stands for the size that follows from the others."
@@ -21,7 +19,7 @@ SAME_RANK = (
 
 def _view(crash: Crash) -> Explanation | None:
     """`x.view(-1, 400)` of a tensor with 256 numbers per sample, or `x.view(32, -1)` of a batch of 8."""
-    match = _ASKED.search(crash.message)
+    match = RESHAPED_SIZES.search(crash.message)
     if match is None:
         return None
     asked, size = [int(side) for side in match.group(1).split(",")], int(match.group(2))
@@ -96,7 +94,7 @@ def _index_rank(crash: Crash) -> Explanation | None:
     if index is None or index.shape is None:
         return None
     others = [fact for fact in crash.variables if fact is not index and fact.shape]
-    gathers = "as input tensor" in crash.message
+    gathers = TorchError.GATHER_INDEX.is_in(crash.message)
     name = "gather" if gathers else "scatter"
     source = others[0] if len(others) == 1 and others[0].shape else None
     of = f"`{source.name}` of shape {shaped(source.shape)}" if source else "a tensor with another number of axes"
@@ -124,7 +122,7 @@ def _with_axis(name: str, axis: int, gathers: bool) -> str:
 
 def _larger_index(crash: Crash) -> Explanation | None:
     """An index with more rows than the tensor."""
-    match = _LARGER.search(crash.message)
+    match = INDEX_SIZES.search(crash.message)
     if match is None:
         return None
     index, own = (shaped(tuple(int(side) for side in sides.split(","))) for sides in match.groups()[:2])
@@ -136,12 +134,8 @@ def _larger_index(crash: Crash) -> Explanation | None:
 
 
 RESHAPING: tuple[Reading, ...] = (
-    (Mismatch.RESHAPE, ("is invalid for input of size",), _view),
-    (
-        Mismatch.NOT_CONTIGUOUS,
-        ("view size is not compatible with input tensor's size and stride",),
-        _not_contiguous,
-    ),
-    (Mismatch.INDEX, ("Index tensor must have the same number of dimensions as",), _index_rank),
-    (Mismatch.INDEX, ("to be no larger than self",), _larger_index),
+    (Mismatch.RESHAPE, (TorchError.RESHAPE,), _view),
+    (Mismatch.NOT_CONTIGUOUS, (TorchError.NOT_CONTIGUOUS,), _not_contiguous),
+    (Mismatch.INDEX, (TorchError.INDEX_AXES,), _index_rank),
+    (Mismatch.INDEX, (TorchError.LARGER_INDEX,), _larger_index),
 )

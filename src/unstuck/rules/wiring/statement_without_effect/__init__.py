@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from unstuck.findings import Finding, Severity, Variant
-from unstuck.rule import Rule
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
+from unstuck.findings import Severity, Variant
+from unstuck.rule import Rule, find_in
 
 
 class Idle(Variant):
@@ -29,10 +23,4 @@ rule = Rule(
     variants=Idle.titles(),
 )
 
-
-@rule.in_source
-def in_source(script: Script) -> Iterable[Finding]:
-    """Statements that are an expression alone, whose value nobody gets."""
-    from unstuck.rules.wiring.statement_without_effect import source
-
-    return source.find(script)
+rule.in_source(find_in("unstuck.rules.wiring.statement_without_effect.source"))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from unstuck.findings import Finding, Severity, Subject
 from unstuck.lazy import pattern
 from unstuck.rules.shared.not_called import EFFECTS, named_only
 from unstuck.rules.wiring.statement_without_effect import Idle, rule
+from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
+from unstuck.source.facts import Called
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Tensor, Value
-
-if TYPE_CHECKING:
-    from unstuck.source import Script
-    from unstuck.source.facts import Called
 
 SWITCHES = frozenset({"no_grad", "inference_mode", "enable_grad", "autocast"})
 LAYERS = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unstuck.events import Backward, Clip, LossCall, ZeroGrad
+from unstuck.events.losses import CLASS_LOSSES
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.calls.optimizers import note_optimizer, note_scheduler
 from unstuck.source.reader.reader import Call, Reader
@@ -83,7 +84,7 @@ def call_loss(reader: Reader, loss: str, call: Call, module: Instance | None = N
     event = LossCall(loss=loss, output_requires_grad=records, place=reader.place(call.node))
     happened = reader.write(event, prediction, target)
     happened.options = {**(module.kwargs if module is not None else {}), **call.kwargs}
-    inputs = (prediction,) if loss in ("cross_entropy", "nll_loss") else (prediction, target)
+    inputs = (prediction,) if loss in CLASS_LOSSES else (prediction, target)
     happened.result = reader.tensor(
         loss, inputs, call.node, module=module, args=call.args[1:], options=happened.options
     )
