@@ -16,6 +16,7 @@ class Direction(Variant):
 
     AWAY = "away", "the loss falls if predictions move away from their targets"
     INVERTED_MASK = "inverted-mask", "only padded positions count in the loss"
+    ONE_SIDED = "one-sided", "only one of the two answers counts in the loss"
     FLAT = "flat", "the loss does not depend on the predictions that it compares"
 
 
@@ -32,12 +33,15 @@ CAUSES = {
     Direction.AWAY: "Training makes the loss smaller and so the predictions worse: the loss has the wrong sign, or its "
     "weights are negative.",
     Direction.INVERTED_MASK: "The mask keeps what it should drop: the model is trained on padding and never on data.",
+    Direction.ONE_SIDED: "A mask or weights drop one of the two answers, as `target > 0` does where 0 is an answer and "
+    "not a missing value. To give the other one everywhere then costs nothing, and that is what is learned.",
     Direction.FLAT: "What is compared does not reach the loss that is back-propagated: it is masked, clamped or "
     "multiplied by 0.",
 }
 FIXES = {
     Direction.AWAY: "Remove the minus in front of the loss (or the 1 - loss), and check the signs of its weights.",
     Direction.INVERTED_MASK: "Invert the mask: count positions where target != padding.",
+    Direction.ONE_SIDED: "Mask by what marks a missing answer: `target >= 0` if that is -1, `~target.isnan()` if NaN.",
     Direction.FLAT: "Follow the loss from the comparison to backward(), and print the mask or weight on the way.",
 }
 NAMES = ("loss", "examples", "counted", "away", "slope", "value")

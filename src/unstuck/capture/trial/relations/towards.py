@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unstuck.capture.observers.losses import class_axis
 from unstuck.capture.trial.model_probe import Compared
-from unstuck.events.losses import CLASS_LOSSES
+from unstuck.events.losses import BINARY_LOSSES, CLASS_LOSSES
 from unstuck.findings.relations import Answer, Relation, State
 
 MOSTLY = 0.9
@@ -23,6 +23,7 @@ MOSTLY = 0.9
 EVEN = 0.01
 """Examples whose weights differ by less than this share are weighted alike."""
 FEWEST = 4
+MANY = 16
 FAR = 1e-3
 """The mean distance from the targets, as a share of their spread or of 1, below which nothing is left to learn."""
 ROUNDED = ("smooth_l1_loss", "huber_loss")
@@ -46,6 +47,8 @@ class Pull(NamedTuple):
     """Examples that count at all."""
     inverted: int | float | None
     """The one value that all targets that count have, if those that do not count have other ones."""
+    one_side: int | float | None
+    """The same where targets are yes or no, and no examples of the other one count."""
 
 
 def pull_of(compared: Compared, loss: Tensor, weight: float) -> Pull | None:
@@ -86,6 +89,7 @@ def pull_of(compared: Compared, loss: Tensor, weight: float) -> Pull | None:
         float(far.sqrt().mean()),
         int(counted.sum()),
         _only_value(targets, counted, far),
+        _one_side(compared, targets, counted),
     )
 
 
@@ -148,6 +152,15 @@ def _only_value(targets: Tensor, counted: Tensor, far: Tensor) -> int | float | 
     return values[0].item() if alone else None
 
 
+def _one_side(compared: Compared, targets: Tensor, counted: Tensor) -> int | float | None:
+    """Yes or no: does a mask leave out all that have the other answer?"""
+    if compared.name not in BINARY_LOSSES or min(int(counted.sum()), int((~counted).sum())) < MANY:
+        return None
+    values, others = torch.unique(targets[counted]), torch.unique(targets[~counted])
+    apart = values.numel() == others.numel() == 1 and {float(values[0]), float(others[0])} == {0.0, 1.0}
+    return values[0].item() if apart else None
+
+
 def answer(pulls: Sequence[Pull], samples: bool) -> Answer:
     """What the losses of the first backwards show together."""
 
@@ -183,6 +196,16 @@ def answer(pulls: Sequence[Pull], samples: bool) -> Answer:
             f"them is {inverted.inverted:g}; no prediction with another target counts.",
             "inverted-mask",
             inverted,
+        )
+    # Where one of several losses is only about what is there, another one says what is not.
+    if all(pull.one_side is not None for pull in pulls):
+        only = pulls[0]
+        return is_(
+            State.BROKEN,
+            f"Only {only.counted} of {only.examples} predictions count in the loss, and the target of all of them is "
+            f"{only.one_side:g}: every other one, whose target is {1 - (only.one_side or 0):g}, is left out.",
+            "one-sided",
+            only,
         )
     away = [pull for pull in pulls if pull.away >= MOSTLY and pull.counted]
     onward = [pull for pull in pulls if pull.away <= 1 - MOSTLY and pull.counted]
