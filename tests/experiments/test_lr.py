@@ -137,7 +137,7 @@ def test_several_optimizers_lbfgs_and_zero_are_undecided() -> None:
 
 
 def test_no_time_is_said() -> None:
-    found = live(1e-3, seconds=-1.0)
+    found = live(1e-3, seconds=1e-6)
     assert found.verdict == "undecided"
     assert found.sentence
 

@@ -189,6 +189,7 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     least_runs = rounds * context.runner.jobs  # alone it would be of no use
     steps = context.steps_for(1, SHARES["own"], TRAINING_STEPS, least=FEWEST_STEPS, least_runs=least_runs)
     from unstuck.judge import judge
+    from unstuck.record.goals import may_rise
 
     context.tell("running at the script's own learning rate")
     outcome = context.run([Variant("own-rate", changes)], steps)[0]
@@ -200,6 +201,9 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
     name, kind = next(iter(seen.kinds.items()))
     if kind in WITHOUT_RATE:
         raise Unfit(f"{kind} searches for the length of its steps itself: a range test says nothing about it.")
+    record = outcome.record_or_none()
+    if record is not None and may_rise(record):
+        raise Unfit("The goal of this loss moves with the model, so a lower one need not be a better one.")
     highest = max(seen.rates)
     if not all(map(math.isfinite, seen.rates)):
         raise Unfit(f"The learning rate of {kind} is not finite: give it a number first.")
@@ -212,7 +216,7 @@ def _own(context: Context, changes: tuple[Intervention, ...]) -> Own:
         curve=outcome.curve,
         is_rising=seen.rates[-1] > RISING * seen.rates[len(seen.rates) // 2],
         is_loaded=seen.is_loaded,
-        guess=guess_for(record) if (record := outcome.record_or_none()) is not None else None,
+        guess=guess_for(record) if record is not None else None,
         learns=record is not None and any(one.word is Achieved.LEARNS for one in judge(record=record).outcomes),
     )
 
@@ -334,6 +338,10 @@ def _judged(
     start = own.curve.start or 0.0
     steepest = middle([sweep.steepest for sweep in sweeps])
     results = {rate: result for rate, (result, _) in trainings.items() if math.isfinite(result)}
+    if (met := next((rate for rate, result in results.items() if result == 0), None)) is not None:
+        raise Unfit(
+            f"At a rate of {met:.2g} the loss is exactly 0: it can be met without learning, and orders no rates."
+        )
     learned = [rate for rate, result in results.items() if result < start - max(s.noise for s in sweeps)]
     if not learned and (steepest is None or results):
         return _nothing_learned(own, sweeps, diverged)
