@@ -13,7 +13,7 @@ from unstuck.findings.relations import Relation, State
 from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment, Table
 from unstuck.findings.verdict import Verdict
-from unstuck.report import json, text
+from unstuck.report import data_sets, json, text
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, number, wrapped
 
@@ -36,6 +36,7 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     if done.curves:
         lines += [*plot(done.curves, prose, xs=done.xs, x_axis=done.x_axis), []]
     lines += [*table_lines(done.table, prose), []] if done.table is not None else []
+    lines += [*data_sets.lines(done.data, prose)[1:], []] if done.data is not None else []
     measures = {
         name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)
     }

@@ -11,6 +11,7 @@ from unstuck.rule import Rule
 
 if TYPE_CHECKING:
     from unstuck.events import Setup
+    from unstuck.findings.results import Experiment
     from unstuck.interventions import Intervention
     from unstuck.record import Record
 
@@ -55,6 +56,14 @@ def in_run(record: Record) -> Iterable[Finding]:
     from unstuck.rules.recipe.data_red_flags import run
 
     return run.find(record)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterable[Finding]:
+    """Whole data sets, read by `data`."""
+    from unstuck.rules.recipe.data_red_flags import data
+
+    return data.find(experiment)
 
 
 @rule.remedied_by

@@ -1,0 +1,35 @@
+"""Finds the data sets of a program while it runs, and examines them when it has ended: the note `data`."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import torch
+
+from unstuck.capture.data_sets.examining import Examination
+from unstuck.capture.data_sets.finder import Finder
+from unstuck.capture.torch_hooks.patches import unwatched
+from unstuck.capture.trial.lab import Lab
+from unstuck.findings.data_sets import DataFound
+
+LOOKING = 0.3
+"""Of the time, what may pass until the data sets are known."""
+
+
+class DataProbe:
+    """Looks for data sets while the program runs, and reads them when that has ended."""
+
+    def __init__(self, lab: Lab, seconds: float) -> None:
+        self._lab = lab
+        self._until = time.monotonic() + seconds
+        self._finder = Finder(lab, LOOKING * seconds)
+        lab.when_trial_ends.append(self._trial_ended)
+
+    def _trial_ended(self) -> None:
+        with unwatched(), self._lab.aside(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            sources = self._finder.sources()
+            self._note(Examination(self._until, self._note).examine(sources))
+
+    def _note(self, found: DataFound) -> None:
+        self._lab.notes["data"] = msgspec.to_builtins(found)
