@@ -73,7 +73,11 @@ def data(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
         place=found.sets[0].place,
         seconds=time.monotonic() - began,
     )
-    return msgspec.structs.replace(done, verdict=ExperimentVerdict.FLAWED) if findings_in(done) else done
+    codes = ", ".join(dict.fromkeys(finding.id for finding in findings_in(done)))
+    if not codes:
+        return done
+    sentence = f"{done.sentence} To look at: {codes}."
+    return msgspec.structs.replace(done, verdict=ExperimentVerdict.FLAWED, sentence=sentence)
 
 
 def _noted(run: Outcome) -> DataFound | None:
