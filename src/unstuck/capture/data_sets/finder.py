@@ -8,6 +8,7 @@ model is given without gradients. Passes over the training data are cut short me
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,6 +51,8 @@ class Finder:
         self._drawn: tuple[Any, Any] | None = None
         """The data set that was drawn from last, and its batch."""
         self._trained: dict[int, tuple[Any, Any]] = {}
+        self._evaluated: dict[int, Any] = {}
+        """Data sets whose batches came before a call without gradients or in evaluation mode."""
         self._given: Tensor | None = None
         self._wanted: Tensor | None = None
         self._tables: dict[str, Tensor] = {}
@@ -106,10 +109,12 @@ class Finder:
         """Which tensor of a batch the loss compares with."""
         tensors, _ = of_one_size(tensors_of(batch))
         if self._wanted is not None:
+            if self._given is not None and _same(self._wanted, self._given):
+                return ""  # an autoencoder's
             for name, tensor in tensors.items():
-                if tensor.numel() == self._wanted.numel() and _same(tensor.reshape(-1), self._wanted.reshape(-1)):
+                if _same(tensor, self._wanted):
                     return name
-        return likely_target(tensors)
+        return likely_target(tensors) if len(tensors) > 1 else ""
 
     def _evaluation(self, training: Source) -> Iterator[Source]:
         seen: set[int] = set()
@@ -131,12 +136,18 @@ class Finder:
                 continue
             if is_same and not is_of_evaluation(source.name):
                 continue  # to know how right it is on its training data, on purpose
+            if not self._is_for_evaluation(loader, source.name) or _is_of_another_fold(source.name, training.name):
+                continue
             key = id(dataset) if not _has_own(loader) else id(loader)
             if key in seen:
                 continue
             seen.add(key)
             source.target = training.target
             yield source
+
+    def _is_for_evaluation(self, loader: DataLoader[Any], name: str) -> bool:
+        """By its name, or by what the program did with it. A second loader may be one to train on, too."""
+        return is_of_evaluation(name) or id(loader.dataset) in self._evaluated
 
     def _of_sets(self, training: Source, seen: set[int]) -> Iterator[Source]:
         below = {id(bare(dataset)) for _, dataset in self._sets.values() if bare(dataset) is not dataset}
@@ -190,6 +201,8 @@ class Finder:
             self._given = max(given, key=Tensor.numel).detach()
         elif given and not trains and self._training_tables:
             self._evaluated_on(given[0])
+        if not trains and self._drawn is not None and id(self._drawn[0]) not in self._trained:
+            self._evaluated[id(self._drawn[0])] = self._drawn[0]
         return args, kwargs
 
     def _compared(self, compared: Compared) -> None:
@@ -322,8 +335,17 @@ def _same_sampler(loader: DataLoader[Any], other: DataLoader[Any] | None) -> boo
     return not (_has_own(loader) or (other is not None and _has_own(other)))
 
 
+def _is_of_another_fold(name: str, training: str) -> bool:
+    """`val_loaders[1]` next to `train_loaders[0]`."""
+    one, other = re.findall(r"\[(\d+)\]", name), re.findall(r"\[(\d+)\]", training)
+    return bool(one) and bool(other) and one[0] != other[0]
+
+
 def _same(one: Tensor, other: Tensor) -> bool:
-    return bool(torch.equal(one.detach().cpu().double(), other.detach().cpu().double()))
+    """The same numbers, in whatever shape and type?"""
+    if one.numel() != other.numel():
+        return False
+    return bool(torch.equal(one.detach().reshape(-1).cpu().double(), other.detach().reshape(-1).cpu().double()))
 
 
 def _rows_in(table: Tensor, rows: Tensor) -> Tensor | None:

@@ -29,7 +29,8 @@ class DataProbe:
     def _trial_ended(self) -> None:
         with unwatched(), self._lab.aside(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             sources = self._finder.sources()
-            self._note(Examination(self._until, self._note).examine(sources))
+            if sources:
+                self._note(Examination(self._until, self._note).examine(sources))
 
     def _note(self, found: DataFound) -> None:
         self._lab.notes["data"] = msgspec.to_builtins(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,8 @@ class Reading:
             count = len(source.failed)
             which = f"Example {number}" if count == 1 else f"{count} examples, the first of them {number},"
             self.why = f"{which} of {name} cannot be read: {error}"
+        elif not self._gathered.read:
+            self.why = f"The batches of {name} hold no tensor with a row for each example."
         elif self._gathered.read < len(numbers):
             amount = f"{self._gathered.read:,} of the {len(numbers):,} examples of {name}"
             self.why = f"{amount} were read, picked at random: there was no time for more."
@@ -120,11 +122,20 @@ class Reading:
 
 
 def with_rows(batch: Any, size: int) -> Batch:
+    """The tensors of a batch that have a row for each of so many examples."""
     tensors = tensors_of(batch)
     found = {name: tensor for name, tensor in tensors.items() if tensor.dim() and len(tensor) == size}
+    if not found and isinstance(batch, tuple | list):  # lists of tensors, one for each example
+        for index, items in enumerate(batch):
+            if isinstance(items, tuple | list) and len(items) == size and _can_be_stacked(items):
+                found[str(index)] = torch.stack(list(items))
     if found or size != 1:
         return found
     return {name: tensor[None] for name, tensor in tensors.items()}  # a loader without batches
+
+
+def _can_be_stacked(items: Sequence[Any]) -> bool:
+    return all(isinstance(item, Tensor) for item in items) and len({tuple(item.shape) for item in items}) == 1
 
 
 def _word(value: float, names: tuple[str, ...]) -> str:
