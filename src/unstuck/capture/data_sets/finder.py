@@ -31,6 +31,8 @@ FIRST = 2
 PASS = 3
 """Batches of a pass that is cut short."""
 MOST_STEPS = 400
+STAYS = 8
+"""Steps in which a table must stay what it is."""
 LOOKS = 4
 """Steps in which variables are looked through."""
 ROWS, MORE_ROWS = 3, 8
@@ -61,7 +63,9 @@ class Finder:
         self._names: dict[int, str] = {}
         self._sets: dict[int, tuple[str, Any]] = {}
         self._training_names: tuple[str, str] = ("", "")
-        self._looks = 0
+        self._looks = self._seen_again = 0
+        self._changed: set[str] = set()
+        """Tables that were made again with other numbers."""
         self.is_over = False
         lab.wrap(DataLoader, "__init__", self._building)
         lab.wrap(DataLoader, "__iter__", self._beginning)
@@ -218,13 +222,29 @@ class Finder:
         return backward
 
     def _training_seen(self) -> None:
-        if self._drawn is not None:
-            self._trained.setdefault(id(self._drawn[0]), self._drawn)
-            self._trained[id(self._drawn[0])] = self._drawn
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None and id(drawn[0]) not in self._evaluated:
+            self._trained.setdefault(id(drawn[0]), drawn)
+            self._trained[id(drawn[0])] = drawn
+        if self._training_tables and not self._trained and self._seen_again < STAYS:
+            self._look_again()
         if self._looks < LOOKS or not (self._trained or self._training_tables):
             self._looks += 1
             if self._looks <= LOOKS or self._looks % 16 == 0:
                 self._look()
+
+    def _look_again(self) -> None:
+        """Is the table still what it was? What is made again for each step, such as what an agent has just seen,
+        is not a data set."""
+        name, first = self._training_names[0], self._training_tables["inputs"]
+        table = Variables(self._places).tables.get(name)
+        stays = table is not None and table.shape == first.shape
+        if table is not None and stays and table.data_ptr() != first.data_ptr():
+            stays = first.numel() <= LARGEST and bool(torch.equal(table, first))
+        self._seen_again += 1
+        if not stays:
+            self._training_tables, self._evaluation_tables, self._seen_again = {}, {}, 0
+            self._changed.add(name)
 
     def _look(self) -> None:
         """Through the variables of the program."""
@@ -246,7 +266,7 @@ class Finder:
         rows = self._given[:ROWS].cpu()
         holding: list[tuple[str, Tensor, Tensor]] = []
         for name, table in self._tables.items():
-            places = _rows_in(table, rows)
+            places = _rows_in(table, rows) if name not in self._changed else None
             if places is not None:
                 holding.append((name, table, places))
         # Of a whole and its part, the part is what is trained on.
@@ -318,7 +338,8 @@ class Finder:
         late = time.monotonic() > self._until or steps >= MOST_STEPS
         if steps < FIRST and not late:
             return
-        if late or ((self._trained or self._training_tables) and self._has_evaluation()):
+        is_known = self._trained or (self._training_tables and self._seen_again >= STAYS)
+        if late or (is_known and self._has_evaluation()):
             self._lab.has_enough = True
 
     def _has_evaluation(self) -> bool:
