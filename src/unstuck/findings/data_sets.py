@@ -209,6 +209,11 @@ class DataFound(msgspec.Struct, frozen=True, kw_only=True):
     cut: tuple[str, ...] = ()
     """What was not looked at, a sentence each."""
 
+    def without_pictures(self) -> DataFound:
+        """The same without examples to look at, which are large."""
+        sets = tuple(msgspec.structs.replace(one, shown=(), draws=None) for one in self.sets)
+        return msgspec.structs.replace(self, sets=sets)
+
     @property
     def training(self) -> DataSet | None:
         """What the script trains on."""

@@ -92,6 +92,10 @@ def cell_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _without_pictures(done: Experiment) -> Experiment:
+    return done if done.data is None else msgspec.structs.replace(done, data=done.data.without_pictures())
+
+
 def _shown(value: object) -> str:
     if value is True:
         return "yes"
@@ -104,7 +108,7 @@ def document_text(done: Experiment, diagnoses: Sequence[Diagnosis]) -> str:
         "version": FORMAT_VERSION,
         "tool": {"name": "unstuck", "version": __version__},
         "command": done.name,
-        "experiment": msgspec.to_builtins(done),
+        "experiment": msgspec.to_builtins(_without_pictures(done)),
         "diagnoses": [json.diagnosis_document(diagnosis) for diagnosis in diagnoses],
     }
     return json.encode(document)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
+from typing import Any
 
 import msgspec
 import torch
@@ -33,4 +36,13 @@ class DataProbe:
                 self._note(Examination(self._until, self._note).examine(sources))
 
     def _note(self, found: DataFound) -> None:
-        self._lab.notes["data"] = msgspec.to_builtins(found)
+        self._lab.notes["data"] = _finite(msgspec.to_builtins(found))
+
+
+def _finite(value: Any) -> Any:
+    """The same with numbers that JSON has."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.0 if math.isnan(value) else math.copysign(sys.float_info.max, value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
