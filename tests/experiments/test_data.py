@@ -253,8 +253,8 @@ def test_examples_of_one_data_set_are_known_by_their_numbers() -> None:
     assert found.comparisons[0].shared.count == 50
     assert ids(found) == {"R12/shared"}
     one, other = random_split(data, [300, 100])
-    pair = (DataLoader(part, batch_size=50) for part in (one, other))
-    assert ids(examined(*(of_loader(role, loader) for role, loader in zip(Role, pair, strict=True)))) == set()
+    train, test = (DataLoader(part, batch_size=50) for part in (one, other))
+    assert ids(examined(of_loader(Role.TRAINING, train), of_loader(Role.EVALUATION, test))) == set()
 
 
 def test_sorted_labels_without_shuffling() -> None:

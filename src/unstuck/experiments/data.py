@@ -7,6 +7,7 @@ Measures: `sets` (how many were read), `examples` (in all of them).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from unstuck.trials.context import Context
 
 MOST_STEPS = 500
-LONGEST = 90.0
-"""Seconds that looking and reading may take."""
 IN_DIAGNOSIS = 20.0
+"""Seconds that looking and reading may take there,"""
 SHARE = 0.8
+"""and this share of what is left where nothing else is to be done."""
 METHOD = "the script ran until its data sets were known; then each example was read once, through its own loader"
 
 
@@ -54,7 +55,7 @@ def data(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     if context.live:
         return _undecided("These are objects, and not a script.", began)
     first = not context.outcomes
-    seconds = min(LONGEST if first else IN_DIAGNOSIS, SHARE * context.left)
+    seconds = min(math.inf if first else IN_DIAGNOSIS, SHARE * context.left)
     context.tell("looking for its data sets, and reading them")
     variant = Variant("data", (*changes, ReadData(seconds), StopAfter(MOST_STEPS)))
     run = context.run([variant], MOST_STEPS, extra=seconds)[0]

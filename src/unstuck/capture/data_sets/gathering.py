@@ -19,6 +19,8 @@ MOST_FEATURES = 128
 MOST_WITH_FEATURES = 100_000
 MOST_IN_PARTS = 20_000
 """Examples of which the parts are known one by one."""
+MOST_AT_ONCE = 2**22
+"""Numbers of a batch that are looked at together: several copies of them are made."""
 MOST_RAW = 5_000
 MOST_COLUMNS = 4096
 MOST_NUMBERS = 2**23
@@ -33,6 +35,40 @@ STRUCTURE = re.compile(r"mask|length|lens|token_type|position_ids", re.I)
 """Names of tensors that say how to read the others."""
 MOST_CLASSES = 1000
 SHOWN = 6
+
+
+class Rows:
+    """Rows that are added one batch after the other, in memory of their own: small tensors that are kept between large
+    ones that are not would keep the memory of these."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+        self._size = 0
+        self._fits = True
+
+    def append(self, rows: Tensor) -> None:
+        """More of them. Rows of another shape spoil them all."""
+        if self._held is None:
+            self._held = rows.new_empty(max(1024, len(rows)), *rows.shape[1:])
+        self._fits &= rows.shape[1:] == self._held.shape[1:]
+        if not self._fits:
+            return
+        end = self._size + len(rows)
+        if end > len(self._held):
+            larger = self._held.new_empty(max(end, 2 * len(self._held)), *rows.shape[1:])
+            larger[: self._size] = self._held[: self._size]
+            self._held = larger
+        self._held[self._size : end] = rows
+        self._size = end
+
+    def known(self) -> Tensor | None:
+        """None if there are none, or they do not fit together."""
+        return self._held[: self._size] if self._held is not None and self._fits else None
+
+    def whole(self) -> Tensor:
+        """Of rows that are single numbers."""
+        found = self.known()
+        return torch.zeros(0, dtype=torch.int64) if found is None else found
 
 
 class Known(NamedTuple):
@@ -68,22 +104,28 @@ class Gathered:
         self.target = target
         self.read = 0
         self._parts: dict[str, _PartRead] = {}
-        self._numbers: list[Tensor] = []
-        self._digests: list[Tensor] = []
-        self._blank: list[Tensor] = []
-        self._targets: list[Tensor] = []
-        self._features: list[Tensor] = []
-        self._blocks: list[Tensor] = []
-        self._raw: list[Tensor] = []
-        self._steps: list[Tensor] = []
+        self._numbers = Rows()
+        self._digests = Rows()
+        self._blank = Rows()
+        self._targets = Rows()
+        self._features = Rows()
+        self._blocks = Rows()
+        self._raw = Rows()
+        self._steps = Rows()
         self._numbers_kept = self._steps_kept = 0
         self._has_steps = True
         self._padding: dict[str, digests.Padding | None] = {}
-        self._others: list[Tensor] = []
-        self._other_numbers: list[Tensor] = []
+        self._others = Rows()
+        self._other_numbers = Rows()
 
     def add(self, batch: Mapping[str, Tensor], numbers: Sequence[int]) -> None:
         """One batch: tensors by name, with the examples on the first axis."""
+        largest = max((tensor.numel() for tensor in batch.values()), default=0)
+        if largest > MOST_AT_ONCE and len(numbers) > 1:
+            half = len(numbers) // 2
+            for part in (slice(0, half), slice(half, None)):
+                self.add({name: tensor[part] for name, tensor in batch.items()}, numbers[part])
+            return
         size = len(numbers)
         parts = {name: tensor.detach().cpu() for name, tensor in batch.items()}
         for name, tensor in parts.items():
@@ -98,7 +140,7 @@ class Gathered:
         self._digests.append(_together(blocks, size))
         self._blank.append(torch.stack([_is_blank(tensor) for tensor in read.values()]).all(0))
         if self.target in parts:
-            self._targets.append(parts[self.target])
+            self._targets.append(parts[self.target].reshape(size, -1))
         self._keep(list(read.values()), blocks, size)
         self.read += size
 
@@ -124,26 +166,28 @@ class Gathered:
             width = max(1, MOST_FEATURES // len(read))
             self._features.append(torch.cat([_features(tensor, width) for tensor in read], 1))
         if self.read < MOST_RAW and self._numbers_kept < MOST_NUMBERS:
-            raw = torch.cat([tensor.reshape(size, -1).double() for tensor in read], 1)
-            raw = raw[:, :: -(-raw.shape[1] // MOST_COLUMNS)]
-            self._raw.append(raw.float() if read[0].dtype != torch.float64 else raw)
+            width = sum(tensor[0].numel() for tensor in read)
+            wide = torch.float64 if read[0].dtype == torch.float64 else torch.float32
+            flat = torch.cat([tensor.reshape(size, -1) for tensor in read], 1) if len(read) > 1 else read[0]
+            raw = flat.reshape(size, -1)[:, :: max(1, -(-width // MOST_COLUMNS))].to(wide)
+            self._raw.append(raw)
             self._numbers_kept += raw.numel()
 
     def known(self) -> Known | None:
         """All of it, in the order of the numbers of the examples; None if there is nothing."""
         if not self.read:
             return None
-        numbers = torch.cat(self._numbers)
+        numbers = self._numbers.whole()
         order = numbers.argsort(stable=True)
         position = torch.empty_like(order)
         position[order] = torch.arange(len(order))
-        features, blocks, raw = _joined(self._features), _joined(self._blocks), _joined(self._raw)
+        features, blocks, raw = self._features.known(), self._blocks.known(), self._raw.known()
         labels, values = self._labels(order)
-        steps = _joined(self._steps)
+        steps = self._steps.known()
         return Known(
             numbers[order],
-            torch.cat(self._digests)[order],
-            torch.cat(self._blank)[order],
+            self._digests.whole()[order],
+            self._blank.whole()[order],
             labels,
             values,
             position[: 0 if features is None else len(features)],
@@ -153,14 +197,15 @@ class Gathered:
             position[: 0 if raw is None else len(raw)],
             raw,
             steps if blocks is not None and steps is not None and len(steps) <= len(blocks) else None,
-            torch.cat([torch.zeros(0).long(), *self._other_numbers]),
-            torch.cat([torch.zeros(0).long(), *self._others]),
+            self._other_numbers.whole(),
+            self._others.whole(),
         )
 
     def _labels(self, order: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        if sum(map(len, self._targets)) != self.read or any(target.numel() != len(target) for target in self._targets):
+        found = self._targets.known()
+        if found is None or len(found) != self.read or found.shape[1] != 1:
             return None, None
-        target = torch.cat([one.reshape(-1) for one in self._targets])[order]
+        target = found[order, 0]
         if not target.is_floating_point():
             kinds = torch.unique(target)
             return (target.long(), None) if len(kinds) <= MOST_CLASSES else (None, target.double())
@@ -239,11 +284,11 @@ class _PartRead:
         finite = torch.isfinite(flat) if flat.is_floating_point() else torch.ones_like(flat, dtype=torch.bool)
         whole = bool(finite.all())
         self._broken += 0 if whole else int((~finite).sum())
-        numbers = flat.double() if whole else torch.where(finite, flat.double(), torch.zeros(()).double())
-        some = numbers if whole else numbers[finite]
+        some = flat if whole else flat[finite]
         if some.numel():
             self._low, self._high = min(self._low, float(some.min())), max(self._high, float(some.max()))
-        columns, there = numbers[:, :: self._step], finite[:, :: self._step]
+        there = finite[:, :: self._step]
+        columns = torch.where(there, flat[:, :: self._step].double(), torch.zeros(()).double())
         sums = torch.stack([there.sum(0).double(), columns.sum(0), columns.square().sum(0)])
         infinite = torch.full((), math.inf).double()
         lows = torch.where(there, columns, infinite).amin(0)
@@ -330,11 +375,6 @@ def _steps(tensor: Tensor) -> Tensor | None:
         return None
     series = tensor[..., None] if tensor.dim() == 2 else tensor if tensor.shape[1] >= tensor.shape[2] else tensor.mT
     return digests.of_steps(series) if series.shape[1] >= SHORTEST_SERIES else None
-
-
-def _joined(parts: list[Tensor]) -> Tensor | None:
-    """None if they do not fit together."""
-    return torch.cat(parts) if parts and len({part.shape[1:] for part in parts}) == 1 else None
 
 
 def _short(value: float | None) -> float | None:

@@ -16,8 +16,8 @@ from unstuck.capture.torch_hooks.patches import unwatched
 from unstuck.capture.trial.lab import Lab
 from unstuck.findings.data_sets import DataFound
 
-LOOKING = 0.3
-"""Of the time, what may pass until the data sets are known."""
+LOOKING, LONGEST = 0.3, 20.0
+"""The share of the time that may pass until the data sets are known, and the most seconds."""
 
 
 class DataProbe:
@@ -26,7 +26,7 @@ class DataProbe:
     def __init__(self, lab: Lab, seconds: float) -> None:
         self._lab = lab
         self._until = time.monotonic() + seconds
-        self._finder = Finder(lab, LOOKING * seconds)
+        self._finder = Finder(lab, min(LONGEST, LOOKING * seconds))
         lab.when_trial_ends.append(self._trial_ended)
 
     def _trial_ended(self) -> None:

@@ -25,7 +25,8 @@ from unstuck.capture.trial.changed_inputs import TARGETS
 from unstuck.events import Place
 from unstuck.findings.data_sets import Role
 
-CHUNK = 256
+CHUNK, MOST_AT_ONCE = 256, 2**22
+"""Rows of tables that are picked together, and their numbers."""
 DEEPEST = 8
 MOST_DRAWN = 1_000_000
 """Numbers that a sampler of the script's own is asked for."""
@@ -114,7 +115,9 @@ class Source:
         tables = self.tables or _tables_of(self)
         if tables is not None:
             inner = numbers if self.tables is not None else self.roots(numbers)[1]
-            for at, rows in zip(torch.split(numbers, CHUNK), torch.split(inner, CHUNK), strict=True):
+            width = max(table[:1].numel() for table in tables.values())
+            many = max(1, min(CHUNK, MOST_AT_ONCE // max(1, width)))
+            for at, rows in zip(torch.split(numbers, many), torch.split(inner, many), strict=True):
                 picked = {name: table[rows.to(table.device)] for name, table in tables.items()}
                 yield at, picked if self.tables is not None else tuple(picked.values())
             return
