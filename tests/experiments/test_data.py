@@ -93,6 +93,7 @@ def natural() -> dict[str, tuple[Tensor, Tensor]]:
         "heavy tails": (skewed, (skewed[:, 0] > skewed[:, 1]).long()),
         "numbers": (noisy, noisy @ torch.randn(8) + 0.1 * torch.randn(900)),
         "clusters": clusters(900),
+        "a number for each example": (noisy, torch.arange(900)),
     }
 
 

@@ -62,6 +62,7 @@ def data(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     found = _noted(run)
     if found is None or not found.sets:
         return _undecided(_why_nothing(run, found), began)
+    trouble = run.notes.get("data_trouble")
     done = Experiment(
         name="data",
         verdict=ExperimentVerdict.SOUND,
@@ -70,7 +71,12 @@ def data(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
         measures={"sets": len(found.sets), "examples": sum(one.read for one in found.sets)},
         table=_table(found),
         data=found if first else found.without_pictures(),
-        caveats=(*(one.why for one in found.sets if one.why), *found.cut, *_without_evaluation(found)),
+        caveats=(
+            *(one.why for one in found.sets if one.why),
+            *found.cut,
+            *([str(trouble)] if trouble else []),
+            *_without_evaluation(found),
+        ),
         place=found.sets[0].place,
         seconds=time.monotonic() - began,
     )
@@ -121,6 +127,8 @@ def _without_evaluation(found: DataFound) -> tuple[str, ...]:
 def _why_nothing(run: Outcome, found: DataFound | None) -> str:
     if found is not None and found.cut:
         return " ".join(found.cut)
+    if run.notes.get("data_trouble"):
+        return str(run.notes["data_trouble"])
     if run.status is Status.CRASHED:
         return "The script crashed before its data sets were known."
     if run.status is Status.KILLED or run.reason == StopReason.TIME_OVER:

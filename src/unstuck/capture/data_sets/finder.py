@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from unstuck.capture.data_sets.sources import Batch, Source, bare, likely_target, of_one_size, tensors_of
 from unstuck.capture.data_sets.variables import FEWEST, Variables, is_of_evaluation
+from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks.internals import LoaderIterator
 from unstuck.capture.trial.lab import Arguments, Lab, is_data
@@ -67,6 +68,10 @@ class Finder:
         self._changed: set[str] = set()
         """Tables that were made again with other numbers."""
         self.is_over = False
+        guard = Guard(lambda text: lab.notes.update(data_trouble=text))
+        self._noticed = guard.protect("its calls", self._notice)
+        self._looked = guard.protect("its data sets", self._training_seen)
+        self._judged = guard.protect("its steps", self._step_ended)
         lab.wrap(DataLoader, "__init__", self._building)
         lab.wrap(DataLoader, "__iter__", self._beginning)
         if LoaderIterator is not None:
@@ -76,7 +81,7 @@ class Finder:
             lab.wrap(owner, "backward", self._before_backward)
         # Around that: the target of a loss that is written out is known when its backward begins.
         boundary_of(lab).compared.append(self._compared)
-        lab.when_step_ends.append(self._step_ended)
+        lab.when_step_ends.append(self._judged)
 
     def sources(self) -> list[Source]:
         """What is trained on comes first."""
@@ -197,8 +202,12 @@ class Finder:
         return draw
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        if self.is_over:
-            return args, kwargs
+        if not self.is_over:
+            self._noticed(module, args, kwargs)
+        return args, kwargs
+
+    def _notice(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What a model is given, in training and in evaluation."""
         given = [tensor for tensor in tensors_of((args, kwargs)).values() if is_data(tensor) and tensor.dim() > 0]
         trains = torch.is_grad_enabled() and module.training
         if trains and given and any(p.requires_grad for p in module.parameters()):
@@ -207,7 +216,6 @@ class Finder:
             self._evaluated_on(given[0])
         if not trains and self._drawn is not None and id(self._drawn[0]) not in self._trained:
             self._evaluated[id(self._drawn[0])] = self._drawn[0]
-        return args, kwargs
 
     def _compared(self, compared: Compared) -> None:
         if not self.is_over:
@@ -216,7 +224,7 @@ class Finder:
     def _before_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self.is_over:
-                self._training_seen()
+                self._looked()
             return original(*args, **kwargs)
 
         return backward

@@ -145,6 +145,8 @@ def telling(known: Known) -> tuple[tuple[int, ...], int]:
 def _by_class(columns: Tensor, labels: Tensor) -> Tensor:
     """Columns with one value for each class, another for each."""
     kinds, which = torch.unique(labels, return_inverse=True)
+    if len(kinds) * EACH > len(labels):  # of a class with one example, any column has one value
+        return torch.zeros(columns.shape[1], dtype=torch.bool)
     size = (len(kinds), columns.shape[1])
     at = which[:, None].expand(-1, columns.shape[1])
     low = torch.full(size, float("inf")).double().scatter_reduce(0, at, columns, "amin")

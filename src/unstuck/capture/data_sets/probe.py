@@ -12,6 +12,7 @@ import torch
 
 from unstuck.capture.data_sets.examining import Examination
 from unstuck.capture.data_sets.finder import Finder
+from unstuck.capture.guard import Guard
 from unstuck.capture.torch_hooks.patches import unwatched
 from unstuck.capture.trial.lab import Lab
 from unstuck.findings.data_sets import DataFound
@@ -27,7 +28,8 @@ class DataProbe:
         self._lab = lab
         self._until = time.monotonic() + seconds
         self._finder = Finder(lab, min(LONGEST, LOOKING * seconds))
-        lab.when_trial_ends.append(self._trial_ended)
+        guard = Guard(lambda text: lab.notes.update(data_trouble=text))
+        lab.when_trial_ends.append(guard.protect("its data sets", self._trial_ended))
 
     def _trial_ended(self) -> None:
         with unwatched(), self._lab.aside(), torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -89,7 +89,7 @@ class Reading:
 
     def _take(self, batch: Any, numbers: list[int]) -> None:
         tensors = with_rows(batch, len(numbers))
-        if tensors:
+        if any(name != self.source.target for name in tensors):
             self._gathered.add(tensors, numbers)
 
     def _look_at(self, numbers: Tensor) -> None:
@@ -124,7 +124,9 @@ class Reading:
 def with_rows(batch: Any, size: int) -> Batch:
     """The tensors of a batch that have a row for each of so many examples."""
     tensors = tensors_of(batch)
-    found = {name: tensor for name, tensor in tensors.items() if tensor.dim() and len(tensor) == size}
+    found = {
+        name: tensor for name, tensor in tensors.items() if tensor.dim() and len(tensor) == size and tensor.numel()
+    }
     if not found and isinstance(batch, tuple | list):  # lists of tensors, one for each example
         for index, items in enumerate(batch):
             if isinstance(items, tuple | list) and len(items) == size and _can_be_stacked(items):
