@@ -170,7 +170,7 @@ def test_whatever_the_pace_the_budget_is_kept_and_no_lack_of_time_is_claimed_tha
             assert one.left == pytest.approx(max(0.0, budget - done.seconds), abs=1e-6)
     tried = {one.name for one in done.experiments} | {one.what for one in done.skipped}
     # Some do not apply to every run: parts to switch off, a future to see, another optimizer than the one to try.
-    may_be_missing = {"ablate", "causality", "isolate", "layers", "optimizer"}
+    may_be_missing = {"ablate", "causality", "data", "gap", "isolate", "layers", "optimizer"}
     assert tried | may_be_missing >= {kind.name for kind in experiments_in_order()}
 
 

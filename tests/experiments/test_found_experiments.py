@@ -44,5 +44,5 @@ def test_a_new_file_is_all_that_a_new_experiment_needs(tmp_path: Path) -> None:
 
 def test_a_diagnosis_runs_the_quick_ones_first_and_no_seeds() -> None:
     names = [kind.name for kind in experiments_in_order()]
-    quick = ["independence", "causality", "relations"]
+    quick = ["independence", "causality", "relations", "data"]
     assert names == [*quick, "layers", "overfit", "baseline", "gap", "ablate", "lr", "optimizer", "isolate"]

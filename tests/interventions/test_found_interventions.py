@@ -13,6 +13,7 @@ from unstuck import interventions
 from unstuck.interventions import Intervention, all_interventions, any_intervention, in_words
 
 VALUES = {
+    "bool": True,
     "int": 3,
     "float": 0.5,
     "str": "eps",

@@ -119,8 +119,12 @@ def experiment(kind: ExperimentKind, arguments: Sequence[str]) -> int:
     usage = f"unstuck {verb} [options] SCRIPT [ARGS ...]\n       unstuck {verb} [options] -m MODULE [ARGS ...]"
     parser = common.verb_parser(verb, f"{kind.description}\n\n{IN_TRIALS}", usage, EPILOG)
     add_options(parser, "2m")
+    if kind.has_page:
+        common.add_html_option(parser)
     split, options = parsed(parser, arguments, verb)
     common.check_output(options.output)
+    page = Path(options.html) if kind.has_page and options.html else None
+    common.check_output(str(page) if page else None)
     from unstuck.trials.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -129,7 +133,22 @@ def experiment(kind: ExperimentKind, arguments: Sequence[str]) -> int:
         except KeyboardInterrupt as end:
             raise common.Stop(_interrupted(end, verb), interrupts.exit_code) from None
         code = publish(done, options)
+        if page is not None:
+            _write_page(done, page, split)
         return code if interrupts.arrived is None else interrupts.exit_code
+
+
+def _write_page(done: Experiment, page: Path, split: Split) -> None:
+    from unstuck.experiments import findings_in
+    from unstuck.findings import merge
+    from unstuck.report import experiment as report, terminal
+    from unstuck.view.data_page import data_document
+    from unstuck.view.html import page_of
+
+    diagnoses = merge(findings_in(done))
+    shown = data_document(done, diagnoses, split.target or "", split.theirs)
+    common.write_whole(page, page_of(shown, terminal.plain(report.render(done, diagnoses))))
+    print(f"unstuck: the page is {os.path.relpath(page)}", file=sys.stderr)
 
 
 def _made(kind: ExperimentKind, split: Split, options: argparse.Namespace) -> Experiment:

@@ -8,7 +8,18 @@ from pathlib import Path
 from unstuck.dev.common import Refusal
 from unstuck.rule import all_rules
 
-FAMILIES = ("convergence", "distributed", "games", "gradients", "recipe", "relations", "surface", "targets", "wiring")
+FAMILIES = (
+    "convergence",
+    "data",
+    "distributed",
+    "games",
+    "gradients",
+    "recipe",
+    "relations",
+    "surface",
+    "targets",
+    "wiring",
+)
 
 CODE = '''"""{code} {name}: see the page next to this file."""
 

@@ -289,7 +289,7 @@ class Triage:
             return Reason.PROVEN
         return Reason.ANSWERED if any(finding.severity is Severity.ERROR for finding in shown) else None
 
-    def _explained(self, verdict: Verdict) -> Reason | None:
+    def _explained(self, verdict: Verdict, kind: ExperimentKind) -> Reason | None:
         """Is a part of the program not to be cornered, since the run is not in trouble, or a cause is known?
 
         A finding that nothing is learned, from one batch or from the inputs, does not count as a cause.
@@ -306,7 +306,8 @@ class Triage:
         causes = [d for d in final.diagnoses if d.severity is Severity.ERROR and d.lead.code not in symptoms]
         if any(not d.is_hygiene and self._tried(d) not in (ProofVerdict.NO_EFFECT, ProofVerdict.WORSE) for d in causes):
             return Reason.ANSWERED
-        return None if final.in_trouble else Reason.GOING_WELL
+        memorizes = kind.if_memorizing and any(one.word is Achieved.MEMORIZES for one in final.outcomes)
+        return None if final.in_trouble or memorizes else Reason.GOING_WELL
 
     @property
     def _falls_when_fixed(self) -> bool:
@@ -329,7 +330,7 @@ class Triage:
             return reason
         if self._well and not kind.if_going_well:
             return Reason.GOING_WELL
-        if not kind.if_explained and (reason := self._explained(verdict)):
+        if not kind.if_explained and (reason := self._explained(verdict, kind)):
             return reason
         began = self._context.seconds
         try:

@@ -43,6 +43,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """Do only errors that are certain count there? What may be meant is passed over in a run that learns."""
     if_explained: bool = True
     """Also where something else already explains what the run achieved?"""
+    if_memorizing: bool = False
+    """Where it is run only for a run in trouble: also where training succeeds and the evaluation does not?"""
     runs_if_longer: int = 0
     """How many runs it takes to repeat it with more steps, if that may decide it."""
     shows_symptoms: bool = False
@@ -51,6 +53,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """The intervention that must be shown to help before its findings count."""
     tries_remedies: bool = False
     """Does `diagnose` try the remedies of what it shows?"""
+    has_page: bool = False
+    """Is there a page to look at, with `--html`?"""
     applies: Callable[[Experiment], bool] = lambda done: True
     """Does it say anything about this program?"""
 

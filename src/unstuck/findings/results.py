@@ -9,6 +9,7 @@ import msgspec
 from unstuck.events import Place, Trial
 from unstuck.findings import Diagnosis, Subject
 from unstuck.findings.curve import Curve
+from unstuck.findings.data_sets import DataFound
 from unstuck.findings.mixing import Mixing
 from unstuck.findings.relations import Answer
 
@@ -103,6 +104,10 @@ class ExperimentVerdict(StrEnum):
     """`gap`: training examples that were kept out are answered like the others, and those of the evaluation are not."""
     MEMORIZED = "memorized"
     """`gap`: training examples that were kept out are not."""
+    SOUND = "sound"
+    """`data`: nothing is wrong with the data sets, as far as was looked."""
+    FLAWED = "flawed"
+    """`data`: something is."""
     THE_SAME = "the same"
     """`compare`: two versions compute the same to the last bit."""
     DIFFERENT = "different"
@@ -129,6 +134,7 @@ _GOOD = frozenset(
         ExperimentVerdict.NO_BETTER,
         ExperimentVerdict.HOLDING,
         ExperimentVerdict.READABLE,
+        ExperimentVerdict.SOUND,
         ExperimentVerdict.THE_SAME,
         ExperimentVerdict.REPRODUCIBLE,
     }
@@ -174,7 +180,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment that was done."""
 
     name: str
-    """`overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality`, `layers`,
+    """`data`, `overfit`, `baseline`, `ablate`, `lr`, `optimizer`, `isolate`, `independence`, `causality`, `layers`,
     `relations`, `seeds` or `compare`."""
     verdict: ExperimentVerdict
     sentence: str
@@ -199,6 +205,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Of `independence`: the operations in which examples met."""
     relations: tuple[Answer, ...] = ()
     """Of `relations`: what became of each."""
+    data: DataFound | None = None
+    """Of `data`: what was read."""
     pairs: tuple[Pair, ...] = ()
     """Runs with and without the change that it is about, by which its own finding is proven."""
 

@@ -86,3 +86,17 @@ class FollowExamples(Intervention, frozen=True):
         from unstuck.capture.trial.axes.example_probe import ExampleProbe
 
         ExampleProbe(lab)
+
+
+class ReadData(Intervention, frozen=True):
+    """Find the data sets of the program within a part of so many seconds, and read them when the trial ends.
+
+    The note `data` has what they hold, of `findings.data_sets`.
+    """
+
+    seconds: float
+
+    def apply(self, lab: Lab) -> None:
+        from unstuck.capture.data_sets.probe import DataProbe
+
+        DataProbe(lab, self.seconds)

@@ -13,7 +13,7 @@ from unstuck.findings.relations import Relation, State
 from unstuck.findings.result import Result
 from unstuck.findings.results import Experiment, Table
 from unstuck.findings.verdict import Verdict
-from unstuck.report import json, text
+from unstuck.report import data_sets, json, text
 from unstuck.report.terminal import Line
 from unstuck.report.text import PROSE, number, wrapped
 
@@ -36,6 +36,7 @@ def render(done: Experiment, diagnoses: Sequence[Diagnosis], width: int = PROSE)
     if done.curves:
         lines += [*plot(done.curves, prose, xs=done.xs, x_axis=done.x_axis), []]
     lines += [*table_lines(done.table, prose), []] if done.table is not None else []
+    lines += [*data_sets.lines(done.data, prose)[1:], []] if done.data is not None else []
     measures = {
         name.replace("_", " "): value for name, value in done.measures.items() if value not in (None, "", False)
     }
@@ -91,6 +92,10 @@ def cell_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _without_pictures(done: Experiment) -> Experiment:
+    return done if done.data is None else msgspec.structs.replace(done, data=done.data.without_pictures())
+
+
 def _shown(value: object) -> str:
     if value is True:
         return "yes"
@@ -103,7 +108,7 @@ def document_text(done: Experiment, diagnoses: Sequence[Diagnosis]) -> str:
         "version": FORMAT_VERSION,
         "tool": {"name": "unstuck", "version": __version__},
         "command": done.name,
-        "experiment": msgspec.to_builtins(done),
+        "experiment": msgspec.to_builtins(_without_pictures(done)),
         "diagnoses": [json.diagnosis_document(diagnosis) for diagnosis in diagnoses],
     }
     return json.encode(document)

@@ -47,6 +47,8 @@ FIX = (
 )
 
 
+FEWEST_COPIES, COPIES = 4, 0.005
+"""Copies with another target, of all training examples. Fewer hardly matter."""
 RAISED = 0.1
 """Of what there is to learn, the share that conflicts must put out of reach: as much as `overfit` lets a loop leave."""
 EQUAL = (
@@ -124,7 +126,9 @@ def _partly(event: TargetsCompared) -> Finding:
 
 @rule.in_experiment
 def in_experiment(experiment: Experiment) -> Iterator[Finding]:
-    """On the batch of `overfit`, equal inputs raise the floor by a good part of what there is to learn."""
+    """On the batch of `overfit`, equal inputs raise the floor by a good part of what there is to learn; in the whole
+    training data, examples are there twice with different targets."""
+    yield from _in_data(experiment)
     if experiment.name != "overfit":
         return
     names = ("floor", "apart", "constant", "conflicting", "examples")
@@ -144,6 +148,33 @@ def in_experiment(experiment: Experiment) -> Iterator[Finding]:
             Evidence("examples in conflict", conflicting),
             Evidence("lowest possible loss", float(f"{floor:.4g}")),
             Evidence("loss of one answer for all", float(f"{constant:.4g}")),
+        ],
+        severity=Severity.WARNING,
+        variant=Conflict.EQUAL_INPUTS,
+    )
+
+
+def _in_data(experiment: Experiment) -> Iterator[Finding]:
+    """Where examples are so detailed that equal ones are copies."""
+    training = experiment.data.training if experiment.data is not None else None
+    found = training.conflicts if training is not None else None
+    if (
+        training is None
+        or found is None
+        or found.natural
+        or found.examples < max(FEWEST_COPIES, COPIES * training.read)
+    ):
+        return
+    yield rule.finding(
+        f"{found.examples:,} of the {training.read:,} examples of {training.name} equal another one, number by number, "
+        "and have a different target.",
+        cause=EQUAL,
+        fix=LOOK_UP,
+        subject=Subject("loop", "inputs and targets"),
+        place=training.place,
+        evidence=[
+            Evidence("examples in conflict", found.examples),
+            Evidence("the first pairs", [f"{one} and {other}" for one, other in found.first]),
         ],
         severity=Severity.WARNING,
         variant=Conflict.EQUAL_INPUTS,

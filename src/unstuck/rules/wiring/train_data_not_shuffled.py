@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator
 from unstuck.events import LoaderSeen, LossCall, Place
 from unstuck.events.losses import CLASS_LOSSES
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject
+from unstuck.findings.results import Experiment
 from unstuck.lazy import pattern
 from unstuck.record import Record
 from unstuck.rule import Rule
@@ -37,6 +38,10 @@ RANDOM_OPS = pattern(r"rand|bernoulli|multinomial|normal|poisson|shuffle")
 SMALLEST_BATCH = 8
 """In smaller batches a single class may be chance."""
 FEWEST_BATCHES = 8
+SORTED_SHARE = 0.1
+"""Of the changes of label that a random order has."""
+RUNS = 2
+"""Batches of one label in a row."""
 IN_SEQUENCE = pattern(r"(?i)seq|series|time|stream|window|stock|forecast|signal|video|traject|episode|replay|bptt|lm")
 
 
@@ -61,6 +66,31 @@ def in_run(record: Record) -> Iterator[Finding]:
             by_line.setdefault(call.place, []).append(call)
     for place, calls in by_line.items():
         yield from _sorted_batches(record, place, calls)
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """The training data, read by `data`, are sorted by their labels, and their loader does not shuffle."""
+    training = experiment.data.training if experiment.data is not None else None
+    found = training.order if training is not None else None
+    if training is None or found is None or not training.classes or len(training.classes) < 2:
+        return
+    run = training.read / (found.changes + 1)
+    if found.changes > SORTED_SHARE * found.expected or run < RUNS * max(SMALLEST_BATCH, training.batch_size or 1):
+        return
+    yield rule.finding(
+        f"{training.name} is not shuffled, and its examples are sorted by label: {found.changes} changes of label in "
+        f"{training.read:,} examples, where a random order has {found.expected:.0f}.",
+        cause="Most batches have only one class, so every step undoes the one before.",
+        fix="Pass shuffle=True to the loader.",
+        subject=Subject.at("loop", training.name, training.place),
+        place=training.place,
+        evidence=[
+            Evidence("changes of label", found.changes),
+            Evidence("in random order", round(found.expected, 1)),
+            Evidence("examples in a batch", training.batch_size or 1),
+        ],
+    )
 
 
 def _sorted_batches(record: Record, place: Place, calls: list[LossCall]) -> Iterator[Finding]:

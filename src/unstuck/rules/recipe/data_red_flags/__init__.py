@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from unstuck.events import BatchSeen, Setup
 from unstuck.findings import Finding, Severity, Variant
+from unstuck.findings.results import Experiment
 from unstuck.rule import Remedies, Rule, find_in
 
 
@@ -44,6 +45,14 @@ def in_setup(setup: Setup) -> Iterable[Finding]:
 
 
 rule.in_run(find_in("unstuck.rules.recipe.data_red_flags.run"))
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterable[Finding]:
+    """Whole data sets, read by `data`."""
+    from unstuck.rules.recipe.data_red_flags import data
+
+    return data.find(experiment)
 
 
 @rule.remedied_by

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from unstuck.events import AnswersFedBack, InputsCompared
 from unstuck.findings import Confidence, Evidence, Finding, Severity, Subject, Variant
+from unstuck.findings.data_sets import Comparison
+from unstuck.findings.results import Experiment
 from unstuck.record import Record
 from unstuck.record.outcome import Achieved
 from unstuck.rule import Rule
@@ -63,6 +65,13 @@ WIDE = 3.0
 """as much wider or narrower as this."""
 SAME_UNIT = 0.01
 
+ALL, HARDLY = 0.9, 0.1
+"""The share of columns with mean 0 and deviation 1 in a standardised table, and in one that is not."""
+FEWEST_STANDARD, FEWEST_ON_LINE = 3, 16
+FITS = 0.98
+FEWEST_DIRECTIONS = 4.0
+"""In which inputs vary, or a common factor of all columns may be a coincidence."""
+
 RENUMBERED = (
     "A vocabulary, factorize() or label encoder that is built for each split gives the same word, user or item another "
     "number, which looks up another row of the embedding."
@@ -99,6 +108,78 @@ def in_run(record: Record) -> Iterator[Finding]:
             if fails and (not 1 / TIMES < event.scales[1] < TIMES or (event.shift or 0.0) > SHIFT):
                 yield _of_range(event)
                 return
+
+
+@rule.in_experiment
+def in_experiment(experiment: Experiment) -> Iterator[Finding]:
+    """Whole data sets, read by `data`: one split is normalised and the other is not."""
+    for one in experiment.data.comparisons if experiment.data is not None else ():
+        event = one.inputs
+        if event is None or not event.scales or event.columns < 2:
+            continue
+        if _is_standardised_once(one):
+            how = "raw" if one.standard[0] > one.standard[1] else "standardised"
+            yield _of_splits(experiment, one, f"is {how}, and that of {one.trained} is not")
+            continue
+        if one.independent < FEWEST_DIRECTIONS:
+            continue  # such as windows of one series, which moves by itself
+        factor = _common_factor(event)
+        if factor is not None:
+            yield _of_splits(experiment, one, f"is {factor:.3g} times as large")
+        elif _is_scaled_alike(one):
+            yield _of_splits(experiment, one, f"is {event.scales[1]:.3g} times as wide")
+        elif _is_on_a_line(one):
+            slope, offset, *_ = one.line or (1.0, 0.0)
+            yield _of_splits(experiment, one, f"is multiplied by {slope:.3g} and moved by {offset:.2g} deviations")
+
+
+def _is_standardised_once(one: Comparison) -> bool:
+    """Have all columns mean 0 and deviation 1 in one split, and hardly any in the other?"""
+    event = one.inputs
+    if event is None or event.columns < FEWEST_STANDARD:
+        return False
+    away = not 1 / TIMES < event.scales[1] < TIMES or (event.shift or 0.0) > SHIFT
+    return max(one.standard) >= ALL and min(one.standard) <= HARDLY and away
+
+
+def _is_on_a_line(one: Comparison) -> bool:
+    """Do the means of all columns lie on a straight line of those of training, another than the diagonal, and are all
+    deviations multiplied alike?"""
+    event = one.inputs
+    if one.line is None or event is None or event.columns < FEWEST_ON_LINE:
+        return False
+    slope, offset, fits, uneven = one.line
+    apart = not 1 / TIMES < slope < TIMES or (abs(offset) > SHIFT and (event.shift or 0.0) > SHIFT / 2)
+    return fits >= FITS and uneven <= EVEN and slope > 0 and apart
+
+
+def _is_scaled_alike(one: Comparison) -> bool:
+    """Has every column the same multiple of its deviation?"""
+    event = one.inputs
+    if event is None or event.columns < FEWEST_COLUMNS:
+        return False
+    low, middle, high = event.scales
+    return not 1 / TIMES < middle < TIMES and low > 0 and high <= MEANS * low
+
+
+def _of_splits(experiment: Experiment, one: Comparison, what: str) -> Finding:
+    event = one.inputs
+    assert event is not None
+    data = experiment.data
+    own = data.named(one.name) if data is not None else None
+    return rule.finding(
+        f"`{event.input}` of {one.name} {what}: its {event.columns} columns have {event.scales[1]:.3g} times the "
+        f"spread of those of {one.trained}, and means {event.shift or 0.0:.2g} deviations away.",
+        cause="The splits are prepared differently: one of them is scaled or normalised, and the other is not, or by "
+        "other statistics. The model has never seen such numbers, and its answers to them mean nothing.",
+        fix="Compute mean and deviation on the training data, once, and apply the same function to every split.",
+        subject=Subject("model", one.name),
+        place=own.place if own is not None else None,
+        evidence=_evidence(event),
+        severity=Severity.WARNING,
+        confidence=Confidence.LIKELY,
+        variant=Differs.RANGE,
+    )
 
 
 def _fed_back(record: Record) -> Iterator[Finding]:
