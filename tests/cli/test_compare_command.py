@@ -78,6 +78,7 @@ def test_a_later_change_is_found_at_its_step_and_a_rate_by_its_name(unstuck: Uns
     assert "Adam(lr=1e-05" in sentence
 
 
+@pytest.mark.slow
 def test_a_version_of_git_that_is_the_same(unstuck: Unstuck) -> None:
     for words in (("init", "-q"), ("add", "old.py"), ("-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "x")):
         subprocess.run(["git", *words], check=True)
@@ -101,6 +102,7 @@ def test_what_cannot_be_read_is_one_sentence(unstuck: Unstuck, old: str, said: s
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_versions_without_a_backward_are_not_called_the_same(unstuck: Unstuck) -> None:
     by_hand = SCRIPT.replace("loss.backward()", "grads = torch.autograd.grad(loss, list(model.parameters()))").replace(
         "optimizer.step()", "[p.data.sub_(0.1 * g) for p, g in zip(model.parameters(), grads)]"

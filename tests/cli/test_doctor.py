@@ -64,6 +64,7 @@ def test_a_watch_that_draws_random_numbers_is_caught(
     assert {"same results: MLP", "same results: conv and dropout", "same results: transformer"} <= set(broken)
 
 
+@pytest.mark.slow
 def test_a_guard_that_lets_errors_through_is_caught(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_guard_that_lets_errors_through_is_caught(
     assert failed(capsys) == ["a fault of ours stays ours"]
 
 
+@pytest.mark.slow
 def test_patches_that_stay_are_caught(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def stay(self, observer):
         self._function.__code__ = self._woven.replace()
@@ -88,6 +90,7 @@ def test_patches_that_stay_are_caught(monkeypatch: pytest.MonkeyPatch, capsys: p
         weaving._weaves.clear()
 
 
+@pytest.mark.slow
 def test_an_overhead_beyond_measure_is_caught(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

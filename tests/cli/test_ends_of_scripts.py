@@ -26,7 +26,7 @@ UNSTUCK = [sys.executable, "-m", "unstuck"]
     ("end", "words"),
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "and was killed by SIGSEGV"),
-        ("sys.exit(3)", "and exited with code 3"),
+        pytest.param("sys.exit(3)", "and exited with code 3", marks=pytest.mark.slow),
     ],
 )
 def test_a_diagnosis_says_how_the_script_failed(end: str, words: str) -> None:
@@ -37,7 +37,7 @@ def test_a_diagnosis_says_how_the_script_failed(end: str, words: str) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-"])
+@pytest.mark.parametrize("closed", ["2>&-", pytest.param(">&-", marks=pytest.mark.slow)])
 def test_streams_that_are_closed_do_not_keep_a_script_from_training(closed: str) -> None:
     Path("train.py").write_text(TRAINING + "open('model', 'w').close()\n")
     command = f"'{sys.executable}' -m unstuck run --fail-on never train.py {closed}"

@@ -19,8 +19,11 @@ for _ in range(steps):
 """
 ASKS = "import sys, torch\nsteps = {}\nmodel, x = torch.nn.Linear(3, 1), torch.randn(8, 3)\n" + LOOP
 ON_GPU = "import torch\nsteps = 20\nmodel, x = torch.nn.Linear(3, 1){0}, torch.randn(8, 3){0}\n" + LOOP
-NO_INPUT = [ASKS.format("int(input('steps? '))"), ASKS.format("int(sys.stdin.readline())")]
-NO_GPU = [ON_GPU.format(".cuda()"), ON_GPU.format(".to('cuda')")]
+NO_INPUT = [
+    ASKS.format("int(input('steps? '))"),
+    pytest.param(ASKS.format("int(sys.stdin.readline())"), marks=pytest.mark.slow),
+]
+NO_GPU = [ON_GPU.format(".cuda()"), pytest.param(ON_GPU.format(".to('cuda')"), marks=pytest.mark.slow)]
 
 
 def words_of(done: subprocess.CompletedProcess[str]) -> str:

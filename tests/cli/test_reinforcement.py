@@ -106,6 +106,7 @@ def test_what_the_program_sees_of_its_own_class_is_unchanged(unstuck: Unstuck) -
     assert done.stderr.startswith(plain.stderr)
 
 
+@pytest.mark.slow
 def test_an_environment_of_another_file(unstuck: Unstuck) -> None:
     Path("doors.py").write_text("import random, torch\ndef one_hot(n):\n    return torch.eye(4)[n]\n" + ENVIRONMENT)
     Path("train.py").write_text(script("from doors import Door", episodes=30))
@@ -132,6 +133,7 @@ class Row:
 """
 
 
+@pytest.mark.slow
 def test_a_row_of_environments_has_a_return_each(unstuck: Unstuck) -> None:
     loop = script(ROW, make="Row()", episodes=1).replace("while not done", "for _ in range(60)")
     Path("train.py").write_text(loop.replace("earned += reward", "earned += reward.sum().item()"))
@@ -181,6 +183,7 @@ def make(name):
 """
 
 
+@pytest.mark.slow
 def test_an_environment_of_a_library_is_seen_below_its_wrappers(unstuck: Unstuck, tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "gymnasium"
     library.mkdir(parents=True)
@@ -210,6 +213,7 @@ class Patience:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ["Counter()", "Patience()"])
 def test_other_classes_with_these_methods_are_no_environments(unstuck: Unstuck, make: str) -> None:
     loop = f"counter = {make}\ncounter.reset()\nfor _ in range(50):\n    counter.step{'(1)' if 'P' in make else '()'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +33,18 @@ def examples_of(rule: Rule) -> tuple[Example, ...]:
         return ()  # test_identity_and_page says what is wrong with it
 
 
+def first_of_each(params: list[Any], kind: Callable[[Rule, Example], object]) -> list[Any]:
+    """To train takes time: all but the first example of each kind are left to the long tests."""
+    seen: set[object] = set()
+    kept = []
+    for param in params:
+        own = kind(*param.values)
+        marks = [pytest.mark.slow] if own in seen else []
+        seen.add(own)
+        kept.append(pytest.param(*param.values, id=param.id, marks=marks))
+    return kept
+
+
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
 def test_identity_and_page(rule: Rule) -> None:
     testing.check_identity(rule)
@@ -48,7 +61,9 @@ def test_check(rule: Rule, example: Example) -> None:
     testing.check_setup(rule, example)
 
 
-@pytest.mark.parametrize(("rule", "example"), examples(Witness.RUN))
+@pytest.mark.parametrize(
+    ("rule", "example"), first_of_each(examples(Witness.RUN), lambda rule, example: (rule.code, example.section))
+)
 def test_run(rule: Rule, example: Example) -> None:
     try:
         testing.check_run(rule, example)
@@ -66,19 +81,12 @@ def test_surface(rule: Rule, example: Example) -> None:
     testing.check_surface(rule, example)
 
 
-def first_of_each(params: list[Any]) -> list[Any]:
-    """An experiment takes its time: all but the first example of each rule are left to the long tests."""
-    seen: set[str] = set()
-    kept = []
-    for param in params:
-        code = param.values[0].code
-        marks = [pytest.mark.slow] if code in seen else []
-        seen.add(code)
-        kept.append(pytest.param(*param.values, id=param.id, marks=marks))
-    return kept
+def experiment_of(rule: Rule, example: Example) -> object:
+    """The relations are quick, and each is a matter of its own."""
+    return example.experiment, rule.code if example.experiment == "relations" else ""
 
 
-@pytest.mark.parametrize(("rule", "example"), first_of_each(examples(Witness.EXPERIMENT)))
+@pytest.mark.parametrize(("rule", "example"), first_of_each(examples(Witness.EXPERIMENT), experiment_of))
 def test_experiment(rule: Rule, example: Example) -> None:
     testing.check_experiment(rule, example)
 

@@ -94,6 +94,7 @@ def test_classes_that_a_script_compares_are_counted(
     assert 0.8 < found <= 1
 
 
+@pytest.mark.slow
 def test_numbers_that_a_script_subtracts_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = "error = ((model(x[800:])[:, 0] - y[800:]) ** 2).mean()"
     found = evaluated(tmp_path, monkeypatch, judged, **NUMBERS)
@@ -119,6 +120,7 @@ def test_answers_brought_into_limits_and_to_ids_are_compared(tmp_path: Path, mon
     assert found.across > 0.7 * found.alike, "sorted examples are looked at from their beginning to their end"
 
 
+@pytest.mark.slow
 def test_answers_to_examples_that_were_trained_on_are_not_an_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
