@@ -13,6 +13,7 @@ import msgspec
 
 from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, Place, StepSkipped, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source.paths import paths
 from unstuck.source.reader.knowledge import is_module, is_optimizer
 from unstuck.source.trace import (
     GRADIENTS,
@@ -25,7 +26,6 @@ from unstuck.source.trace import (
     Path,
     PathItem,
     events_in,
-    paths,
 )
 from unstuck.source.values import (
     Group,

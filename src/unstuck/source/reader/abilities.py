@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -106,11 +106,12 @@ def ability_of(value: Value) -> Ability:
     return OF_MODEL if knowledge.is_module(value) else NOTHING
 
 
-def ability_of_text(function: UserFunction) -> Ability:
+def ability_of_text(function: UserFunction, given: Mapping[str, Value] | None = None) -> Ability:
     """What a function could do whose body is not read, by the names in it and in the functions that it calls.
 
-    What it is given is not looked at. What calls something that is not known could do everything.
+    Of what it is given only the functions are looked at. What calls something that is not known could do everything.
     """
+    own, given = function.node, given or {}
     waiting = [function]
     seen: set[ast.AST] = set()
     found = NOTHING
@@ -127,6 +128,10 @@ def ability_of_text(function: UserFunction) -> Ability:
             method = bound_method(function.defined_in, name, function.owner) if function.defined_in else None
             waiting += [method] if method is not None else []
         for called in text.called:
+            passed = given.get(called.id) if isinstance(called, ast.Name) and function.node is own else None
+            if isinstance(passed, UserFunction):
+                waiting.append(passed)
+                continue
             more, can = _called_by(called, function, text.bound)
             waiting += more
             found |= can

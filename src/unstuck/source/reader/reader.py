@@ -11,7 +11,7 @@ them with one of three decorators; the reader looks up the handler by type:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from unstuck.events import Backward, Event, LossCall, Place
 from unstuck.source.facts import Facts, Frozen
 from unstuck.source.flow import papers_over
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.abilities import reachable
+from unstuck.source.reader.abilities import ability_of_text, reachable
 from unstuck.source.reader.project import Project
 from unstuck.source.reader.scope import Scope, SourceFile, dotted
 from unstuck.source.trace import EVERYTHING, Ability, Block, Happened, Hidden, Inlined, Loop, says_something
@@ -35,6 +35,7 @@ from unstuck.source.values import (
     Symbol,
     Tensor,
     UserClass,
+    UserFunction,
     Value,
     alternatives,
     join,
@@ -109,6 +110,8 @@ class Frame(msgspec.Struct, eq=False):
     """Local names that follow from the parameters: `training = optimizer is not None`."""
     loops: list[ast.AST] = msgspec.field(default_factory=list)
     """The loops being read, outermost first."""
+    member_of: dict[str, str] = msgspec.field(default_factory=dict)
+    """The collection over which a name goes: `v` of `for k, v in self.optimizers.items()`."""
     branches: int = 0
     """How many nested branches of this function are being read."""
     doubted: bool = False
@@ -151,6 +154,7 @@ class Reader:
         self.sequentials: list[Instance] = []
         """The Sequentials that data is being sent through, outermost first."""
         self._resolved: dict[tuple[str, str], Value] = {}
+        self._abilities: dict[tuple[object, ...], tuple[object, Ability]] = {}
 
     def execute(self, body: Sequence[ast.stmt]) -> bool:
         """Read statements in order; False when control leaves before the end."""
@@ -186,6 +190,18 @@ class Reader:
         if key not in self._resolved:
             self._resolved[key] = self.project.resolve(value, key[1])
         return self._resolved[key]
+
+    def ability_unread(self, function: UserFunction, given: Mapping[str, Value]) -> Ability:
+        """What a function could do that is not read and is given this, by its text.
+
+        A function that it is given counts as one of its own.
+        """
+        known = {name: value for name, value in given.items() if isinstance(value, UserFunction)}
+        key = (function.node, id(function.owner), *sorted((name, id(value)) for name, value in known.items()))
+        if key not in self._abilities:
+            # The functions are kept, so that no other can have their ids.
+            self._abilities[key] = (function, known), ability_of_text(function, known)
+        return self._abilities[key][1]
 
     def place(self, node: ast.AST) -> Place:
         """Where a node is in the user's file."""

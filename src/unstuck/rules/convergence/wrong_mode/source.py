@@ -15,6 +15,7 @@ from unstuck.lazy import pattern
 from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, effect_of_train, rule
 from unstuck.rules.shared import loop_order, modes
 from unstuck.source.edits.edit import Editor, Edits, fix_with
+from unstuck.source.paths import paths
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
     Ability,
@@ -30,7 +31,6 @@ from unstuck.source.trace import (
     events_in,
     located,
     loops_in,
-    paths,
 )
 from unstuck.source.values import UNKNOWN, Const, Group, Instance, Parameters, Value, alternatives, members, root
 

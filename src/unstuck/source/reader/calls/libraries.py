@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable
 
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.calls.records import NAMESPACES, namespace
 from unstuck.source.reader.calls.torch_functions import call_torch, make
 from unstuck.source.reader.calls.unknown import hide_if_training
 from unstuck.source.reader.everyday import is_observer
 from unstuck.source.reader.iteration import each
+from unstuck.source.reader.project import NAMEDTUPLE
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.values import (
     UNKNOWN,
@@ -44,10 +46,12 @@ def call_symbol(reader: Reader, symbol: Symbol, call: Call) -> Value:
         return first
     if name.startswith("torch."):
         return call_torch(reader, symbol, call)
+    if last in NAMESPACES:
+        return namespace(name, call.args, call.kwargs, reader.place(call.node))
     makes = last in knowledge.OPTIMIZERS or last[:1].isupper() or knowledge.is_schedule_function(last)
     if makes or name.startswith("torchvision.models."):
         return make(reader, symbol, call)
-    if name == "functools.partial":
+    if name in ("functools.partial", NAMEDTUPLE):
         return Instance(name, reader.place(call.node), args=call.args, kwargs=call.kwargs)
     if name.startswith("itertools.chain"):
         return Group(list(call.args))

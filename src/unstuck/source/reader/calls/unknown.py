@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from unstuck.events import Backward, OptimizerStep, SchedulerStep, ZeroGrad
 from unstuck.lazy import pattern
@@ -12,7 +13,7 @@ from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, ability_of_unknown, reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import scaler_method
-from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_collection, words_of
+from unstuck.source.reader.everyday import OF_LOSS_FUNCTION, TRAINS, ability_of_name, is_collection, words_of
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
@@ -68,14 +69,16 @@ def hide_given(reader: Reader, call: Call, at_most: Ability, receiver: Value = U
     if not at_most:
         return
     given = list(reachable((receiver, *call.values)))
-    can = NOTHING
-    for value in given:
-        can |= ability_of(value)
+    abilities = [ability_of(value) for value in given]
     for value, node in (*zip(call.args, call.node.args, strict=False), *_keywords(call)):
         named = ability_of_unknown(value, node)
         if named:
             given.append(value)
-            can |= named
+            abilities.append(named)
+    if at_most == OF_LOSS_FUNCTION:
+        # What computes a loss clears gradients that it made on its way only through the optimizer (TRADES does).
+        abilities = [can & Ability.SWITCH if can & Ability.SWITCH else can for can in abilities]
+    can = reduce(or_, abilities, NOTHING)
     if isinstance(receiver, Instance) and given:
         receiver.holds.extend(given)
     if can & at_most:
@@ -96,7 +99,7 @@ def _last_name(node: ast.expr) -> str:
 def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
     """`a.name(x)` where `a` is unknown, or has no such method that we know."""
     name, receiver, node = method.name, method.receiver, call.node
-    text = dotted(method.node.value)
+    text = _name_of(reader, method.node.value)
     last = text.rpartition(".")[2]
     if name == "backward":
         _backward(reader, receiver, last, call)
@@ -117,9 +120,22 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
         return Group([Group([UNKNOWN, Param(receiver)])], complete=False)
     elif name in RETURNS_ITSELF and not isinstance(receiver, Symbol):
         return receiver
+    elif name in knowledge.HARMLESS_METHODS and not any(reachable(call.values)):
+        pass  # `p.grad.detach().abs()` reads what it belongs to.
     else:
         _unread_method(reader, method, call)
     return UNKNOWN
+
+
+def _name_of(reader: Reader, node: ast.expr) -> str:
+    """What the user calls an object; a member of a collection goes by the collection's name."""
+    if isinstance(node, ast.Subscript):
+        return _name_of(reader, node.value)
+    text = dotted(node)
+    collection = reader.frame.member_of.get(text, "")
+    last = collection.rpartition(".")[2]
+    telling = any(words.search(last) for words in (OPTIMIZER_WORDS, SCHEDULER_WORDS, SCALER_WORDS))
+    return collection if collection and telling else text
 
 
 def _step_by_name(reader: Reader, text: str, call: Call) -> bool:
@@ -159,7 +175,8 @@ def _unread_method(reader: Reader, method: Method, call: Call) -> None:
     """`tracker.update(loss)`, `agent.learn(batch)`: an object of which only the name or the class is known."""
     receiver, holder = method.receiver, _last_name(method.node.value)
     kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
-    at_most = NOTHING if _is_action(method, call) else ability_of_name(method.name, holder, kind)
+    harmless = _is_action(method, call) or _is_item_given_dict(method, call)
+    at_most = NOTHING if harmless else ability_of_name(method.name, holder, kind)
     if method.name == "update" and is_collection(holder, kind) and _is_given_weights(call):
         at_most = EVERYTHING
     known = isinstance(receiver, Symbol | Instance)
@@ -187,6 +204,15 @@ def _is_action(method: Method, call: Call) -> bool:
     attributes = [part.attr for part in parts if isinstance(part, ast.Attribute)]
     trains = any(OPTIMIZER_WORDS.search(name) or TRAINS.intersection(words_of(name)) for name in names + attributes)
     return not trains and any(map(ACTION_WORDS.search, names))
+
+
+def _is_item_given_dict(method: Method, call: Call) -> bool:
+    """`detections[i].update({"boxes": boxes})`: what is given a written-out dict is a dict, unless it learns."""
+    holder = method.node.value
+    written = [isinstance(node, ast.Dict) for node in call.node.args]
+    named = isinstance(holder, ast.Subscript) and method.name == "update" and written == [True]
+    words = {word.removesuffix("s") for word in words_of(_last_name(holder))}
+    return named and not words & TRAINS
 
 
 def _is_given_numbers(method: Method, call: Call) -> bool:
