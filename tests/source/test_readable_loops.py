@@ -63,6 +63,23 @@ def for_each(data, kind, function, *args, **kwargs):
     return data
 """,
     "a loss from elsewhere": "from losses import consistency_loss",
+    "a rate that is set": "from schedules import adjust_learning_rate",
+    "a warmup": "from schedules import warmup_lr",
+    "a function that goes into data of any kind": """
+from elsewhere import fields
+
+def for_each(data, kind, function):
+    made = type(data)
+    if isinstance(data, kind):
+        return function(data)
+    if isinstance(data, dict):
+        return made({key: for_each(value, kind, function) for key, value in data.items()})
+    if hasattr(data, "of"):
+        for name in data.of:
+            setattr(data, name, for_each(getattr(data, name), kind, function))
+        raise OddDataError(data)
+    return data
+""",
 }
 HERE = {
     "a moving average of weights": "soft_update(model, target)",
@@ -73,6 +90,9 @@ HERE = {
     "dicts of results": 'detections[step].update({"scores": loss})',
     "a function that goes into lists and dicts": 'for_each({"x": loss}, torch.Tensor, function=lambda x: x.detach())',
     "a loss from elsewhere": "extra = consistency_loss(model, x)",
+    "a rate that is set": "adjust_learning_rate(optimizer, step)",
+    "a warmup": "warmup_lr(optimizer, step)",
+    "a function that goes into data of any kind": 'for_each({"x": loss}, torch.Tensor, lambda x: x.detach())',
 }
 
 
@@ -165,3 +185,64 @@ def test_an_evaluation_of_many_unread_calls_leaves_an_order_that_can_be_judged()
     late = LOOP.replace("optimizer.step()", "optimizer.zero_grad()\n    optimizer.step()")
     loop = late.replace("HERE", f"for kind in kinds(step):\n{calls}")
     assert "O04/cleared-too-late" in variants(START + before + loop)
+
+
+LIGHTNING = """
+import lightning as L
+import torch
+from torch import nn
+
+
+class Gan(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Linear(4, 4)
+        self.critic = nn.Linear(4, 1)
+
+    def training_step(self, batch, i):
+        first, second = self.optimizers()
+        loss = self.critic(self.generator(batch)).mean()
+        first.zero_grad()
+        self.manual_backward(loss)
+        first.step()
+        loss = self.critic(self.generator(batch).detach()).mean()
+        second.zero_grad()
+        self.manual_backward(loss)
+        second.step()
+
+    def configure_optimizers(self):
+        return RETURNED
+"""
+TWO = "torch.optim.Adam(self.generator.parameters()), torch.optim.Adam(self.critic.parameters())"
+
+
+@pytest.mark.parametrize("returned", [TWO, f"[{TWO}], []"])
+def test_manual_optimization_in_lightning_is_read(returned: str) -> None:
+    right = LIGHTNING.replace("RETURNED", returned)
+    assert not {variant for variant in variants(right) if variant.startswith("O04")}
+    wrong = right.replace("        second.step()\n", "        second.zero_grad()\n        second.step()\n")
+    assert "O04/cleared-too-late" in variants(wrong)
+
+
+def test_an_optimizer_that_goes_to_unknown_callers_may_be_stepped_there() -> None:
+    text = LIGHTNING.replace("RETURNED", TWO).replace("L.LightningModule", "base.Trained")
+    assert not {variant for variant in variants("import base\n" + text) if variant.startswith("O04/no-step")}
+
+
+DEEPSPEED = """
+import deepspeed
+from torch import nn
+
+
+def train(args, net, loader):
+    model, optimizer, _, _ = deepspeed.initialize(args=args, model=net, model_parameters=net.parameters())
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        model.backward(loss)
+        LAST
+"""
+
+
+def test_a_part_of_an_engine_is_one() -> None:
+    assert not {v for v in variants(DEEPSPEED.replace("LAST", "model.step()")) if v.startswith("O04")}

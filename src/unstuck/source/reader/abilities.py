@@ -13,7 +13,7 @@ import msgspec
 
 from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.everyday import ability_of_name, is_observer
+from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_observer, words_of
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
 from unstuck.source.values import (
@@ -106,10 +106,13 @@ def ability_of(value: Value) -> Ability:
     return OF_MODEL if knowledge.is_module(value) else NOTHING
 
 
-def ability_of_text(function: UserFunction, given: Mapping[str, Value] | None = None) -> Ability:
+def ability_of_text(
+    function: UserFunction, given: Mapping[str, Value] | None = None, *, computes: bool = False
+) -> Ability:
     """What a function could do whose body is not read, by the names in it and in the functions that it calls.
 
-    Of what it is given only the functions are looked at. What calls something that is not known could do everything.
+    Of what it is given only the functions are looked at. What calls something that is not known could do everything;
+    if it `computes` the output of a network, only by a name that says so.
     """
     own, given = function.node, given or {}
     waiting = [function]
@@ -134,8 +137,13 @@ def ability_of_text(function: UserFunction, given: Mapping[str, Value] | None = 
                 continue
             more, can = _called_by(called, function, text.bound)
             waiting += more
-            found |= can
+            found |= can if can != EVERYTHING or not computes or _says_training(called) else NOTHING
     return found
+
+
+def _says_training(called: ast.expr) -> bool:
+    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    return bool(TRAINS.intersection(words_of(name)))
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -143,7 +151,7 @@ class _Text(msgspec.Struct, frozen=True):
 
     attributes: frozenset[str]
     called: tuple[ast.expr, ...]
-    """What it calls, besides the functions that it defines itself."""
+    """What it calls, besides the functions that it defines itself and what `type(x)` gave it."""
     bound: frozenset[str]
     """Names whose values come from its own text or its arguments."""
     does: Ability
@@ -172,6 +180,14 @@ def _text_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Text
     bound = {part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
     bound |= {part.arg for part in parts if isinstance(part, ast.arg)}
     called = (part for part in functions if not (isinstance(part, ast.Name) and part.id in defined - bound))
+    kinds = {
+        target.id
+        for part in parts
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call) and dotted(part.value.func) == "type"
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
+    called = (part for part in called if not (isinstance(part, ast.Name) and part.id in kinds))
     return _Text(attributes, tuple(called), frozenset(bound), does)
 
 
@@ -204,6 +220,8 @@ def _called_by(called: ast.expr, function: UserFunction, bound: frozenset[str]) 
     name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
     if not name:
         return [], EVERYTHING
+    if name.endswith(("Error", "Exception", "Warning")):
+        return [], NOTHING
     if isinstance(called, ast.Attribute):
         holder = dotted(called.value)
         harmless = name in knowledge.HARMLESS_METHODS or name in DONE_BY
@@ -236,7 +254,7 @@ def _of_library(symbol: Symbol) -> Ability:
     name, last = symbol.name, symbol.last
     if name.startswith("builtins."):
         kind = getattr(builtins, last, None)
-        harmless = last in knowledge.HARMLESS_CALLS or last == "sum" or (isinstance(kind, type) and kind is not map)
+        harmless = last in knowledge.HARMLESS_CALLS or last == "setattr" or (isinstance(kind, type) and kind is not map)
         return NOTHING if harmless else EVERYTHING
     if name.startswith(("numpy.", "einops.", "re.", "torch.nn.init.")) or is_observer(name):
         return NOTHING

@@ -42,6 +42,8 @@ TRAINS = frozenset(
 COMPUTES_LOSS = frozenset("criterion criterions loss losses objective".split())
 """Last words of names of functions that compute a loss. Some clear gradients that they made on their way."""
 OF_LOSS_FUNCTION = Ability.CLEAR | Ability.SWITCH
+SETTINGS = frozenset("lr lrs learning_rate momentum wd weight_decay".split())
+"""Settings of an optimizer: what changes only these trains nothing."""
 COLLECTIONS = frozenset("dict out output outputs batch kwargs info infos config cfg results result counter".split())
 """Last words of names of dicts, of which `update` means something else."""
 RESCALES = frozenset("clip scale unscale reduce allreduce gather allgather".split())
@@ -72,8 +74,8 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
         if object_words & WATCHES and not object_words & TRAINS:
             return NOTHING
     if TRAINS.intersection(words):
-        return EVERYTHING
-    if WATCHES.intersection(words):
+        return NOTHING if _sets(words) else EVERYTHING
+    if WATCHES.intersection(words) or _sets(words):
         return NOTHING
     if RESCALES.intersection(words):
         return Ability.RESCALE
@@ -82,6 +84,13 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
     if EVALUATES.intersection(words) or (object_words & EVALUATES and not object_words & TRAINS):
         return Ability.SWITCH
     return EVERYTHING
+
+
+def _sets(words: list[str]) -> bool:
+    """Does it say that it changes settings, and nothing else? `adjust_learning_rate`, `warmup_lr`."""
+    text = "_".join(words)
+    named = any(f"_{setting}_" in f"_{text}_" for setting in SETTINGS)
+    return named and not (TRAINS - {"learning"}).intersection(words)
 
 
 def is_collection(receiver: str, kind: str = "") -> bool:

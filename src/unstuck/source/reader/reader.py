@@ -44,6 +44,8 @@ from unstuck.source.values import (
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
 STATEMENTS_AT_LEAST = 1500
+STATEMENTS_OF_A_LOOP = 8000
+"""At least, where a backward pass is written: what its loop calls is read to the end."""
 MOST_LAYERS = 50_000
 """Layers of Sequentials that data is sent through in one script."""
 
@@ -149,7 +151,11 @@ class Reader:
         """The expression that is a whole statement, until it is read."""
         self.deepest_call = DEEPEST_CALL if follow_calls else 1
         # These two bound the time: it grows with the length of the file, not with its call graph or its networks.
-        self.statements_left = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
+        lines = scope.source.lines
+        trains = follow_calls and any("backward(" in line for line in lines)
+        self.statements_left = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(lines)
+        if trains:
+            self.statements_left = max(self.statements_left, STATEMENTS_OF_A_LOOP)
         self.layers_left = MOST_LAYERS
         self.sequentials: list[Instance] = []
         """The Sequentials that data is being sent through, outermost first."""
@@ -197,10 +203,11 @@ class Reader:
         A function that it is given counts as one of its own.
         """
         known = {name: value for name, value in given.items() if isinstance(value, UserFunction)}
-        key = (function.node, id(function.owner), *sorted((name, id(value)) for name, value in known.items()))
+        computes = self.forward_depth > 0
+        key = (function.node, id(function.owner), computes, *sorted((name, id(value)) for name, value in known.items()))
         if key not in self._abilities:
             # The functions are kept, so that no other can have their ids.
-            self._abilities[key] = (function, known), ability_of_text(function, known)
+            self._abilities[key] = (function, known), ability_of_text(function, known, computes=computes)
         return self._abilities[key][1]
 
     def place(self, node: ast.AST) -> Place:

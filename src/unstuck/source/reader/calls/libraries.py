@@ -14,6 +14,7 @@ from unstuck.source.reader.everyday import is_observer
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.project import NAMEDTUPLE
 from unstuck.source.reader.reader import Call, Reader, callee
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import (
     UNKNOWN,
     Const,
@@ -91,6 +92,10 @@ def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
         return Group(list(call.values), whole, keys=list(call.kwargs) if whole else None)
     if name == "getattr" and first == Symbol("torch.optim"):
         return Symbol("torch.optim.Optimizer")
+    if name == "getattr" and len(args) == 2 and isinstance(args[1], Const) and isinstance(args[1].value, str):
+        owner = call.node.args[0]
+        if dotted(owner):
+            return reader.evaluate(ast.copy_location(ast.Attribute(owner, args[1].value, ast.Load()), call.node))
     if name == "setattr" and isinstance(first, Instance):
         reader.facts.escaped.add(id(first))
     return UNKNOWN if name in knowledge.HARMLESS_CALLS else hide_if_training(reader, call)

@@ -14,6 +14,7 @@ from unstuck.lazy import pattern
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of
 from unstuck.source.reader.calls.functions import call_function
+from unstuck.source.reader.calls.lightning import lightning_optimizers
 from unstuck.source.reader.calls.optimizers import optimizer_method, scaler_method, scheduler_method
 from unstuck.source.reader.calls.unknown import RETURNS_ITSELF, unknown_method
 from unstuck.source.reader.iteration import each
@@ -193,6 +194,8 @@ def _module_method(reader: Reader, module: Instance, name: str, call: Call) -> V
         _add_children(module, args[-1:])
     elif name == "forward":
         return reader.call(module, call)
+    elif name == "optimizers" and knowledge.is_lightning(module):
+        return lightning_optimizers(reader, module)
     return module if name in RETURNS_ITSELF else UNKNOWN
 
 

@@ -43,6 +43,7 @@ TRAINING_METHODS = frozenset(
 )
 ENGINE_BACKWARD = pattern(r"^\s*([\w.]+)\.backward\([^)\s]", re.M)
 ENGINE_STEP = pattern(r"^\s*([\w.]+)\.step\(\)", re.M)
+ENGINE_WORDS = pattern(r"(^|[._])(model|net|engine|model_engine)$", re.I)
 WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric|optimi[sz]er|optim|engine|manager|booster)$", re.I)
 """Objects whose `backward(loss)` is the loss's, divided or scaled at most."""
 ACTION_WORDS = pattern(r"(^|_)(act|action)s?(_|$)", re.I)
@@ -168,7 +169,9 @@ def _engines(file: SourceFile) -> frozenset[str]:
     text = "\n".join(file.lines)
     if "deepspeed" not in text.lower():
         return frozenset()
-    return frozenset(ENGINE_BACKWARD.findall(text)) & frozenset(ENGINE_STEP.findall(text))
+    backwards, steps = set(ENGINE_BACKWARD.findall(text)), set(ENGINE_STEP.findall(text))
+    # A module has neither method, so one of them shows that a model is an engine; the other may be in another file.
+    return frozenset(backwards & steps | {name for name in backwards | steps if ENGINE_WORDS.search(name)})
 
 
 def _unread_method(reader: Reader, method: Method, call: Call) -> None:
