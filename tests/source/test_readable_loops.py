@@ -63,6 +63,7 @@ def for_each(data, kind, function, *args, **kwargs):
     return data
 """,
     "a loss from elsewhere": "from losses import consistency_loss",
+    "a dict that grows": "from munch import Munch\nparts = {}\nparts[str(data)] = model\nparts['head'] = model",
     "a rate that is set": "from schedules import adjust_learning_rate",
     "a warmup": "from schedules import warmup_lr",
     "a function that goes into data of any kind": """
@@ -90,6 +91,7 @@ HERE = {
     "dicts of results": 'detections[step].update({"scores": loss})',
     "a function that goes into lists and dicts": 'for_each({"x": loss}, torch.Tensor, function=lambda x: x.detach())',
     "a loss from elsewhere": "extra = consistency_loss(model, x)",
+    "a dict that grows": "Munch(parts)",
     "a rate that is set": "adjust_learning_rate(optimizer, step)",
     "a warmup": "warmup_lr(optimizer, step)",
     "a function that goes into data of any kind": 'for_each({"x": loss}, torch.Tensor, lambda x: x.detach())',
@@ -217,6 +219,14 @@ class Gan(L.LightningModule):
 TWO = "torch.optim.Adam(self.generator.parameters()), torch.optim.Adam(self.critic.parameters())"
 
 
+NAMED = '{"optimizer": torch.optim.Adam(self.parameters()), "monitor": "loss"}'
+
+
+def test_one_optimizer_of_lightning_comes_alone() -> None:
+    text = LIGHTNING.replace("first, second = self", "first = second = self").replace("RETURNED", NAMED)
+    assert not {variant for variant in variants(text) if variant.startswith("O04")}
+
+
 @pytest.mark.parametrize("returned", [TWO, f"[{TWO}], []"])
 def test_manual_optimization_in_lightning_is_read(returned: str) -> None:
     right = LIGHTNING.replace("RETURNED", returned)
@@ -246,3 +256,30 @@ def train(args, net, loader):
 
 def test_a_part_of_an_engine_is_one() -> None:
     assert not {v for v in variants(DEEPSPEED.replace("LAST", "model.step()")) if v.startswith("O04")}
+
+
+SENT = """
+import torch
+from torch import nn
+
+model, shared = nn.Linear(4, 3), nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in [(torch.randn(16, 4), torch.randint(0, 3, (16,))) for _ in range(100)]:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    LINE
+    for mine, theirs in zip(model.parameters(), shared.parameters()):
+        mine.data.copy_(theirs.data.clone())
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["queue.put([p.grad.clone() for p in model.parameters()])", "send(*(p.grad for p in ps))"]
+)
+def test_gradients_that_are_sent_elsewhere_are_applied_there(line: str) -> None:
+    assert not {variant for variant in variants(SENT.replace("LINE", line)) if variant.startswith("O04")}
+
+
+def test_gradients_that_are_only_measured_are_not() -> None:
+    line = "norm = sum(p.grad.data.norm(2) for p in model.parameters())"
+    assert "O04/no-step" in variants(SENT.replace("LINE", line))

@@ -90,12 +90,19 @@ def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
     if name == "dict":
         whole = not call.args
         return Group(list(call.values), whole, keys=list(call.kwargs) if whole else None)
-    if name == "getattr" and first == Symbol("torch.optim"):
-        return Symbol("torch.optim.Optimizer")
-    if name == "getattr" and len(args) == 2 and isinstance(args[1], Const) and isinstance(args[1].value, str):
-        owner = call.node.args[0]
-        if dotted(owner):
-            return reader.evaluate(ast.copy_location(ast.Attribute(owner, args[1].value, ast.Load()), call.node))
+    if name == "getattr":
+        return _named_attribute(reader, call)
     if name == "setattr" and isinstance(first, Instance):
         reader.facts.escaped.add(id(first))
     return UNKNOWN if name in knowledge.HARMLESS_CALLS else hide_if_training(reader, call)
+
+
+def _named_attribute(reader: Reader, call: Call) -> Value:
+    """`getattr(optimizer, "step")`, or `getattr(torch.optim, name)`."""
+    if call.first == Symbol("torch.optim"):
+        return Symbol("torch.optim.Optimizer")
+    name = call.args[1] if len(call.args) == 2 else UNKNOWN
+    owner = call.node.args[0] if call.node.args else None
+    if owner is None or not dotted(owner) or not isinstance(name, Const) or not isinstance(name.value, str):
+        return UNKNOWN
+    return reader.evaluate(ast.copy_location(ast.Attribute(owner, name.value, ast.Load()), call.node))

@@ -28,7 +28,7 @@ def _optimizers_in(returned: Value) -> Value:
     """Of an optimizer, a list, a pair of lists, or dicts with an "optimizer": each has its own form."""
     if isinstance(returned, Group):
         if returned.keys is not None:
-            named = dict(zip(returned.keys, returned.items, strict=True))
+            named = dict(zip(returned.keys, returned.items, strict=False))
             return named.get("optimizer", UNKNOWN)
         first = returned.items[0] if returned.items else UNKNOWN
         if isinstance(first, Group) and first.keys is None and len(returned.items) == 2:

@@ -18,7 +18,7 @@ def namespace(name: str, args: tuple[Value, ...], kwargs: dict[str, Value], plac
     held = dict(kwargs)
     for given in args:
         if isinstance(given, Group) and given.keys is not None:
-            held |= {key: value for key, value in zip(given.keys, given.items, strict=True) if isinstance(key, str)}
+            held |= {key: value for key, value in zip(given.keys, given.items, strict=False) if isinstance(key, str)}
     return Instance(name, place, args=args, kwargs=kwargs, attrs=held)
 
 
