@@ -283,3 +283,27 @@ def test_gradients_that_are_sent_elsewhere_are_applied_there(line: str) -> None:
 def test_gradients_that_are_only_measured_are_not() -> None:
     line = "norm = sum(p.grad.data.norm(2) for p in model.parameters())"
     assert "O04/no-step" in variants(SENT.replace("LINE", line))
+
+
+def test_a_question_that_is_asked_again_and_again_is_read_once() -> None:
+    statements = "\n".join(f"    found = found + {number}" for number in range(100))
+    helper = f"def version():\n    found = 0\n{statements}\n    return str(found)\n"
+    late = LOOP.replace("optimizer.step()", "optimizer.zero_grad()\n    optimizer.step()").replace("HERE", "pass")
+    function = "def train():\n" + "\n".join(f"    {line}" for line in late.split("\n")) + "\n"
+    asked = "\n".join("version()" for _ in range(300))
+    assert "O04/cleared-too-late" in variants(f"{START}\n{helper}\n{function}\n{asked}\ntrain()\n")
+
+
+def test_a_function_that_steps_is_read_each_time() -> None:
+    text = f"""{START}
+def update():
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+update()
+for x, y in data:
+    criterion(model(x), y).backward()
+    update()
+"""
+    assert not {variant for variant in variants(text) if variant.startswith("O04")}

@@ -12,6 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_observer, words_of
 from unstuck.source.reader.scope import dotted
@@ -160,10 +161,10 @@ class _Text(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=2048)
 def _text_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Text:
-    parts = list(ast.walk(node))
+    parts = list(parts_of(node))
     functions = [part.func for part in parts if isinstance(part, ast.Call)]
     in_place = [function for function in functions if isinstance(function, ast.Attribute) and _is_in_place(function)]
-    changed = {id(inner) for function in in_place for inner in ast.walk(function.value)}
+    changed = {id(inner) for function in in_place for inner in parts_of(function.value)}
     # Reading `p.grad` changes nothing; `p.grad = None` and `p.grad.zero_()` do.
     attributes = frozenset(
         part.attr
@@ -198,7 +199,7 @@ def _is_in_place(function: ast.Attribute) -> bool:
 def _steps_by_hand(part: ast.AST) -> bool:
     """`p.data = ...`, or `p -= rate * p.grad`."""
     if isinstance(part, ast.AugAssign):
-        return any(isinstance(inner, ast.Attribute) and inner.attr in ("grad", "data") for inner in ast.walk(part))
+        return any(isinstance(inner, ast.Attribute) and inner.attr in ("grad", "data") for inner in parts_of(part))
     return isinstance(part, ast.Attribute) and part.attr == "data" and not isinstance(part.ctx, ast.Load)
 
 

@@ -8,6 +8,7 @@ from functools import reduce
 
 from unstuck.events import ZeroGrad
 from unstuck.source.facts import AttributeSet, ChildReplaced, RunningSum
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.branches import is_settled
 from unstuck.source.reader.iteration import collection_name, each
@@ -63,7 +64,7 @@ def augmented(reader: Reader, node: ast.AugAssign) -> None:
         if isinstance(node.op, ast.Mult) and new == Const(0):
             reader.write(ZeroGrad(place=reader.place(node)))
         return
-    if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
+    if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in parts_of(node.value)):
         reader.hide(node, (old,), Ability.STEP)
     if isinstance(old, Group):
         old.extend(map(reader.if_reached, list(new.items)) if isinstance(new, Group) else [new])

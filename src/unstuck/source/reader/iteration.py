@@ -7,6 +7,7 @@ import re
 from functools import reduce
 
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader.scope import dotted
 from unstuck.source.values import UNKNOWN, Group, Instance, Param, Parameters, Tensor, Value, alternatives, join
 
@@ -45,5 +46,5 @@ def _one_of(value: Value, target: ast.expr | None) -> Value:
         return Tensor("data", args=(value,))
     if isinstance(value, Tensor):
         return Tensor("data", (value,))
-    words = [part.id for part in ast.walk(target) if isinstance(part, ast.Name)] if target is not None else []
+    words = [part.id for part in parts_of(target) if isinstance(part, ast.Name)] if target is not None else []
     return Tensor("data") if any(BATCH_WORDS.search(word) for word in words) else UNKNOWN

@@ -74,6 +74,8 @@ class Module(msgspec.Struct, frozen=True):
     """None if the file is not valid Python."""
     digest: bytes
     """Of the content of the file."""
+    attributes_set: list[frozenset[str]] = msgspec.field(default_factory=list)
+    """The attributes that it sets, once somebody has asked (`branches.py`)."""
 
 
 class Modules:
@@ -118,9 +120,9 @@ class Project:
     def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
         self.seen: dict[str, bytes] = {}
         """Every file that was looked for, with the digest of its content."""
-        self.trees: list[ast.Module] = []
+        self.read: list[Module] = []
         """Every file that was read."""
-        self.trees_searched = 0
+        self.searched = 0
         self.attributes_set: set[str] = set()
         """Attributes that the files searched so far set (`branches.py`)."""
         self._modules = modules or Modules()
@@ -201,7 +203,7 @@ class Project:
         self.seen[str(path)] = module.digest
         if module.tree is None:
             return None
-        self.trees.append(module.tree)
+        self.read.append(module)
         scope = Scope(file=SourceFile(_shown(path), module.lines))
         define(module.tree.body, scope, self)
         return scope

@@ -11,7 +11,7 @@ them with one of three decorators; the reader looks up the handler by type:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any, TypeVar
@@ -157,6 +157,8 @@ class Reader:
         if trains:
             self.statements_left = max(self.statements_left, STATEMENTS_OF_A_LOOP)
         self.layers_left = MOST_LAYERS
+        self.harmless: dict[tuple[Hashable, ...], tuple[UserFunction, Value]] = {}
+        """Calls that did nothing that matters, and what they gave back (`calls/repeated.py`)."""
         self.sequentials: list[Instance] = []
         """The Sequentials that data is being sent through, outermost first."""
         self._resolved: dict[tuple[str, str], Value] = {}

@@ -14,7 +14,7 @@ from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.objects import initialise
-from unstuck.source.reader.project import Project, define
+from unstuck.source.reader.project import Module, Project, define
 from unstuck.source.reader.reader import Frame, Reader
 from unstuck.source.reader.scope import Scope, SourceFile
 from unstuck.source.trace import Happened, Loop, events_in
@@ -36,7 +36,7 @@ def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) 
     scope = Scope(file=file)
     trains = bool(TRAINING_TEXT.search(text))
     reader = Reader(scope, project, follow_calls=trains)
-    project.trees.append(tree)
+    project.read.append(Module([], tree, b""))
     define(tree.body, scope, project)
     if trains:
         reader.execute(tree.body)

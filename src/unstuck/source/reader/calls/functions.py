@@ -8,6 +8,7 @@ from functools import reduce
 from unstuck.events import Place
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, reachable
+from unstuck.source.reader.calls.repeated import again, effects, is_harmless, key_of
 from unstuck.source.reader.reader import Call, Frame, Reader, callee
 from unstuck.source.reader.scope import Scope, dotted
 from unstuck.source.trace import NOTHING, Inlined
@@ -32,6 +33,8 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         reader.hide(node, (owner, *args), anywhere=False)
         return UNKNOWN
     stack = reader.call_stack
+    if stack and function.defined_in is not None and function.defined_in.node.name in knowledge.MODULE_BASES:
+        return UNKNOWN  # What a framework's own base class of models does is known: it trains nothing.
     if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
         can = NOTHING
         if stack:
@@ -42,6 +45,20 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         if can:
             reader.hide(node, (*args, *kwargs.values()), can)
         return UNKNOWN
+    key = key_of(reader, function, args, kwargs)
+    if key is not None and key in reader.harmless:
+        return again(reader.harmless[key][1])
+    found, called = effects(reader), len(reader.facts.calls)
+    value = _read(reader, function, args, kwargs)
+    if key is not None and reader.statements_left > 0 and is_harmless(reader, value, found, called):
+        # The function is kept, so that no other can have the ids of what it belongs to.
+        reader.harmless[key] = function, value
+    return value
+
+
+def _read(reader: Reader, function: UserFunction, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
+    node, owner, stack = function.node, function.owner, reader.call_stack
+    name = getattr(node, "name", "<lambda>")
     stack.append(node)
     frame = Frame(Scope(outer=function.scope), name, owner, function.defined_in)
     _bind_parameters(reader, function, frame, args, kwargs)

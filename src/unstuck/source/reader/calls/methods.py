@@ -11,6 +11,7 @@ import re
 
 from unstuck.events import Backward, Clip, ModeChange, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of
 from unstuck.source.reader.calls.functions import call_function
@@ -93,7 +94,7 @@ def _is_given_weights(reader: Reader, parameter: Param, call: Call) -> bool:
     given = call.node.args[0] if call.node.args else None
     if isinstance(given, ast.Subscript):
         return SAVED_WEIGHTS.search(ast.unparse(given.value)) is not None
-    parts = list(ast.walk(given)) if given is not None else []
+    parts = list(parts_of(given)) if given is not None else []
     if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
         return False
     named = [reader.evaluate(part) for part in parts if isinstance(part, ast.Name)]

@@ -9,6 +9,7 @@ from operator import or_
 
 from unstuck.events import Backward, OptimizerStep, SchedulerStep, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, ability_of_unknown, reachable
 from unstuck.source.reader.calls.functions import call_function
@@ -46,6 +47,14 @@ ENGINE_STEP = pattern(r"^\s*([\w.]+)\.step\(\)", re.M)
 ENGINE_WORDS = pattern(r"(^|[._])(model|net|engine|model_engine)$", re.I)
 WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric|optimi[sz]er|optim|engine|manager|booster)$", re.I)
 """Objects whose `backward(loss)` is the loss's, divided or scaled at most."""
+WRAPPERS = pattern(r"(^|_)(accelerator|fabric)$", re.I)
+WRAPPER_METHODS = frozenset(
+    "accumulate no_sync no_backward_sync autocast unwrap_model prepare prepare_model prepare_data_loader gather "
+    "gather_for_metrics reduce pad_across_processes wait_for_everyone free_memory save_state load_state "
+    "register_for_checkpointing get_state_dict save_model trackers end_training set_trigger check_trigger setup "
+    "setup_module setup_dataloaders all_gather all_reduce broadcast to_device load call".split()
+)
+"""Methods of Accelerate and Fabric that wrap, move, wait or save."""
 ACTION_WORDS = pattern(r"(^|_)(act|action)s?(_|$)", re.I)
 NUMBERS = frozenset({knowledge.CUTS["item"], "float()", "int()"})
 RETURNS_ITSELF = frozenset(
@@ -178,7 +187,7 @@ def _unread_method(reader: Reader, method: Method, call: Call) -> None:
     """`tracker.update(loss)`, `agent.learn(batch)`: an object of which only the name or the class is known."""
     receiver, holder = method.receiver, _last_name(method.node.value)
     kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
-    harmless = _is_action(method, call) or _is_item_given_dict(method, call)
+    harmless = _is_action(method, call) or _is_item_given_dict(method, call) or _is_wrapper(method, holder)
     at_most = NOTHING if harmless else ability_of_name(method.name, holder, kind)
     if method.name == "update" and is_collection(holder, kind) and _is_given_weights(call):
         at_most = EVERYTHING
@@ -201,12 +210,17 @@ def _is_action(method: Method, call: Call) -> bool:
     """`task.step(action)`: what takes an action is the world that an agent acts in."""
     if method.name != "step" or len(call.node.args) != 1 or any(reachable(call.values)):
         return False
-    parts = list(ast.walk(call.node.args[0]))
+    parts = list(parts_of(call.node.args[0]))
     names = [part.id for part in parts if isinstance(part, ast.Name)]
     names += [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     attributes = [part.attr for part in parts if isinstance(part, ast.Attribute)]
     trains = any(OPTIMIZER_WORDS.search(name) or TRAINS.intersection(words_of(name)) for name in names + attributes)
     return not trains and any(map(ACTION_WORDS.search, names))
+
+
+def _is_wrapper(method: Method, holder: str) -> bool:
+    """`accelerator.accumulate(model)` of an accelerator that came from elsewhere."""
+    return method.name in WRAPPER_METHODS and WRAPPERS.search(holder) is not None
 
 
 def _is_item_given_dict(method: Method, call: Call) -> bool:
