@@ -102,7 +102,7 @@ def _plain(value: Value) -> Key | None:
         return ("unknown",)
     if isinstance(value, Const):
         literal = value.value
-        return ("constant", type(literal), literal) if isinstance(literal, Hashable) else None
+        return ("constant", str(type(literal)), literal) if isinstance(literal, Hashable) else None
     if isinstance(value, Symbol):
         return ("name", value.name)
     return (value.__class__, id(value.node)) if isinstance(value, UserFunction | UserClass) else None
