@@ -16,7 +16,13 @@ from unstuck.source.reader.scope import SourceFile, dotted
 if TYPE_CHECKING:
     from unstuck.source import Script
 
-rule = Rule("R30", "shuffled-apart", "examples and labels are shuffled in different orders", Severity.ERROR)
+rule = Rule(
+    code="R30",
+    name="shuffled-apart",
+    title="examples and labels are shuffled in different orders",
+    severity=Severity.ERROR,
+    explains=("P31",),
+)
 
 CAUSE = "Every call draws an order of its own, so examples no longer stand next to their labels."
 FIX = "Draw one order for both: order = torch.randperm(len({labels})), then {examples}[order] and {labels}[order]."
