@@ -2,6 +2,8 @@
 
     python bench/precision.py FOLDER...
     python bench/precision.py --show O12 FOLDER...      every hit of one rule, with the lines around it
+    python bench/precision.py --show error FOLDER...    every hit of that severity
+    python bench/precision.py --loops FOLDER...         loops whose order cannot be judged, and the calls at fault
 
 Clone what you know, such as pytorch/examples or nanoGPT, and name the folders.
 """
@@ -17,8 +19,11 @@ from pathlib import Path
 from unstuck.events import Place
 from unstuck.findings import Diagnosis, Severity
 from unstuck.judge import judge, unite
+from unstuck.rules.shared.loop_order import hidden_on, step_functions
 from unstuck.source import Project, SourceError, find_files, read_script
+from unstuck.source.paths import paths
 from unstuck.source.reader.project import Modules, rare_collection
+from unstuck.source.trace import GRADIENTS, Loop, Path as Way
 
 AROUND = 3
 
@@ -44,8 +49,11 @@ class Tally:
 def main() -> int:
     parser = argparse.ArgumentParser(description="How often each rule speaks on code it has never seen.")
     parser.add_argument("folders", nargs="+", metavar="FOLDER")
-    parser.add_argument("--show", metavar="CODE", help="list the hits of one rule instead of counting")
+    parser.add_argument("--show", metavar="CODE", help="list the hits of one rule or severity instead of counting")
+    parser.add_argument("--loops", action="store_true", help="list the loops whose order cannot be judged")
     options = parser.parse_args()
+    if options.loops:
+        return print_loops(options.folders)
     tallies = []
     for folder in options.folders:
         try:
@@ -54,7 +62,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             continue
         if options.show:
-            show(tallies[-1], options.show.upper())
+            show(tallies[-1], options.show)
     if not options.show:
         print_table(tallies)
     return 0
@@ -106,11 +114,57 @@ def print_rules(whole: Tally) -> None:
         print(f"{f'{code} {name}':<34}{severity:<10}{hits:>6,}{per_lines:>18.4f}{per_files:>28.2f}")
 
 
-def show(counted: Tally, code: str) -> None:
+class Judged:
+    """Whether the order of a training loop, or of a function that trains once per call, can be judged."""
+
+    def __init__(self, loop: Loop, ways: Sequence[Way]) -> None:
+        self.place = loop.place
+        self.ways = len(ways)
+        self.unread = hidden_on(ways, GRADIENTS)
+
+    @property
+    def is_judged(self) -> bool:
+        return bool(self.ways) and not self.unread
+
+    @property
+    def why(self) -> str:
+        if not self.ways:
+            return "too many paths"
+        lines = sorted({f"{call.called or '?'} at {call.place} could {call.can & GRADIENTS}" for call in self.unread})
+        return "\n    ".join(lines)
+
+
+def print_loops(folders: Sequence[str]) -> int:
+    """Each loop counts once, by its place; it is judged if it is wherever a script leads to it."""
+    total = judged = 0
+    for folder in folders:
+        found: dict[str, Judged] = {}
+        modules = Modules()
+        for path in (path for path in find_files([folder]) if path.suffix == ".py"):
+            try:
+                script = read_script(path, Project(modules))
+            except SourceError:
+                continue
+            for loop in (*script.training_loops, *step_functions(script)):
+                one = Judged(loop, paths(loop))
+                before = found.get(str(loop.place))
+                if before is None or before.is_judged:
+                    found[str(loop.place)] = one
+        for one in found.values():
+            if not one.is_judged:
+                print(f"{one.place}\n    {one.why}")
+        good = sum(one.is_judged for one in found.values())
+        print(f"{folder}: {good} of {len(found)} loops can be judged")
+        total, judged = total + len(found), judged + good
+    print(f"all: {judged} of {total} ({100 * judged / max(total, 1):.0f} %)")
+    return 0
+
+
+def show(counted: Tally, wanted: str) -> None:
     for diagnosis in counted.diagnoses:
         lead = diagnosis.lead
-        if lead.code == code and lead.place is not None:
-            print(f"{diagnosis.severity.value} {diagnosis.confidence.value} {lead.place}  {lead.message}")
+        if wanted.lower() in (lead.code.lower(), diagnosis.severity.value) and lead.place is not None:
+            print(f"{diagnosis.severity.value} {diagnosis.confidence.value} {lead.code} {lead.place}  {lead.message}")
             for place in lead.places:
                 print_around(place)
             print()

@@ -136,5 +136,7 @@ class Facts(msgspec.Struct, eq=False):
     made_in_forward: list[tuple[Instance, Place]] = msgspec.field(default_factory=list)
     called: dict[int, list[Place]] = msgspec.field(default_factory=dict)
     """Where library modules were called, by their id."""
+    returned: list[Value] = msgspec.field(default_factory=list)
+    """What functions return."""
     escaped: set[int] = msgspec.field(default_factory=set)
     """ids of objects given to code that could not be read."""

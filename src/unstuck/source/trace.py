@@ -1,11 +1,10 @@
-"""A script's events as a tree of branches and loops, and the paths through a loop that the tree allows."""
+"""A script's events as a tree of branches and loops. `paths.py` has the paths that the tree allows."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
 from enum import Flag, StrEnum, auto
-from itertools import product
 
 import msgspec
 
@@ -23,10 +22,6 @@ from unstuck.events import (
 )
 from unstuck.source.values import Value
 
-MOST_CONDITIONS = 8
-MOST_PATHS = 4096
-REPEATED_LOOPS = 4
-"""Nested loops that a path goes through twice; every further one would double its length."""
 ORDERED: tuple[type[Event], ...] = (
     Backward, ZeroGrad, Unscale, Clip, OptimizerSeen, OptimizerStep, ScalerUpdate, SchedulerStep
 )  # fmt: skip
@@ -211,112 +206,21 @@ def reads_all(block: Sequence[Node], ability: Ability = EVERYTHING) -> bool:
 
 def hidden_in(block: Sequence[Node], ability: Ability = EVERYTHING) -> list[Hidden]:
     """The calls in the block that could not be followed and are able to do any of this."""
-    return [node for node in _consequences(block) if isinstance(node, Hidden) and node.can & ability]
-
-
-def paths(loop: Loop, iterations: int = 2, ordered: tuple[type[Event], ...] = ORDERED) -> list[Path]:
-    """What so many iterations of the loop can do, one path per combination of the conditions that decide on `ordered`.
-
-    Empty when there are too many paths to look at: then nothing is known to hold on all of them.
-    """
-    steady, varying = _conditions(loop.body, ordered)
-    if len(steady) > MOST_CONDITIONS or len(varying) > MOST_CONDITIONS:
-        return []
-    found: dict[tuple[int, ...], Path] = {}
-    for same in product((True, False), repeat=len(steady)):
-        chosen = dict(zip(sorted(steady), same, strict=True))
-        options = _iterations(loop, chosen, sorted(varying))
-        if len(options) ** iterations > MOST_PATHS:
-            return []
-        for path in _sequences(options, iterations):
-            found.setdefault(tuple(map(id, path)), path)
-    return list(found.values())
-
-
-def _iterations(loop: Loop, steady: dict[str, bool], varying: Sequence[str]) -> list[tuple[Path, bool]]:
-    """The different iterations the loop can have, and whether another may follow each."""
-    found: dict[tuple[object, ...], tuple[Path, bool]] = {}
-    for values in product((True, False), repeat=len(varying)):
-        collected: list[PathItem] = []
-        left = _walk(loop.body, {**steady, **dict(zip(varying, values, strict=True))}, collected)
-        continues = left in (None, Exit.CONTINUE)
-        found.setdefault((*map(id, collected), continues), ((*collected, ITERATION_END), continues))
-    return list(found.values())
-
-
-def _sequences(options: Sequence[tuple[Path, bool]], iterations: int) -> Iterator[Path]:
-    for iteration, continues in options:
-        if continues and iterations > 1:
-            yield from (iteration + rest for rest in _sequences(options, iterations - 1))
-        else:
-            yield iteration
-
-
-def _conditions(block: Sequence[Node], ordered: tuple[type[Event], ...]) -> tuple[set[str], set[str]]:
-    """Conditions that decide what happens: those fixed for the whole loop, and those that may change per iteration."""
-    steady: set[str] = set()
-    varying: set[str] = set()
-    waiting = list(block)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Branch):
-            decided = _consequences([*node.then, *node.other])
-            if any(_matters(item, ordered) for item in decided):
-                (varying if node.varies else steady).add(node.condition)
-            waiting += [*node.then, *node.other]
-        elif isinstance(node, Loop | Inlined):
-            waiting += node.body
-    return steady - varying, varying
-
-
-def _matters(item: Node, ordered: tuple[type[Event], ...]) -> bool:
-    """Does it change the order of these events, or how an iteration ends that does not end the program?"""
-    if isinstance(item, Happened):
-        return isinstance(item.event, ordered)
-    return not (isinstance(item, Leave) and item.kind is Exit.RAISE)
+    return [node for node in consequences(block) if isinstance(node, Hidden) and node.can & ability]
 
 
 def says_something(block: Sequence[Node]) -> bool:
     """Does anything happen in the block, on any branch?"""
-    return any(not isinstance(node, Leave) for node in _consequences(block))
+    return any(not isinstance(node, Leave) for node in consequences(block))
 
 
-def _consequences(block: Sequence[Node]) -> Iterator[Node]:
+def consequences(block: Sequence[Node]) -> Iterator[Node]:
+    """Everything that can happen in a block, on any branch, in any function."""
     for node in block:
         if isinstance(node, Happened | Hidden | Leave):
             yield node
         elif isinstance(node, Branch):
-            yield from _consequences(node.then)
-            yield from _consequences(node.other)
+            yield from consequences(node.then)
+            yield from consequences(node.other)
         else:
-            yield from _consequences(node.body)
-
-
-def _walk(
-    block: Sequence[Node], chosen: dict[str, bool], out: list[PathItem], repeated: int = REPEATED_LOOPS
-) -> Exit | None:
-    """Append what happens on the chosen branches, and return how control left the block, if it did."""
-    for node in block:
-        left: Exit | None = None
-        if isinstance(node, Happened | Hidden):
-            out.append(node)
-        elif isinstance(node, Leave):
-            left = node.kind
-        elif isinstance(node, Branch):
-            taken = chosen.get(node.condition)
-            if taken is None:
-                # It decides nothing but whether the program ends here.
-                taken = not any(isinstance(item, Leave) for item in _consequences(node.then))
-            left = _walk(node.then if taken else node.other, chosen, out, repeated)
-        elif isinstance(node, Inlined):
-            left = _walk(node.body, chosen, out, repeated)
-            left = None if left is Exit.RETURN else left
-        else:
-            for _ in range(2 if repeated else 1):
-                left = _walk(node.body, chosen, out, max(repeated - 1, 0))
-                if left in (Exit.BREAK, Exit.RETURN, Exit.RAISE):
-                    break
-            left = left if left in (Exit.RETURN, Exit.RAISE) else None
-        if left:
-            return left
-    return None
+            yield from consequences(node.body)

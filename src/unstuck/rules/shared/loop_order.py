@@ -14,6 +14,7 @@ from unstuck.events import Backward, Clip, Event, OptimizerSeen, OptimizerStep, 
 from unstuck.lazy import pattern
 from unstuck.source import Script
 from unstuck.source.facts import Called
+from unstuck.source.paths import paths
 from unstuck.source.reader.knowledge import is_module, is_optimizer
 from unstuck.source.trace import (
     GRADIENTS,
@@ -26,7 +27,6 @@ from unstuck.source.trace import (
     Path,
     PathItem,
     events_in,
-    paths,
 )
 from unstuck.source.values import (
     Group,

@@ -6,14 +6,15 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
 
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.everyday import ability_of_name, is_observer
+from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_observer, words_of
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
 from unstuck.source.values import (
@@ -106,11 +107,15 @@ def ability_of(value: Value) -> Ability:
     return OF_MODEL if knowledge.is_module(value) else NOTHING
 
 
-def ability_of_text(function: UserFunction) -> Ability:
+def ability_of_text(
+    function: UserFunction, given: Mapping[str, Value] | None = None, *, computes: bool = False
+) -> Ability:
     """What a function could do whose body is not read, by the names in it and in the functions that it calls.
 
-    What it is given is not looked at. What calls something that is not known could do everything.
+    Of what it is given only the functions are looked at. What calls something that is not known could do everything;
+    if it `computes` the output of a network, only by a name that says so.
     """
+    own, given = function.node, given or {}
     waiting = [function]
     seen: set[ast.AST] = set()
     found = NOTHING
@@ -127,10 +132,19 @@ def ability_of_text(function: UserFunction) -> Ability:
             method = bound_method(function.defined_in, name, function.owner) if function.defined_in else None
             waiting += [method] if method is not None else []
         for called in text.called:
+            passed = given.get(called.id) if isinstance(called, ast.Name) and function.node is own else None
+            if isinstance(passed, UserFunction):
+                waiting.append(passed)
+                continue
             more, can = _called_by(called, function, text.bound)
             waiting += more
-            found |= can
+            found |= can if can != EVERYTHING or not computes or _says_training(called) else NOTHING
     return found
+
+
+def _says_training(called: ast.expr) -> bool:
+    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    return bool(TRAINS.intersection(words_of(name)))
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -138,7 +152,7 @@ class _Text(msgspec.Struct, frozen=True):
 
     attributes: frozenset[str]
     called: tuple[ast.expr, ...]
-    """What it calls, besides the functions that it defines itself."""
+    """What it calls, besides the functions that it defines itself and what `type(x)` gave it."""
     bound: frozenset[str]
     """Names whose values come from its own text or its arguments."""
     does: Ability
@@ -147,10 +161,10 @@ class _Text(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=2048)
 def _text_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Text:
-    parts = list(ast.walk(node))
+    parts = list(parts_of(node))
     functions = [part.func for part in parts if isinstance(part, ast.Call)]
     in_place = [function for function in functions if isinstance(function, ast.Attribute) and _is_in_place(function)]
-    changed = {id(inner) for function in in_place for inner in ast.walk(function.value)}
+    changed = {id(inner) for function in in_place for inner in parts_of(function.value)}
     # Reading `p.grad` changes nothing; `p.grad = None` and `p.grad.zero_()` do.
     attributes = frozenset(
         part.attr
@@ -167,6 +181,14 @@ def _text_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Text
     bound = {part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
     bound |= {part.arg for part in parts if isinstance(part, ast.arg)}
     called = (part for part in functions if not (isinstance(part, ast.Name) and part.id in defined - bound))
+    kinds = {
+        target.id
+        for part in parts
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call) and dotted(part.value.func) == "type"
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
+    called = (part for part in called if not (isinstance(part, ast.Name) and part.id in kinds))
     return _Text(attributes, tuple(called), frozenset(bound), does)
 
 
@@ -177,7 +199,7 @@ def _is_in_place(function: ast.Attribute) -> bool:
 def _steps_by_hand(part: ast.AST) -> bool:
     """`p.data = ...`, or `p -= rate * p.grad`."""
     if isinstance(part, ast.AugAssign):
-        return any(isinstance(inner, ast.Attribute) and inner.attr in ("grad", "data") for inner in ast.walk(part))
+        return any(isinstance(inner, ast.Attribute) and inner.attr in ("grad", "data") for inner in parts_of(part))
     return isinstance(part, ast.Attribute) and part.attr == "data" and not isinstance(part.ctx, ast.Load)
 
 
@@ -199,6 +221,8 @@ def _called_by(called: ast.expr, function: UserFunction, bound: frozenset[str]) 
     name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
     if not name:
         return [], EVERYTHING
+    if name.endswith(("Error", "Exception", "Warning")):
+        return [], NOTHING
     if isinstance(called, ast.Attribute):
         holder = dotted(called.value)
         harmless = name in knowledge.HARMLESS_METHODS or name in DONE_BY
@@ -231,7 +255,7 @@ def _of_library(symbol: Symbol) -> Ability:
     name, last = symbol.name, symbol.last
     if name.startswith("builtins."):
         kind = getattr(builtins, last, None)
-        harmless = last in knowledge.HARMLESS_CALLS or last == "sum" or (isinstance(kind, type) and kind is not map)
+        harmless = last in knowledge.HARMLESS_CALLS or last == "setattr" or (isinstance(kind, type) and kind is not map)
         return NOTHING if harmless else EVERYTHING
     if name.startswith(("numpy.", "einops.", "re.", "torch.nn.init.")) or is_observer(name):
         return NOTHING

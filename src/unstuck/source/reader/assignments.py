@@ -8,9 +8,10 @@ from functools import reduce
 
 from unstuck.events import ZeroGrad
 from unstuck.source.facts import AttributeSet, ChildReplaced, RunningSum
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.branches import is_settled
-from unstuck.source.reader.iteration import each
+from unstuck.source.reader.iteration import collection_name, each
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.reader.scope import dotted
 from unstuck.source.trace import Ability
@@ -63,7 +64,7 @@ def augmented(reader: Reader, node: ast.AugAssign) -> None:
         if isinstance(node.op, ast.Mult) and new == Const(0):
             reader.write(ZeroGrad(place=reader.place(node)))
         return
-    if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in ast.walk(node.value)):
+    if isinstance(old, Param) or any(getattr(part, "attr", "") == "grad" for part in parts_of(node.value)):
         reader.hide(node, (old,), Ability.STEP)
     if isinstance(old, Group):
         old.extend(map(reader.if_reached, list(new.items)) if isinstance(new, Group) else [new])
@@ -100,6 +101,7 @@ def assign(reader: Reader, target: ast.expr, value: Value) -> None:
     """Bind a name, attribute, item or tuple of these."""
     if isinstance(target, ast.Name):
         reader.frame.scope.names[target.id] = value
+        reader.frame.member_of.pop(target.id, None)
         _give_label(value, target.id)
     elif isinstance(target, ast.Tuple | ast.List):
         _unpack(reader, target.elts, value)
@@ -109,6 +111,14 @@ def assign(reader: Reader, target: ast.expr, value: Value) -> None:
         _assign_attribute(reader, target, value)
     elif isinstance(target, ast.Subscript):
         _assign_item(reader, target, value)
+
+
+def assign_member(reader: Reader, target: ast.expr, iterated: Value, node: ast.expr) -> None:
+    """Bind the target of a `for` to a member of what `node` names: `opt` of `for opt in self.optimizers`."""
+    assign(reader, target, each(iterated, target))
+    last = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
+    if isinstance(last, ast.Name):
+        reader.frame.member_of[last.id] = collection_name(node)
 
 
 def _give_label(value: Value, label: str) -> None:
@@ -137,7 +147,7 @@ def _unpack(reader: Reader, targets: Sequence[ast.expr], value: Value) -> None:
 def _assign_attribute(reader: Reader, target: ast.Attribute, value: Value) -> None:
     owner = reader.evaluate(target.value)
     reader.facts.attributes.append(AttributeSet(owner, target.attr, value, reader.place(target), target, reader.tick()))
-    if target.attr == "grad":
+    if target.attr == "grad" and not (isinstance(owner, Instance) and owner.cls is not None):
         _assign_gradient(reader, target, value)
     elif target.attr == "requires_grad" and not knowledge.is_module(owner):
         reader.set_trainable(owner, value, target)

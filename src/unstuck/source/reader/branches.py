@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from unstuck.source.flow import History
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.trace import Block, Branch, condition_key
 from unstuck.source.values import UNKNOWN, Const, Instance, UserClass, Value, join, lineage, may_be_tensor
@@ -174,7 +175,7 @@ def _is_doubted(reader: Reader, test: ast.expr) -> bool:
 
     The model and its loss fit together whichever way it goes.
     """
-    for part in ast.walk(test):
+    for part in parts_of(test):
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
             kept = _is_an_argument(reader.evaluate(part.value), part.attr)
             if kept and isinstance(reader.evaluate(part), Const) and _is_set_elsewhere(reader, part.attr):
@@ -185,20 +186,22 @@ def _is_doubted(reader: Reader, test: ast.expr) -> bool:
 def _is_set_elsewhere(reader: Reader, name: str) -> bool:
     """Does a file that was read set such an attribute outside of an `__init__`, or attributes of any name?"""
     project = reader.project
-    for tree in project.trees[project.trees_searched :]:
-        project.attributes_set |= _attributes_set(tree)
-    project.trees_searched = len(project.trees)
+    for module in project.read[project.searched :]:
+        if not module.attributes_set and module.tree is not None:
+            module.attributes_set.append(_attributes_set(module.tree))
+        project.attributes_set.update(*module.attributes_set)
+    project.searched = len(project.read)
     return name in project.attributes_set or ANY in project.attributes_set
 
 
 def _attributes_set(tree: ast.Module) -> frozenset[str]:
     """The attributes that a file sets, without those that an `__init__` sets of its own object."""
-    parts = list(ast.walk(tree))
+    parts = list(parts_of(tree))
     own = {
         id(part)
         for method in parts
         if isinstance(method, ast.FunctionDef) and method.name == "__init__"
-        for part in ast.walk(method)
+        for part in parts_of(method)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
     }
     found: set[str] = set()
@@ -246,7 +249,7 @@ def _kept_arguments(method: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset
 def _varies(reader: Reader, test: ast.expr) -> bool:
     """May a condition change from one iteration to the next?"""
     changing = reader.frame.parameters.union(*map(_stored_names, reader.frame.loops))
-    for part in ast.walk(test):
+    for part in parts_of(test):
         if isinstance(part, ast.Name) and part.id in changing:
             return True
         if isinstance(part, ast.Attribute) and part.attr in changing:
@@ -262,7 +265,7 @@ def _varies(reader: Reader, test: ast.expr) -> bool:
 def _stored_names(loop: ast.AST) -> set[str]:
     """Names and attributes assigned inside a loop, which may differ from one iteration to the next."""
     stored: set[str] = set()
-    for part in ast.walk(loop):
+    for part in parts_of(loop):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             stored.add(part.id)
         elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):

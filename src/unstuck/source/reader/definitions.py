@@ -53,6 +53,7 @@ def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
 def return_statement(reader: Reader, node: ast.Return) -> bool:
     """`return loss`."""
     value = reader.evaluate(node.value) if node.value else Const(None)
+    reader.facts.returned.append(value)
     reader.frame.returned.append(UNKNOWN if reader.frame.doubted else value)
     reader.block.append(Leave(Exit.RETURN))
     return False

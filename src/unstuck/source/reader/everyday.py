@@ -11,7 +11,8 @@ OBSERVERS = frozenset(
     "wandb mlflow neptune comet_ml clearml aim tensorboard tensorboardX visdom swanlab logging loguru structlog "
     "dllogger tqdm rich alive_progress progressbar torchmetrics torcheval evaluate sklearn seqeval sacrebleu rouge "
     "matplotlib plt seaborn pandas json pickle yaml csv os sys time datetime shutil math random psutil pynvml thop "
-    "ptflops fvcore torchinfo torchsummary torchviz warnings copy pprint collections".split()
+    "ptflops fvcore torchinfo torchsummary torchviz warnings copy pprint collections dataclasses typing itertools "
+    "operator enum string re glob pathlib inspect types numbers statistics platform argparse traceback".split()
 )
 """Libraries that look at what they are given and change none of it."""
 OBSERVING_MODULES = (
@@ -40,6 +41,9 @@ TRAINS = frozenset(
 """Words that outweigh the others: `log_and_step(optimizer)` steps."""
 COMPUTES_LOSS = frozenset("criterion criterions loss losses objective".split())
 """Last words of names of functions that compute a loss. Some clear gradients that they made on their way."""
+OF_LOSS_FUNCTION = Ability.CLEAR | Ability.SWITCH
+SETTINGS = frozenset("lr lrs learning_rate momentum wd weight_decay".split())
+"""Settings of an optimizer: what changes only these trains nothing."""
 COLLECTIONS = frozenset("dict out output outputs batch kwargs info infos config cfg results result counter".split())
 """Last words of names of dicts, of which `update` means something else."""
 RESCALES = frozenset("clip scale unscale reduce allreduce gather allgather".split())
@@ -70,16 +74,23 @@ def ability_of_name(called: str, receiver: str = "", kind: str = "") -> Ability:
         if object_words & WATCHES and not object_words & TRAINS:
             return NOTHING
     if TRAINS.intersection(words):
-        return EVERYTHING
-    if WATCHES.intersection(words):
+        return NOTHING if _sets(words) else EVERYTHING
+    if WATCHES.intersection(words) or _sets(words):
         return NOTHING
     if RESCALES.intersection(words):
         return Ability.RESCALE
     if COMPUTES_LOSS.intersection(words[-1:]) or (COMPUTES_LOSS.intersection(words) and words[-1] in ("fn", "func")):
-        return Ability.CLEAR | Ability.SWITCH
+        return OF_LOSS_FUNCTION
     if EVALUATES.intersection(words) or (object_words & EVALUATES and not object_words & TRAINS):
         return Ability.SWITCH
     return EVERYTHING
+
+
+def _sets(words: list[str]) -> bool:
+    """Does it say that it changes settings, and nothing else? `adjust_learning_rate`, `warmup_lr`."""
+    text = "_".join(words)
+    named = any(f"_{setting}_" in f"_{text}_" for setting in SETTINGS)
+    return named and not (TRAINS - {"learning"}).intersection(words)
 
 
 def is_collection(receiver: str, kind: str = "") -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import reduce
 
-from unstuck.source.reader.assignments import assign
+from unstuck.source.reader.assignments import assign_member
 from unstuck.source.reader.iteration import each
 from unstuck.source.reader.reader import Reader, expression, statement
 from unstuck.source.reader.with_blocks import recording_after
@@ -163,7 +163,7 @@ def dict_comprehension(reader: Reader, node: ast.DictComp) -> Value:
 
 def _bind_generators(reader: Reader, generators: list[ast.comprehension]) -> None:
     for generator in generators:
-        assign(reader, generator.target, each(reader.evaluate(generator.iter), generator.target))
+        assign_member(reader, generator.target, reader.evaluate(generator.iter), generator.iter)
 
 
 @expression(ast.Await, ast.Starred, ast.YieldFrom)

@@ -76,7 +76,8 @@ NUMPY_ASKS_THE_TENSOR = frozenset(
 
 HARMLESS_CALLS = frozenset(
     "print len isinstance hasattr getattr str repr type id range enumerate zip reversed sorted min max abs round "
-    "iter next filter format vars dir callable issubclass super list tuple set dict any all open input".split()
+    "iter next filter format vars dir callable issubclass super list tuple set dict any all open input int float bool "
+    "complex bytes hash ord chr divmod pow sum".split()
 )
 """Builtins that never step, zero or back-propagate their arguments."""
 

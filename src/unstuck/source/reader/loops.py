@@ -6,8 +6,7 @@ import ast
 from collections.abc import Callable
 
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.assignments import assign
-from unstuck.source.reader.iteration import each
+from unstuck.source.reader.assignments import assign, assign_member
 from unstuck.source.reader.reader import Reader, statement
 from unstuck.source.trace import Exit, Leave, Loop
 from unstuck.source.values import Instance
@@ -27,7 +26,7 @@ def for_loop(reader: Reader, node: ast.For | ast.AsyncFor) -> None:
             reader.execute(node.body)
         _loop(reader, node, lambda: assign(reader, node.target, layers[-1]))
     else:
-        _loop(reader, node, lambda: assign(reader, node.target, each(iterated, node.target)))
+        _loop(reader, node, lambda: assign_member(reader, node.target, iterated, node.iter))
 
 
 @statement(ast.While)

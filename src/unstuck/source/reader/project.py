@@ -15,13 +15,14 @@ import msgspec
 from unstuck.lazy import pattern
 from unstuck.source.documents.files import ABSENT, UNREADABLE, SourceError, decode, digest_of, read_raw
 from unstuck.source.reader.scope import Scope, SourceFile, bind_import
-from unstuck.source.values import UNKNOWN, Const, Symbol, UserClass, UserFunction, Value
+from unstuck.source.values import UNKNOWN, Const, Group, Instance, Symbol, UserClass, UserFunction, Value
 
 LIBRARIES = frozenset(
     "torch torchvision torchaudio numpy np math os sys random time typing collections functools itertools json re "
     "argparse logging pathlib dataclasses copy tqdm matplotlib sklearn scipy pandas transformers datasets "
     "accelerate lightning pytorch_lightning wandb tensorboard tensorboardX builtins PIL cv2 gym gymnasium".split()
 )
+NAMEDTUPLE = "collections.namedtuple"
 SEARCHED_PARENTS = 3
 MOST_CHARACTERS = 20_000_000
 """Of parsed text in memory; its syntax trees take about fifty times as much."""
@@ -73,6 +74,8 @@ class Module(msgspec.Struct, frozen=True):
     """None if the file is not valid Python."""
     digest: bytes
     """Of the content of the file."""
+    attributes_set: list[frozenset[str]] = msgspec.field(default_factory=list)
+    """The attributes that it sets, once somebody has asked (`branches.py`)."""
 
 
 class Modules:
@@ -117,9 +120,9 @@ class Project:
     def __init__(self, modules: Modules | None = None, script: Path | None = None) -> None:
         self.seen: dict[str, bytes] = {}
         """Every file that was looked for, with the digest of its content."""
-        self.trees: list[ast.Module] = []
+        self.read: list[Module] = []
         """Every file that was read."""
-        self.trees_searched = 0
+        self.searched = 0
         self.attributes_set: set[str] = set()
         """Attributes that the files searched so far set (`branches.py`)."""
         self._modules = modules or Modules()
@@ -200,7 +203,7 @@ class Project:
         self.seen[str(path)] = module.digest
         if module.tree is None:
             return None
-        self.trees.append(module.tree)
+        self.read.append(module)
         scope = Scope(file=SourceFile(_shown(path), module.lines))
         define(module.tree.body, scope, self)
         return scope
@@ -228,8 +231,24 @@ def define(body: list[ast.stmt], scope: Scope, project: Project) -> None:
             for target in statement.targets:
                 if isinstance(target, ast.Name):
                     scope.names[target.id] = Const(statement.value.value)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            made = _namedtuple(statement.value, scope)
+            if made is not None:
+                scope.names[statement.targets[0].id] = made
         elif isinstance(statement, ast.If | ast.Try):
             define(statement.body, scope, project)
+
+
+def _namedtuple(node: ast.expr, scope: Scope) -> Value | None:
+    """The class that `namedtuple("Losses", ["first", "second"])` makes."""
+    if not isinstance(node, ast.Call) or len(node.args) < 2 or _named(node.func, scope) != Symbol(NAMEDTUPLE):
+        return None
+    fields = node.args[1]
+    if isinstance(fields, ast.List | ast.Tuple):
+        names: Value = Group([Const(item.value) for item in fields.elts if isinstance(item, ast.Constant)])
+    else:
+        names = Const(fields.value if isinstance(fields, ast.Constant) else "")
+    return Instance(NAMEDTUPLE, args=(UNKNOWN, names))
 
 
 def user_class(node: ast.ClassDef, scope: Scope, project: Project) -> UserClass:

@@ -11,7 +11,7 @@ them with one of three decorators; the reader looks up the handler by type:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from unstuck.events import Backward, Event, LossCall, Place
 from unstuck.source.facts import Facts, Frozen
 from unstuck.source.flow import papers_over
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.abilities import reachable
+from unstuck.source.reader.abilities import ability_of_text, reachable
 from unstuck.source.reader.project import Project
 from unstuck.source.reader.scope import Scope, SourceFile, dotted
 from unstuck.source.trace import EVERYTHING, Ability, Block, Happened, Hidden, Inlined, Loop, says_something
@@ -35,6 +35,7 @@ from unstuck.source.values import (
     Symbol,
     Tensor,
     UserClass,
+    UserFunction,
     Value,
     alternatives,
     join,
@@ -43,6 +44,8 @@ from unstuck.source.values import (
 DEEPEST_CALL = 12
 STATEMENTS_PER_LINE = 4
 STATEMENTS_AT_LEAST = 1500
+STATEMENTS_OF_A_LOOP = 8000
+"""At least, where a backward pass is written: what its loop calls is read to the end."""
 MOST_LAYERS = 50_000
 """Layers of Sequentials that data is sent through in one script."""
 
@@ -109,6 +112,8 @@ class Frame(msgspec.Struct, eq=False):
     """Local names that follow from the parameters: `training = optimizer is not None`."""
     loops: list[ast.AST] = msgspec.field(default_factory=list)
     """The loops being read, outermost first."""
+    member_of: dict[str, str] = msgspec.field(default_factory=dict)
+    """The collection over which a name goes: `v` of `for k, v in self.optimizers.items()`."""
     branches: int = 0
     """How many nested branches of this function are being read."""
     doubted: bool = False
@@ -146,11 +151,18 @@ class Reader:
         """The expression that is a whole statement, until it is read."""
         self.deepest_call = DEEPEST_CALL if follow_calls else 1
         # These two bound the time: it grows with the length of the file, not with its call graph or its networks.
-        self.statements_left = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(scope.source.lines)
+        lines = scope.source.lines
+        trains = follow_calls and any("backward(" in line for line in lines)
+        self.statements_left = STATEMENTS_AT_LEAST + STATEMENTS_PER_LINE * len(lines)
+        if trains:
+            self.statements_left = max(self.statements_left, STATEMENTS_OF_A_LOOP)
         self.layers_left = MOST_LAYERS
+        self.harmless: dict[tuple[Hashable, ...], tuple[UserFunction, Value]] = {}
+        """Calls that did nothing that matters, and what they gave back (`calls/repeated.py`)."""
         self.sequentials: list[Instance] = []
         """The Sequentials that data is being sent through, outermost first."""
         self._resolved: dict[tuple[str, str], Value] = {}
+        self._abilities: dict[tuple[object, ...], tuple[object, Ability]] = {}
 
     def execute(self, body: Sequence[ast.stmt]) -> bool:
         """Read statements in order; False when control leaves before the end."""
@@ -186,6 +198,19 @@ class Reader:
         if key not in self._resolved:
             self._resolved[key] = self.project.resolve(value, key[1])
         return self._resolved[key]
+
+    def ability_unread(self, function: UserFunction, given: Mapping[str, Value]) -> Ability:
+        """What a function could do that is not read and is given this, by its text.
+
+        A function that it is given counts as one of its own.
+        """
+        known = {name: value for name, value in given.items() if isinstance(value, UserFunction)}
+        computes = self.forward_depth > 0
+        key = (function.node, id(function.owner), computes, *sorted((name, id(value)) for name, value in known.items()))
+        if key not in self._abilities:
+            # The functions are kept, so that no other can have their ids.
+            self._abilities[key] = (function, known), ability_of_text(function, known, computes=computes)
+        return self._abilities[key][1]
 
     def place(self, node: ast.AST) -> Place:
         """Where a node is in the user's file."""

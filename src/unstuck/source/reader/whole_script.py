@@ -11,13 +11,14 @@ from unstuck.importable import importable
 from unstuck.lazy import pattern
 from unstuck.source.facts import Facts
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.abilities import reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.objects import initialise
-from unstuck.source.reader.project import Project, define
+from unstuck.source.reader.project import Module, Project, define
 from unstuck.source.reader.reader import Frame, Reader
 from unstuck.source.reader.scope import Scope, SourceFile
 from unstuck.source.trace import Happened, Loop, events_in
-from unstuck.source.values import Instance, Tensor, UserClass, UserFunction
+from unstuck.source.values import Instance, Tensor, UserClass, UserFunction, Value
 
 TRAINING_TEXT = pattern(r"backward\(|zero_grad|optim\b|Loss\b|cross_entropy|_loss\(|Optimizer")
 FUNCTION_TEXT = pattern(
@@ -35,7 +36,7 @@ def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) 
     scope = Scope(file=file)
     trains = bool(TRAINING_TEXT.search(text))
     reader = Reader(scope, project, follow_calls=trains)
-    project.trees.append(tree)
+    project.read.append(Module([], tree, b""))
     define(tree.body, scope, project)
     if trains:
         reader.execute(tree.body)
@@ -47,8 +48,13 @@ def read_facts(tree: ast.Module, text: str, file: SourceFile, project: Project) 
             _read_class(reader, value)
     for value in list(scope.names.values()) if trains else ():
         if isinstance(value, UserFunction) and value.scope is scope and _mentions_training(reader, value.node):
-            call_function(reader, value, (), {})
+            _give_back(reader, call_function(reader, value, (), {}))
     return reader.facts
+
+
+def _give_back(reader: Reader, value: Value) -> None:
+    """What a function returns to callers that are not known may be stepped, cleared or switched there."""
+    reader.facts.escaped.update(map(id, reachable((value,))))
 
 
 def _mentions_training(reader: Reader, node: ast.AST) -> bool:
@@ -79,7 +85,7 @@ def _read_class(reader: Reader, cls: UserClass) -> None:
                 if node.name == "training_step" and knowledge.is_lightning(instance):
                     _read_training_step(reader, method)
                 else:
-                    call_function(reader, method, (), {})
+                    _give_back(reader, call_function(reader, method, (), {}))
             reader.forward_depth -= is_forward
 
 

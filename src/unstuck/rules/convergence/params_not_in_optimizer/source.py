@@ -211,7 +211,12 @@ def _is_used_unregistered(script: Script, owner: Instance, name: str) -> bool:
     outside = [*script.lines[: node.lineno - 1], *script.lines[node.end_lineno or node.lineno :]]
     if any(re.search(rf"\.{name}\b", line) for line in outside):
         return False
-    readers = [method for key, method in owner.cls.methods.items() if key != "__init__"]
+    # What the constructor and its helpers take from it may become an attribute, which registers it.
+    made = owner.cls.methods.get("__init__")
+    building = ast.unparse(made) if made is not None else ""
+    readers = [
+        method for key, method in owner.cls.methods.items() if key != "__init__" and f"self.{key}(" not in building
+    ]
     return any(f"self.{name}" in ast.unparse(method) for method in readers)
 
 

@@ -30,9 +30,10 @@ from unstuck.rules.shared.schedules import NOTHING
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called, SchedulerMade
+from unstuck.source.paths import paths
 from unstuck.source.reader.knowledge import is_scheduler
 from unstuck.source.reader.scope import SourceFile
-from unstuck.source.trace import Ability, Happened, Hidden, Located, Loop, Path, events_in, located, loops_in, paths
+from unstuck.source.trace import Ability, Happened, Hidden, Located, Loop, Path, events_in, located, loops_in
 from unstuck.source.values import Const, Instance, Value, alternatives
 
 STEPS = (OptimizerStep, SchedulerStep)

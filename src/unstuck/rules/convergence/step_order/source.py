@@ -26,6 +26,9 @@ CLEARS = pattern(
     r"zero_grad(?!\s*(#.*)?$)|\bdel\b.*\.grad\b|\.grad(\.data)?(\[[^\]]*\])?\s*([-+*/]?=(?!=)|\.(?!(clamp|clip|add|div)_\()\w+_\()|setattr\(.*grad"
 )
 
+GRADIENTS_TAKEN = pattern(r"\.grad(\.data|\.detach\(\))?(\.(clone|cpu|numpy|tolist)\(|\s*[,\]]|[ \t]+for\b)")
+"""Gradients that go elsewhere, where they may be applied. Measuring them takes none away."""
+
 
 def find(script: Script) -> Iterator[Finding]:
     """Every mistake that holds on all paths."""
@@ -154,6 +157,8 @@ def _gradients_of(script: Script, items: Sequence[Happened | Hidden], position: 
 
 
 def _no_step(script: Script, ways: Sequence[Path], is_function: bool) -> Iterator[Finding]:
+    if GRADIENTS_TAKEN.search(script.text):
+        return
     items = list({id(item): item for way in ways for item in loop_order.gradient_events(way)}.values())
     unread = loop_order.hidden_on(ways, Ability.STEP)
     idle = _never_stepped(script, items, unread)

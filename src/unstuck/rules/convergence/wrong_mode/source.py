@@ -11,11 +11,13 @@ import msgspec
 from unstuck.events import Backward, Forward, ModeChange, OptimizerSeen, OptimizerStep, Place
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, effect_of_train, rule
+from unstuck.rules.convergence.wrong_mode import Mode, dropout, effect_of_eval, effect_of_train, rule, unknown_models
+from unstuck.rules.convergence.wrong_mode.unknown_models import COMPARES
 from unstuck.rules.shared import loop_order, modes
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, fix_with
 from unstuck.source.facts import Called
+from unstuck.source.paths import paths
 from unstuck.source.reader import knowledge
 from unstuck.source.trace import (
     Ability,
@@ -31,14 +33,12 @@ from unstuck.source.trace import (
     events_in,
     located,
     loops_in,
-    paths,
 )
 from unstuck.source.values import UNKNOWN, Const, Group, Instance, Parameters, Value, alternatives, members, root
 
 ORDERED = (ModeChange, Forward, Backward, OptimizerStep, OptimizerSeen)
 ON_PURPOSE = pattern(r"(?i)mc_?drop|monte.?carlo|bayes|uncertain")
 FREEZES = pattern(r"(?i)freez|frozen|fix|keep|on purpose|statistic|determin")
-COMPARES = pattern(r"[<>]|==|\bin\b|last|final|end|best|done|stop")
 
 
 class _SinceEval(msgspec.Struct):
@@ -52,7 +52,7 @@ class _SinceEval(msgspec.Struct):
 
 def find(script: Script) -> Iterator[Finding]:
     """Every variant; a loop that leaves eval mode behind explains one that starts in it."""
-    stays = list(_stays_in_eval(script))
+    stays = list(_stays_in_eval(script)) or list(unknown_models.find(script))
     yield from stays or _starts_in_eval(script)
     yield from _evaluated_in_train(script)
     yield from dropout.find(script)

@@ -17,8 +17,9 @@ from unstuck.rules.shared.accumulation import windows
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, Edits, both, fix_with
 from unstuck.source.flow import behind
+from unstuck.source.paths import paths
 from unstuck.source.reader.knowledge import is_scaler
-from unstuck.source.trace import GRADIENTS, Ability, Happened, Hidden, Path, events_in, located, paths
+from unstuck.source.trace import GRADIENTS, Ability, Happened, Hidden, Path, events_in, located
 from unstuck.source.values import Const, Instance, Tensor, Value, alternatives
 
 SEEN = (Backward, Unscale, Clip, OptimizerStep, ScalerUpdate, ZeroGrad)

@@ -38,12 +38,23 @@ def _on_loss_path(script: Script) -> Iterator[Tensor]:
         if isinstance(value, Tensor) and not value.cut:
             yield value
     detached: set[ast.AST] | None = None
+    unused: set[int] | None = None
     for called in script.facts.calls:
         made = called.result
         if isinstance(made, Tensor) and not made.cut and _is_recorded(called) and LOSS_FUNCTION.search(called.function):
             detached = _inside_detached(script) if detached is None else detached
-            if called.node not in detached:
+            unused = _only_for_cuts(script) if unused is None else unused
+            if called.node not in detached and id(made) not in unused and not called.function.startswith("test"):
                 yield made
+
+
+def _only_for_cuts(script: Script) -> set[int]:
+    """ids of tensors that are known to be made for what stops the gradient, such as the distances of an `argmin`."""
+    facts = script.facts
+    cuts = [called.result for called in facts.calls if isinstance(called.result, Tensor) and called.result.cut]
+    before = {id(value) for value in behind(Group([part for cut in cuts for part in cut.inputs]))}
+    used = [called.value for called in facts.backwards if called.value is not None]
+    return before - {id(value) for value in behind(Group([*facts.returned, *used]))}
 
 
 def _inside_detached(script: Script) -> set[ast.AST]:

@@ -12,6 +12,7 @@ from unstuck.rules.wiring.statement_without_effect import Idle, rule
 from unstuck.source import Script
 from unstuck.source.edits.edit import Editor, fix_with
 from unstuck.source.facts import Called
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import SourceFile
 from unstuck.source.values import Const, Instance, Tensor, Value
@@ -45,12 +46,13 @@ METHODS_OF_TENSORS = frozenset(
 def find(script: Script) -> Iterator[Finding]:
     """Each statement that certainly does nothing."""
     yield from _not_called(script)
-    tried = _tried(script.tree)
+    tried: set[tuple[int, int]] | None = None
     for called in script.facts.calls:
         if called.discarded and called.place.path == script.path:
             if called.name.startswith("torch.") and called.last in SWITCHES:
                 yield _not_entered(called)
             elif called.function == "forward" and knowledge.is_module(called.owner or called.result):
+                tried = _tried(script.tree) if tried is None else tried
                 asked = (called.node.lineno, called.node.col_offset) in tried
                 if not asked and not _is_hooked(script, called) and not _is_told_elsewhere(script, called):
                     yield from _unused(called)
@@ -58,8 +60,8 @@ def find(script: Script) -> Iterator[Finding]:
 
 def _tried(tree: ast.Module) -> set[tuple[int, int]]:
     """Where the calls stand that a `try` makes: whether one fails is what it asks."""
-    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try | ast.TryStar))
-    parts = (part for node in tries for statement in node.body for part in ast.walk(statement))
+    tries = (node for node in parts_of(tree) if isinstance(node, ast.Try | ast.TryStar))
+    parts = (part for node in tries for statement in node.body for part in parts_of(statement))
     return {(part.lineno, part.col_offset) for part in parts if isinstance(part, ast.Call)}
 
 

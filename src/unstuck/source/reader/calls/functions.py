@@ -7,10 +7,11 @@ from functools import reduce
 
 from unstuck.events import Place
 from unstuck.source.reader import knowledge
-from unstuck.source.reader.abilities import ability_of, ability_of_text, reachable
+from unstuck.source.reader.abilities import ability_of, reachable
+from unstuck.source.reader.calls.repeated import again, effects, is_harmless, key_of
 from unstuck.source.reader.reader import Call, Frame, Reader, callee
 from unstuck.source.reader.scope import Scope, dotted
-from unstuck.source.trace import EVERYTHING, NOTHING, Inlined
+from unstuck.source.trace import NOTHING, Inlined
 from unstuck.source.values import UNKNOWN, Const, Group, Symbol, UserFunction, Value, join
 
 NO_GRAD = (Symbol("torch.no_grad"), Symbol("torch.inference_mode"))
@@ -32,16 +33,32 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         reader.hide(node, (owner, *args), anywhere=False)
         return UNKNOWN
     stack = reader.call_stack
+    if stack and function.defined_in is not None and function.defined_in.node.name in knowledge.MODULE_BASES:
+        return UNKNOWN  # What a framework's own base class of models does is known: it trains nothing.
     if node in stack or len(stack) >= reader.deepest_call or reader.statements_left <= 0:
         can = NOTHING
         if stack:
-            can = ability_of_text(function) if reader.statements_left > 0 else EVERYTHING
+            can = reader.ability_unread(function, _by_name(function, args, kwargs))
         for value in reachable((*args, *kwargs.values())):
             # A function that it is given may be called, and a network that it is given may be any.
             can |= ability_of(value) if isinstance(value, UserFunction) else NOTHING
         if can:
             reader.hide(node, (*args, *kwargs.values()), can)
         return UNKNOWN
+    key = key_of(reader, function, args, kwargs)
+    if key is not None and key in reader.harmless:
+        return again(reader.harmless[key][1])
+    found, called = effects(reader), len(reader.facts.calls)
+    value = _read(reader, function, args, kwargs)
+    if key is not None and reader.statements_left > 0 and is_harmless(reader, value, found, called):
+        # The function is kept, so that no other can have the ids of what it belongs to.
+        reader.harmless[key] = function, value
+    return value
+
+
+def _read(reader: Reader, function: UserFunction, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Value:
+    node, owner, stack = function.node, function.owner, reader.call_stack
+    name = getattr(node, "name", "<lambda>")
     stack.append(node)
     frame = Frame(Scope(outer=function.scope), name, owner, function.defined_in)
     _bind_parameters(reader, function, frame, args, kwargs)
@@ -61,14 +78,24 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
         stack.pop()
 
 
+def _with_owner(function: UserFunction, args: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The arguments by position, `self` first."""
+    decorators = getattr(function.node, "decorator_list", ())
+    static = any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators)
+    return args if function.owner is None or static else (function.owner, *args)
+
+
+def _by_name(function: UserFunction, args: tuple[Value, ...], kwargs: dict[str, Value]) -> dict[str, Value]:
+    spec = function.node.args
+    names = (parameter.arg for parameter in (*spec.posonlyargs, *spec.args))
+    return {**dict(zip(names, _with_owner(function, args), strict=False)), **kwargs}
+
+
 def _bind_parameters(
     reader: Reader, function: UserFunction, frame: Frame, args: tuple[Value, ...], kwargs: dict[str, Value]
 ) -> None:
     spec, names = function.node.args, frame.scope.names
-    decorators = getattr(function.node, "decorator_list", ())
-    static = any(isinstance(item, ast.Name) and item.id == "staticmethod" for item in decorators)
-    if function.owner is not None and not static:
-        args = (function.owner, *args)
+    args = _with_owner(function, args)
     by_position = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
     every = [*by_position, *(parameter.arg for parameter in spec.kwonlyargs)]
     names.update(dict.fromkeys(every, UNKNOWN))

@@ -7,11 +7,14 @@ import math
 from collections.abc import Callable
 
 from unstuck.source.reader import knowledge
+from unstuck.source.reader.calls.records import NAMESPACES, namespace
 from unstuck.source.reader.calls.torch_functions import call_torch, make
 from unstuck.source.reader.calls.unknown import hide_if_training
 from unstuck.source.reader.everyday import is_observer
 from unstuck.source.reader.iteration import each
+from unstuck.source.reader.project import NAMEDTUPLE
 from unstuck.source.reader.reader import Call, Reader, callee
+from unstuck.source.reader.scope import dotted
 from unstuck.source.values import (
     UNKNOWN,
     Const,
@@ -44,10 +47,12 @@ def call_symbol(reader: Reader, symbol: Symbol, call: Call) -> Value:
         return first
     if name.startswith("torch."):
         return call_torch(reader, symbol, call)
+    if last in NAMESPACES:
+        return namespace(name, call.args, call.kwargs, reader.place(call.node))
     makes = last in knowledge.OPTIMIZERS or last[:1].isupper() or knowledge.is_schedule_function(last)
     if makes or name.startswith("torchvision.models."):
         return make(reader, symbol, call)
-    if name == "functools.partial":
+    if name in ("functools.partial", NAMEDTUPLE):
         return Instance(name, reader.place(call.node), args=call.args, kwargs=call.kwargs)
     if name.startswith("itertools.chain"):
         return Group(list(call.args))
@@ -85,8 +90,19 @@ def _call_builtin(reader: Reader, name: str, call: Call) -> Value:
     if name == "dict":
         whole = not call.args
         return Group(list(call.values), whole, keys=list(call.kwargs) if whole else None)
-    if name == "getattr" and first == Symbol("torch.optim"):
-        return Symbol("torch.optim.Optimizer")
+    if name == "getattr":
+        return _named_attribute(reader, call)
     if name == "setattr" and isinstance(first, Instance):
         reader.facts.escaped.add(id(first))
     return UNKNOWN if name in knowledge.HARMLESS_CALLS else hide_if_training(reader, call)
+
+
+def _named_attribute(reader: Reader, call: Call) -> Value:
+    """`getattr(optimizer, "step")`, or `getattr(torch.optim, name)`."""
+    if call.first == Symbol("torch.optim"):
+        return Symbol("torch.optim.Optimizer")
+    name = call.args[1] if len(call.args) == 2 else UNKNOWN
+    owner = call.node.args[0] if call.node.args else None
+    if owner is None or not dotted(owner) or not isinstance(name, Const) or not isinstance(name.value, str):
+        return UNKNOWN
+    return reader.evaluate(ast.copy_location(ast.Attribute(owner, name.value, ast.Load()), call.node))

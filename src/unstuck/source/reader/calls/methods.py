@@ -11,9 +11,11 @@ import re
 
 from unstuck.events import Backward, Clip, ModeChange, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of
 from unstuck.source.reader.calls.functions import call_function
+from unstuck.source.reader.calls.lightning import lightning_optimizers
 from unstuck.source.reader.calls.optimizers import optimizer_method, scaler_method, scheduler_method
 from unstuck.source.reader.calls.unknown import RETURNS_ITSELF, unknown_method
 from unstuck.source.reader.iteration import each
@@ -78,19 +80,25 @@ def call_method(reader: Reader, method: Method, call: Call) -> Value:
 def _parameter_method(reader: Reader, parameter: Param, name: str, call: Call) -> Value:
     if name == "requires_grad_":
         reader.set_trainable(parameter, call.args[0] if call.args else Const(True), call.node)
-    elif name == "copy_" and _is_given_weights(parameter, call):
+    elif name in STEPS_BY_HAND and _is_given_weights(reader, parameter, call):
         pass  # `target.copy_(p)` applies no gradient, and neither does `p.clamp_(-1, 1)`.
     elif name in STEPS_BY_HAND or (name.endswith("_") and "grad" in ast.unparse(call.node)):
         reader.hide(call.node, (parameter.owner,), Ability.STEP, anywhere=False)
     return UNKNOWN
 
 
-def _is_given_weights(parameter: Param, call: Call) -> bool:
-    """Is it given the parameter of another model, or what a state dict holds?"""
+def _is_given_weights(reader: Reader, parameter: Param, call: Call) -> bool:
+    """Is it given the parameter of another model, a mixture of the two, or what a state dict holds?"""
     if isinstance(call.first, Param):
         return call.first.owner is not parameter.owner
     given = call.node.args[0] if call.node.args else None
-    return isinstance(given, ast.Subscript) and SAVED_WEIGHTS.search(ast.unparse(given.value)) is not None
+    if isinstance(given, ast.Subscript):
+        return SAVED_WEIGHTS.search(ast.unparse(given.value)) is not None
+    parts = list(parts_of(given)) if given is not None else []
+    if any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
+        return False
+    named = [reader.evaluate(part) for part in parts if isinstance(part, ast.Name)]
+    return any(isinstance(value, Param) and value is not parameter for value in named)
 
 
 def _super_method(reader: Reader, name: str, args: tuple[Value, ...]) -> Value:
@@ -187,6 +195,8 @@ def _module_method(reader: Reader, module: Instance, name: str, call: Call) -> V
         _add_children(module, args[-1:])
     elif name == "forward":
         return reader.call(module, call)
+    elif name == "optimizers" and knowledge.is_lightning(module):
+        return lightning_optimizers(reader, module)
     return module if name in RETURNS_ITSELF else UNKNOWN
 
 

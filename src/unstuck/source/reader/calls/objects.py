@@ -8,8 +8,10 @@ from unstuck.events import Forward
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import note_optimizer
+from unstuck.source.reader.calls.records import namedtuple, set_fields
 from unstuck.source.reader.calls.torch_functions import call_loss
 from unstuck.source.reader.calls.unknown import hide_if_training
+from unstuck.source.reader.project import NAMEDTUPLE
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.values import UNKNOWN, Instance, Symbol, Tensor, UserClass, Value, alternatives, bound_method, join
 
@@ -56,6 +58,8 @@ def initialise(reader: Reader, instance: Instance) -> None:
     method = bound_method(instance.cls, "__init__", instance)
     if method:
         call_function(reader, method, instance.args, instance.kwargs)
+    else:
+        set_fields(instance, instance.cls)
 
 
 @callee(Instance)
@@ -72,6 +76,8 @@ def call_object(reader: Reader, instance: Instance, call: Call) -> Value:
     if instance.kind == "functools.partial" and instance.args:
         args, kwargs = (*instance.args[1:], *call.args), {**instance.kwargs, **call.kwargs}
         return reader.call(instance.args[0], Call(call.node, args, kwargs))
+    if instance.kind == NAMEDTUPLE:
+        return namedtuple(instance, call.args, call.kwargs, reader.place(call.node))
     if instance.last == "Sequential":
         return _call_sequential(reader, instance, call)
     if not is_module:

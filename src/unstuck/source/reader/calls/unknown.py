@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from unstuck.events import Backward, OptimizerStep, SchedulerStep, ZeroGrad
 from unstuck.lazy import pattern
+from unstuck.source.nodes import parts_of
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, ability_of_unknown, reachable
 from unstuck.source.reader.calls.functions import call_function
 from unstuck.source.reader.calls.optimizers import scaler_method
-from unstuck.source.reader.everyday import TRAINS, ability_of_name, is_collection, words_of
+from unstuck.source.reader.everyday import OF_LOSS_FUNCTION, TRAINS, ability_of_name, is_collection, words_of
 from unstuck.source.reader.reader import Call, Reader, callee
 from unstuck.source.reader.scope import SourceFile, dotted
 from unstuck.source.trace import EVERYTHING, NOTHING, Ability
@@ -42,8 +44,17 @@ TRAINING_METHODS = frozenset(
 )
 ENGINE_BACKWARD = pattern(r"^\s*([\w.]+)\.backward\([^)\s]", re.M)
 ENGINE_STEP = pattern(r"^\s*([\w.]+)\.step\(\)", re.M)
+ENGINE_WORDS = pattern(r"(^|[._])(model|net|engine|model_engine)$", re.I)
 WRAPS_BACKWARD = pattern(r"(^|_)(accelerator|fabric|optimi[sz]er|optim|engine|manager|booster)$", re.I)
 """Objects whose `backward(loss)` is the loss's, divided or scaled at most."""
+WRAPPERS = pattern(r"(^|_)(accelerator|fabric)$", re.I)
+WRAPPER_METHODS = frozenset(
+    "accumulate no_sync no_backward_sync autocast unwrap_model prepare prepare_model prepare_data_loader gather "
+    "gather_for_metrics reduce pad_across_processes wait_for_everyone free_memory save_state load_state "
+    "register_for_checkpointing get_state_dict save_model trackers end_training set_trigger check_trigger setup "
+    "setup_module setup_dataloaders all_gather all_reduce broadcast to_device load call".split()
+)
+"""Methods of Accelerate and Fabric that wrap, move, wait or save."""
 ACTION_WORDS = pattern(r"(^|_)(act|action)s?(_|$)", re.I)
 NUMBERS = frozenset({knowledge.CUTS["item"], "float()", "int()"})
 RETURNS_ITSELF = frozenset(
@@ -68,14 +79,16 @@ def hide_given(reader: Reader, call: Call, at_most: Ability, receiver: Value = U
     if not at_most:
         return
     given = list(reachable((receiver, *call.values)))
-    can = NOTHING
-    for value in given:
-        can |= ability_of(value)
+    abilities = [ability_of(value) for value in given]
     for value, node in (*zip(call.args, call.node.args, strict=False), *_keywords(call)):
         named = ability_of_unknown(value, node)
         if named:
             given.append(value)
-            can |= named
+            abilities.append(named)
+    if at_most == OF_LOSS_FUNCTION:
+        # What computes a loss clears gradients that it made on its way only through the optimizer (TRADES does).
+        abilities = [can & Ability.SWITCH if can & Ability.SWITCH else can for can in abilities]
+    can = reduce(or_, abilities, NOTHING)
     if isinstance(receiver, Instance) and given:
         receiver.holds.extend(given)
     if can & at_most:
@@ -96,7 +109,7 @@ def _last_name(node: ast.expr) -> str:
 def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
     """`a.name(x)` where `a` is unknown, or has no such method that we know."""
     name, receiver, node = method.name, method.receiver, call.node
-    text = dotted(method.node.value)
+    text = _name_of(reader, method.node.value)
     last = text.rpartition(".")[2]
     if name == "backward":
         _backward(reader, receiver, last, call)
@@ -117,9 +130,22 @@ def unknown_method(reader: Reader, method: Method, call: Call) -> Value:
         return Group([Group([UNKNOWN, Param(receiver)])], complete=False)
     elif name in RETURNS_ITSELF and not isinstance(receiver, Symbol):
         return receiver
+    elif name in knowledge.HARMLESS_METHODS and not any(reachable(call.values)):
+        pass  # `p.grad.detach().abs()` reads what it belongs to.
     else:
         _unread_method(reader, method, call)
     return UNKNOWN
+
+
+def _name_of(reader: Reader, node: ast.expr) -> str:
+    """What the user calls an object; a member of a collection goes by the collection's name."""
+    if isinstance(node, ast.Subscript):
+        return _name_of(reader, node.value)
+    text = dotted(node)
+    collection = reader.frame.member_of.get(text, "")
+    last = collection.rpartition(".")[2]
+    telling = any(words.search(last) for words in (OPTIMIZER_WORDS, SCHEDULER_WORDS, SCALER_WORDS))
+    return collection if collection and telling else text
 
 
 def _step_by_name(reader: Reader, text: str, call: Call) -> bool:
@@ -152,14 +178,17 @@ def _engines(file: SourceFile) -> frozenset[str]:
     text = "\n".join(file.lines)
     if "deepspeed" not in text.lower():
         return frozenset()
-    return frozenset(ENGINE_BACKWARD.findall(text)) & frozenset(ENGINE_STEP.findall(text))
+    backwards, steps = set(ENGINE_BACKWARD.findall(text)), set(ENGINE_STEP.findall(text))
+    # A module has neither method, so one of them shows that a model is an engine; the other may be in another file.
+    return frozenset(backwards & steps | {name for name in backwards | steps if ENGINE_WORDS.search(name)})
 
 
 def _unread_method(reader: Reader, method: Method, call: Call) -> None:
     """`tracker.update(loss)`, `agent.learn(batch)`: an object of which only the name or the class is known."""
     receiver, holder = method.receiver, _last_name(method.node.value)
     kind = receiver.kind if isinstance(receiver, Instance) else receiver.name if isinstance(receiver, Symbol) else ""
-    at_most = NOTHING if _is_action(method, call) else ability_of_name(method.name, holder, kind)
+    harmless = _is_action(method, call) or _is_item_given_dict(method, call) or _is_wrapper(method, holder)
+    at_most = NOTHING if harmless else ability_of_name(method.name, holder, kind)
     if method.name == "update" and is_collection(holder, kind) and _is_given_weights(call):
         at_most = EVERYTHING
     known = isinstance(receiver, Symbol | Instance)
@@ -181,12 +210,26 @@ def _is_action(method: Method, call: Call) -> bool:
     """`task.step(action)`: what takes an action is the world that an agent acts in."""
     if method.name != "step" or len(call.node.args) != 1 or any(reachable(call.values)):
         return False
-    parts = list(ast.walk(call.node.args[0]))
+    parts = list(parts_of(call.node.args[0]))
     names = [part.id for part in parts if isinstance(part, ast.Name)]
     names += [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     attributes = [part.attr for part in parts if isinstance(part, ast.Attribute)]
     trains = any(OPTIMIZER_WORDS.search(name) or TRAINS.intersection(words_of(name)) for name in names + attributes)
     return not trains and any(map(ACTION_WORDS.search, names))
+
+
+def _is_wrapper(method: Method, holder: str) -> bool:
+    """`accelerator.accumulate(model)` of an accelerator that came from elsewhere."""
+    return method.name in WRAPPER_METHODS and WRAPPERS.search(holder) is not None
+
+
+def _is_item_given_dict(method: Method, call: Call) -> bool:
+    """`detections[i].update({"boxes": boxes})`: what is given a written-out dict is a dict, unless it learns."""
+    holder = method.node.value
+    written = [isinstance(node, ast.Dict) for node in call.node.args]
+    named = isinstance(holder, ast.Subscript) and method.name == "update" and written == [True]
+    words = {word.removesuffix("s") for word in words_of(_last_name(holder))}
+    return named and not words & TRAINS
 
 
 def _is_given_numbers(method: Method, call: Call) -> bool:
