@@ -84,8 +84,9 @@ class _Followed:
 class _Load(NamedTuple):
     module: weakref.ref[nn.Module]
     place: Place | None
-    weights: dict[str, tuple[weakref.ref[nn.Parameter], Tensor]]
-    """The parameters by their names, and parts of what they were."""
+    weights: dict[str, tuple[weakref.ref[nn.Module], int, Tensor]]
+    """By the names of the parameters: their layers, their identities and parts of what they were. A weak reference to a
+    parameter itself would keep `torch.utils.swap_tensors` from converting the model."""
 
 
 class WrittenWeights:
@@ -111,7 +112,8 @@ class WrittenWeights:
         plain = sorted(own, key=lambda name: -own[name].numel())
         with reading():
             largest = [name for name in plain[:_LOADED] if own[name].numel() > 1]
-            weights = {name: (weakref.ref(own[name]), _sample(own[name])) for name in largest}
+            layers = {name: module.get_submodule(name.rpartition(".")[0]) for name in largest}
+            weights = {name: (weakref.ref(layers[name]), id(own[name]), _sample(own[name])) for name in largest}
         others = [load for load in self._loads if load.module() not in (None, module)]
         self._loads = [*others[-_MOST_LOADS:], _Load(weakref.ref(module), place, weights)]
 
@@ -125,8 +127,12 @@ class WrittenWeights:
             if module is None or self._watch.objects.was_trained(module):
                 continue
             # A layer that was put in the place of another one, such as a new head, is meant to be another.
-            there = {name: p for name, p in module.named_parameters() if name in load.weights}
-            own = [(p, load.weights[name][1]) for name, p in there.items() if load.weights[name][0]() is p]
+            own = []
+            for name, parameter in module.named_parameters():
+                layer, identity, value = load.weights.get(name, (None, 0, None))
+                is_same = layer is not None and layer() is module.get_submodule(name.rpartition(".")[0])
+                if is_same and identity == id(parameter) and value is not None:
+                    own.append((parameter, value))
             if not any(id(p) in held for p, _ in own) or 2 * len(own) < len(load.weights):
                 continue
             with reading():
