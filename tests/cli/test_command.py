@@ -128,12 +128,16 @@ def test_the_console_script_is_the_same_command() -> None:
     assert main is cli.main
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "report.json"
     file.write_text("before")
-    with pytest.raises(UnicodeEncodeError):
-        common.write_whole(file, "half \udc80")
+    with monkeypatch.context() as full:
+        full.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space left")))
+        with pytest.raises(common.Stop):
+            common.write_whole(file, "half")
     assert file.read_text() == "before"
+    common.write_whole(file, "half a character: \udc80")
+    assert file.read_text() == "half a character: ?"
     common.write_whole(file, "after")
     assert file.read_text() == "after"
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     common.add_html_option(parser)
     options = parser.parse_args(arguments)
     common.check_files(options)
-    log = _log_at(options.run) if options.run else None
+    log = _log_at(options.run) if options.run and options.run != "latest" else None
     if log is not None:
         return _report_log(log, options)
     gc.disable()  # it would scan a million live events again and again
