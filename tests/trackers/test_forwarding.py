@@ -229,7 +229,7 @@ def test_a_run_that_is_killed_arrives_all_the_same(package) -> None:
     package()
     done = run("--to", "own", last="import os; os.kill(os.getpid(), 9)")
     assert done.returncode == -9
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200  # it is nice, and other tests are busy
     while not Path("own.txt").exists() or "end O12" not in Path("own.txt").read_text():
         assert time.monotonic() < deadline, Path("own.txt").read_text() if Path("own.txt").exists() else "nothing"
         time.sleep(0.2)

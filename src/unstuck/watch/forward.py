@@ -46,7 +46,7 @@ EVERY = 1.0
 """Seconds between two looks."""
 LONGEST_END = 600.0
 """Seconds after the end of a run in which a tracker has to take the rest."""
-NICE = 10
+NICE = 5
 LONGEST_MESSAGE = 2**20
 
 Numbers = dict[int, dict[str, float]]
