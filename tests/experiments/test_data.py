@@ -296,6 +296,15 @@ def test_bad_input_is_a_sentence_each() -> None:
     assert examined(of_loader(Role.TRAINING, DataLoader(empty, batch_size=4))).sets[0].why == "training is empty."
 
 
+def test_pairs_of_ids_are_not_mixed_up() -> None:
+    pairs = torch.cartesian_prod(torch.arange(40), torch.arange(30))[torch.randperm(1200)]
+    rows = TensorDataset(pairs[:, 0], pairs[:, 1], pairs.sum(1) % 5)
+    found = examined(of_loader(Role.TRAINING, DataLoader(rows, 50), target="2"))
+    assert found.sets[0].equal == 0
+    again = TensorDataset(*(torch.cat([column, column[:7]]) for column in rows.tensors))
+    assert examined(of_loader(Role.TRAINING, DataLoader(again, 50), target="2")).sets[0].equal == 7
+
+
 def test_padding_and_lengths_are_reported() -> None:
     torch.manual_seed(0)
     sequences = [torch.randint(1, 50, (int(length),)) for length in torch.randint(3, 20, (200,))]

@@ -56,6 +56,12 @@ def blocks(examples: Tensor, padding: Padding | None = None) -> Tensor:
     return torch.zeros(len(flat), BLOCKS, dtype=torch.int64).index_add_(1, places, products)
 
 
+def factors_of_parts(count: int) -> Tensor:
+    """An odd number for each of the tensors of an example."""
+    generator = torch.Generator().manual_seed(_FACTORS)
+    return torch.randint(-(2**62), 2**62, (count,), generator=generator) * 2 + 1
+
+
 def of_steps(series: Tensor) -> Tensor:
     """(examples, steps): a number for each step of (examples, steps, numbers)."""
     flat = _bits(series.reshape(-1, series.shape[2]))

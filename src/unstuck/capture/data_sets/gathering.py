@@ -354,8 +354,9 @@ class _PartRead:
 
 
 def _together(blocks: list[Tensor], size: int) -> Tensor:
-    """One number for each example."""
-    return sum((one.sum(1) * (2 * index + 1) for index, one in enumerate(blocks)), torch.zeros(size).long())
+    """One number for each example. Small factors would not do: two ids side by side would add up to others."""
+    factors = digests.factors_of_parts(len(blocks)).tolist()
+    return sum((one.sum(1) * factor for one, factor in zip(blocks, factors, strict=True)), torch.zeros(size).long())
 
 
 def _is_blank(tensor: Tensor) -> Tensor:
