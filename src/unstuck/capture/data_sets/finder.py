@@ -301,9 +301,21 @@ class Finder:
             return
 
     def _find_evaluation_tables(self, trained: Tensor) -> None:
-        for name, table in self._tables.items():
-            if is_of_evaluation(name) and self._is_like_training(table, trained):
+        alike = {
+            name: table
+            for name, table in self._tables.items()
+            if is_of_evaluation(name) and self._is_like_training(table, trained)
+        }
+        # Masks may look like images: what is named as the target of another table is not one of inputs.
+        targets = {self._renamed(name) for name in alike} - {""}
+        for name, table in alike.items():
+            if name not in targets:
                 self._evaluation_tables[name] = self._with_target(name, table)
+
+    def _renamed(self, name: str) -> str:
+        """What the targets of this table would be called, by the names of those of training; or nothing."""
+        inputs, target = _difference(*self._training_names) if self._training_names[1] else ("", "")
+        return name.replace(inputs, target) if inputs and inputs in name else ""
 
     def _is_like_training(self, table: Tensor, trained: Tensor) -> bool:
         same_shape = table.shape[1:] == trained.shape[1:] and table.dtype == trained.dtype
@@ -322,7 +334,7 @@ class Finder:
             and tensor.dtype == target.dtype
             and tensor.data_ptr() not in (table.data_ptr(), target.data_ptr())
         ]
-        renamed = name.replace(*_difference(*self._training_names)) if self._training_names[1] else ""
+        renamed = self._renamed(name)
         found = renamed if renamed in fitting else fitting[0] if len(fitting) == 1 else ""
         return {"inputs": table} | ({"target": self._tables[found]} if found else {})
 
