@@ -277,6 +277,8 @@ def test_a_folder_without_a_log_is_no_log(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
+        (["loss/policy", "loss/value", "loss/entropy"], Roles()),
+        (["d_loss", "g_loss", "loss"], Roles(loss="loss")),
         (["loss", "loss_scale", "eval_loss"], Roles(loss="loss", scale="loss_scale", evaluation="eval_loss")),
         (["train/loss_epoch", "train/loss_step", "val/loss"], Roles(loss="train/loss_step", evaluation="val/loss")),
         (["train_loss", "train_ctc_loss", "best_loss"], Roles(loss="train_loss")),

@@ -154,6 +154,8 @@ class GraphsBatched(Event, tag="graphs-batched", frozen=True):
     """The highest number of a node in an edge."""
     with_edges: int = 0
     """Graphs with at least one edge."""
+    repeated: int = 0
+    """Edges that join the same two nodes as another one."""
 
 
 class InputsCompared(Event, tag="inputs-compared", frozen=True):

@@ -59,13 +59,20 @@ def roles_of(log: Log) -> Roles:
         elif words & ACCURACY and words & EVALUATION:
             accuracies.append(rank)
     return Roles(
-        loss=_first(losses),
+        loss=_only(losses),
         rates=tuple(rates),
         gradient=_first([one for one in gradients if one[0] <= 2]),
         scale=scales[0] if scales else "",
         evaluation=_first(evaluations),
         accuracy=_first(accuracies),
     )
+
+
+def _only(ranked: list[tuple[int, int, str]]) -> str:
+    """The first, unless others with a word of their own are as likely: of a policy's and a value's none is the loss."""
+    first = min(ranked, default=None)
+    parts = [one for one in ranked if first is not None and one[0] == first[0] > 0]
+    return _first(ranked) if len(parts) < 2 else ""
 
 
 def _first(ranked: list[tuple[int, int, str]]) -> str:

@@ -112,11 +112,11 @@ class DataPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trouble: str = ""
 
 
-def data_of(previews: Sequence[Preview]) -> list[DataPart]:
+def data_of(previews: Sequence[Preview], when: str = ", in its first training call") -> list[DataPart]:
     """A part for each model."""
     return [
         DataPart(
-            model=preview.model,
+            model=f"{preview.model}{when}",
             sentences=list(input_sentences(preview)),
             inputs=[_input(tensor) for tensor in preview.tensors],
             target=_target(preview.targets, preview) if preview.targets is not None else None,

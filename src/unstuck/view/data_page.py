@@ -35,7 +35,7 @@ def data_document(done: Experiment, diagnoses: Sequence[Diagnosis], script: str,
             tone="warning" if kinds else "good" if found.sets else "quiet",
             sentences=[done.sentence, *done.caveats] if found.sets else [],
         ),
-        data=_with_facts(data_of(previews_of(found)), found),
+        data=_with_facts(data_of(previews_of(found), when=""), found),
     )
 
 

@@ -27,6 +27,8 @@ class Graphs(NamedTuple):
     """The highest number of a node in an edge."""
     with_edges: int
     """Graphs with at least one edge."""
+    repeated: int
+    """Edges that join the same two nodes as another one."""
 
 
 def graphs_in(given: list[tuple[str, Tensor]]) -> Graphs | None:
@@ -51,9 +53,14 @@ def graphs_in(given: list[tuple[str, Tensor]]) -> Graphs | None:
                         graphs=len(nodes),
                         largest=int(nodes.max()),
                         highest=int(edges.max()),
+                        repeated=edges.shape[1] - len(torch.unique(edges.long().t() @ _pair(len(owner)))),
                         with_edges=int((torch.bincount(owner[edges.reshape(-1)]) > 0).sum()),
                     )
     return None
+
+
+def _pair(nodes: int) -> Tensor:
+    return torch.tensor([nodes, 1])
 
 
 def _is_index(tensor: Tensor) -> bool:

@@ -131,7 +131,7 @@ function table(columns, rows, isText = false) {
 
 function inputPart(input, model) {
   return el("article.card", {},
-    el("h3", {}, "Input ", el("code", {}, input.name), ` of ${model}, in its first training call`),
+    el("h3", {}, "Input ", el("code", {}, input.name), ` of ${model}`),
     el("dl.evidence", {}, input.facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     input.note ? el("p.quiet", {}, input.note) : null,
     input.pictures?.length ? pictures(input.pictures, true) : null,

@@ -24,6 +24,8 @@ EVEN = 0.01
 """Examples whose weights differ by less than this share are weighted alike."""
 FEWEST = 4
 MANY = 16
+SURE = 1e-4
+"""Answers farther than that (squared) from their targets have a gradient in any precision."""
 FAR = 1e-3
 """The mean distance from the targets, as a share of their spread or of 1, below which nothing is left to learn."""
 ROUNDED = ("smooth_l1_loss", "huber_loss")
@@ -89,7 +91,7 @@ def pull_of(compared: Compared, loss: Tensor, weight: float) -> Pull | None:
         float(far.sqrt().mean()),
         int(counted.sum()),
         _only_value(targets, counted, far),
-        _one_side(compared, targets, counted),
+        _one_side(compared, targets, counted, far),
     )
 
 
@@ -152,9 +154,10 @@ def _only_value(targets: Tensor, counted: Tensor, far: Tensor) -> int | float | 
     return values[0].item() if alone else None
 
 
-def _one_side(compared: Compared, targets: Tensor, counted: Tensor) -> int | float | None:
+def _one_side(compared: Compared, targets: Tensor, counted: Tensor, far: Tensor) -> int | float | None:
     """Yes or no: does a mask leave out all that have the other answer?"""
-    if compared.name not in BINARY_LOSSES or min(int(counted.sum()), int((~counted).sum())) < MANY:
+    uncounted = ~counted & (far > SURE)  # answers that are sure and right have no gradient either
+    if compared.name not in BINARY_LOSSES or min(int(counted.sum()), int(uncounted.sum())) < MANY:
         return None
     values, others = torch.unique(targets[counted]), torch.unique(targets[~counted])
     apart = values.numel() == others.numel() == 1 and {float(values[0]), float(others[0])} == {0.0, 1.0}

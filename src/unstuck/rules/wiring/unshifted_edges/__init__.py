@@ -26,13 +26,16 @@ FEWEST = 3
 FEW = 0.5
 """The share of the graphs that may have edges where all edges lie within the size of one graph."""
 
+OFTEN = 0.2
+"""Of the edges join the same nodes as another one: those of several graphs."""
+
 
 @rule.in_run
 def in_run(record: Record) -> Iterator[Finding]:
     """By the numbers in the edges, in every batch that was looked at."""
     for model in dict.fromkeys(event.model for event in record.of(GraphsBatched)):
         seen = [event for event in record.of(GraphsBatched) if event.model == model]
-        wrong = [event for event in seen if event.highest < event.largest and event.with_edges <= FEW * event.graphs]
+        wrong = [event for event in seen if _is_unshifted(event)]
         if len(wrong) < FEWEST or len(wrong) < len(seen):
             continue
         first = wrong[0]
@@ -55,3 +58,10 @@ def in_run(record: Record) -> Iterator[Finding]:
                 Evidence("batches looked at", len(seen)),
             ],
         )
+
+
+def _is_unshifted(event: GraphsBatched) -> bool:
+    """Do the edges of several graphs lie on top of each other? Edges between groups, and one template for all graphs,
+    are each there once."""
+    in_the_first = event.highest < event.largest and event.with_edges <= FEW * event.graphs
+    return in_the_first and event.highest + 1 != event.graphs and event.repeated >= OFTEN * event.edges
