@@ -53,7 +53,9 @@ def _of(reader: Reader, base: Value, node: ast.Attribute) -> Value:
     if isinstance(base, Instance):
         return _of_instance(reader, base, node)
     if isinstance(base, UserClass):
-        return bound_method(base, name, None) or base.assigned.get(name, UNKNOWN)
+        method = bound_method(base, name, None)
+        reader.attributes_read += method is None
+        return method or base.assigned.get(name, UNKNOWN)
     if isinstance(base, Tensor):
         if name in ("data", "T", "mT"):
             return reader.tensor(name, (base,), node, knowledge.CUTS.get(name, ""))
@@ -69,6 +71,7 @@ def _of(reader: Reader, base: Value, node: ast.Attribute) -> Value:
 def _of_instance(reader: Reader, base: Instance, node: ast.Attribute) -> Value:
     name = node.attr
     if name in base.attrs:
+        reader.attributes_read += 1
         return base.attrs[name]
     if base.cls is not None:
         method = bound_method(base.cls, name, base)
@@ -76,6 +79,7 @@ def _of_instance(reader: Reader, base: Instance, node: ast.Attribute) -> Value:
             decorators = getattr(method.node, "decorator_list", ())
             is_property = any(isinstance(item, ast.Name) and item.id == "property" for item in decorators)
             return call_function(reader, method, (), {}) if is_property else method
+        reader.attributes_read += 1
         if name in base.cls.assigned:
             return base.cls.assigned[name]
     if name == "module" and knowledge.is_module(base):

@@ -46,7 +46,7 @@ def outer_names(reader: Reader, node: ast.Global | ast.Nonlocal) -> None:
     """`global model`: reading finds the outer value, but an assignment does not change it."""
     scope = reader.frame.scope
     for name in node.names:
-        scope.names.setdefault(name, scope.get(name))
+        scope.names.setdefault(name, reader.look_up(name))
 
 
 @statement(ast.Return)

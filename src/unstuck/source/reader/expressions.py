@@ -44,7 +44,7 @@ def constant(reader: Reader, node: ast.Constant) -> Value:
 @expression(ast.Name)
 def name(reader: Reader, node: ast.Name) -> Value:
     """`model`."""
-    return reader.resolve(reader.frame.scope.get(node.id))
+    return reader.look_up(node.id)
 
 
 @expression(ast.BinOp)

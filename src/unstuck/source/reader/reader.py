@@ -125,6 +125,27 @@ class Frame(msgspec.Struct, eq=False):
         self.source = self.scope.source
 
 
+class OuterName(msgspec.Struct, eq=False):
+    """A name that a function took from around it."""
+
+    scope: Scope
+    """Where the function was written."""
+    name: str
+    bound: Value
+    meant: Value
+    """What it is bound to, in the module that it comes from."""
+
+
+class Repeatable(msgspec.Struct, eq=False):
+    """A call that need not be read a second time."""
+
+    function: UserFunction
+    """It is kept, so that no other can have the ids of what it belongs to."""
+    value: Value
+    outside: list[OuterName]
+    """What it, and the functions that it called, took from around them."""
+
+
 class Reader:
     """The state that all handlers share."""
 
@@ -157,8 +178,12 @@ class Reader:
         if trains:
             self.statements_left = max(self.statements_left, STATEMENTS_OF_A_LOOP)
         self.layers_left = MOST_LAYERS
-        self.harmless: dict[tuple[Hashable, ...], tuple[UserFunction, Value]] = {}
+        self.harmless: dict[tuple[Hashable, ...], Repeatable] = {}
         """Calls that did nothing that matters, and what they gave back (`calls/repeated.py`)."""
+        self.outside: list[OuterName] = []
+        """The names that functions took from around them, in the order in which they were read."""
+        self.attributes_read = 0
+        """How often a function took an attribute that other code may set."""
         self.sequentials: list[Instance] = []
         """The Sequentials that data is being sent through, outermost first."""
         self._resolved: dict[tuple[str, str], Value] = {}
@@ -186,6 +211,15 @@ class Reader:
     def call(self, value: Value, call: Call) -> Value:
         """The result of calling a value."""
         return _CALLEES[type(value)](self, value, call)
+
+    def look_up(self, name: str) -> Value:
+        """What a name is here."""
+        scope = self.frame.scope
+        bound = scope.get(name)
+        meant = self.resolve(bound)
+        if self.call_stack and scope.outer is not None and name not in scope.names:
+            self.outside.append(OuterName(scope.outer, name, bound, meant))
+        return meant
 
     def resolve(self, value: Value) -> Value:
         """Follow an imported name into the user's own modules."""

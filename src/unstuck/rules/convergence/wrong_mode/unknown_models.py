@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unstuck.events import Backward, OptimizerStep
 from unstuck.findings import Confidence, Finding, Severity, Subject
 from unstuck.lazy import pattern
-from unstuck.rules.convergence.wrong_mode import Mode, rule
+from unstuck.rules.convergence.wrong_mode import Mode, lasting, rule
 from unstuck.rules.shared import loop_order, modes
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.scope import dotted
@@ -46,7 +46,14 @@ def find(script: Script) -> Iterator[Finding]:
         if name in reported or not name or called.place.path != script.path:
             continue
         around = [loop for loop in called.loops if _comes_again(loop, called)]
-        trained = next((place for loop in around if (place := _trained_in(script, loop, name))), None)
+        trained = next(
+            (
+                place
+                for loop in around
+                if (place := _trained_in(script, loop, name)) and lasting.lasts(script, loop, called, name)
+            ),
+            None,
+        )
         if trained is None:
             continue
         reported.add(name)

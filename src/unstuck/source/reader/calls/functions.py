@@ -8,8 +8,8 @@ from functools import reduce
 from unstuck.events import Place
 from unstuck.source.reader import knowledge
 from unstuck.source.reader.abilities import ability_of, reachable
-from unstuck.source.reader.calls.repeated import again, effects, is_harmless, key_of
-from unstuck.source.reader.reader import Call, Frame, Reader, callee
+from unstuck.source.reader.calls.repeated import again, effects, is_harmless, kept, key_of, same_around
+from unstuck.source.reader.reader import Call, Frame, Reader, Repeatable, callee
 from unstuck.source.reader.scope import Scope, dotted
 from unstuck.source.trace import NOTHING, Inlined
 from unstuck.source.values import UNKNOWN, Const, Group, Symbol, UserFunction, Value, join
@@ -46,13 +46,16 @@ def call_function(reader: Reader, function: UserFunction, args: tuple[Value, ...
             reader.hide(node, (*args, *kwargs.values()), can)
         return UNKNOWN
     key = key_of(reader, function, args, kwargs)
-    if key is not None and key in reader.harmless:
-        return again(reader.harmless[key][1])
-    found, called = effects(reader), len(reader.facts.calls)
+    known = reader.harmless.get(key) if key is not None else None
+    if known is not None and same_around(known.outside):
+        reader.outside += known.outside
+        return again(known.value)
+    found, called, looked_up = effects(reader), len(reader.facts.calls), len(reader.outside)
     value = _read(reader, function, args, kwargs)
     if key is not None and reader.statements_left > 0 and is_harmless(reader, value, found, called):
-        # The function is kept, so that no other can have the ids of what it belongs to.
-        reader.harmless[key] = function, value
+        outside = kept(reader.outside[looked_up:])
+        if outside is not None:
+            reader.harmless[key] = Repeatable(function, again(value), outside)
     return value
 
 

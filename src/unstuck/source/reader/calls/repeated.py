@@ -1,16 +1,20 @@
 """Functions that need no second reading: given the same plain values as before, they did nothing that matters.
 
+What they take from around them must be plain and still the same, and they read no attribute that other code may set.
+
 Libraries ask the same questions everywhere (`is_torch_available()`); reading the answer again took most of lint's time.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+
+import msgspec
 
 from unstuck.source.facts import Facts
 from unstuck.source.reader.abilities import DONE_BY, reachable
-from unstuck.source.reader.reader import Reader
+from unstuck.source.reader.reader import OuterName, Reader
 from unstuck.source.values import (
     Choice,
     Const,
@@ -23,6 +27,7 @@ from unstuck.source.values import (
     UserClass,
     UserFunction,
     Value,
+    alternatives,
 )
 
 MOST_ITEMS = 20
@@ -38,12 +43,19 @@ def key_of(reader: Reader, function: UserFunction, args: tuple[Value, ...], kwar
     given = [_plain(value) for value in (*args, *kwargs.values())]
     if None in given:
         return None
-    return (function.node, id(function.scope), id(function.owner), reader.trusts_defaults, *given, *kwargs)
+    switches = (reader.trusts_defaults, reader.grad_off, reader.grad_unknown)
+    return (function.node, id(function.scope), id(function.owner), *switches, *given, *kwargs)
 
 
 def effects(reader: Reader) -> tuple[int, ...]:
     """How much was found so far, besides calls."""
-    return _sizes(reader.facts), len(reader.block), len(reader.facts.escaped), len(reader.facts.loaded)
+    return (
+        reader.attributes_read,
+        _sizes(reader.facts),
+        len(reader.block),
+        len(reader.facts.escaped),
+        len(reader.facts.loaded),
+    )
 
 
 def is_harmless(reader: Reader, value: Value, before: tuple[int, ...], calls: int) -> bool:
@@ -53,12 +65,38 @@ def is_harmless(reader: Reader, value: Value, before: tuple[int, ...], calls: in
     return all(called.last not in DONE_BY and _is_answer(called.result) for called in reader.facts.calls[calls:])
 
 
+def kept(outside: Iterable[OuterName]) -> list[OuterName] | None:
+    """Each of these names once; None if one is bound to what can change without being bound to something else."""
+    names: dict[tuple[int, str], OuterName] = {}
+    for taken in outside:
+        first = names.setdefault((id(taken.scope), taken.name), taken)
+        if not _is_plain(taken.meant) or not _is_same(first.bound, taken.bound):
+            return None
+    return list(names.values())
+
+
+def same_around(outside: Iterable[OuterName]) -> bool:
+    """Are these names still bound to what they were bound to?"""
+    return all(_is_same(taken.scope.get(taken.name), taken.bound) for taken in outside)
+
+
+def _is_plain(value: Value) -> bool:
+    return all(_plain(option) is not None for option in alternatives(value))
+
+
+def _is_same(one: Value, other: Value) -> bool:
+    return one is other or (isinstance(one, Symbol) and one == other)
+
+
 def again(value: Value) -> Value:
-    """What a second call gives back: a list of its own."""
+    """What a second call gives back: a list or an object of its own."""
     if isinstance(value, Choice):
         return Choice(tuple(map(again, value.options)))
     if isinstance(value, Group):
         return Group(list(map(again, value.items)), value.complete, value.keys and list(value.keys), value.place)
+    if isinstance(value, Instance):
+        own = {"attrs": dict(value.attrs), "items": list(value.items), "holds": list(value.holds)}
+        return msgspec.structs.replace(value, **own)
     return value
 
 
