@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset, random_split
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
 
 from unstuck.capture.data_sets.examining import Examination
 from unstuck.capture.data_sets.sources import Source
@@ -296,6 +306,31 @@ def test_bad_input_is_a_sentence_each() -> None:
     assert examined(of_loader(Role.TRAINING, DataLoader(empty, batch_size=4))).sets[0].why == "training is empty."
 
 
+class Batches:
+    """Puts batches together in a way of its own."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(20):
+            yield list(range(number, 400, 20))
+
+
+def test_a_batch_sampler_is_read_in_batches() -> None:
+    x, y = clusters(400)
+    order = y.argsort()
+    data = TensorDataset(x[order], y[order])
+    shuffled = BatchSampler(RandomSampler(data), 25, True)
+    chosen = BatchSampler(SubsetRandomSampler(range(300)), 25, False)
+    for sampler, count in ((shuffled, 400), (Batches(), 400), (chosen, 300)):
+        loader = DataLoader(data, batch_sampler=sampler, collate_fn=lambda rows: default_collate(rows))
+        found = examined(of_loader(Role.TRAINING, loader))
+        assert (found.sets[0].read, found.sets[0].why) == (count, "")
+        assert found.sets[0].batch_size == (None if isinstance(sampler, Batches) else 25)
+        assert ids(found) == set()  # they are not given in the order of their labels
+
+
 def test_pairs_of_ids_are_not_mixed_up() -> None:
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(30))[torch.randperm(1200)]
     rows = TensorDataset(pairs[:, 0], pairs[:, 1], pairs.sum(1) % 5)
@@ -425,3 +460,33 @@ def test_a_script_without_data_sets() -> None:
     done = experiment_on(PLAYS, "data")
     assert done.verdict is ExperimentVerdict.UNDECIDED
     assert done.sentence.startswith("No data set was found")
+
+
+UNREADABLE = (
+    LATE.replace("train = DataLoader(", "train = DataLoader(Sparse(")
+    .replace("TensorDataset(x[:500], y[:500])", "x[:500], y[:500])")
+    .replace(
+        "torch.manual_seed(0)",
+        """
+class Sparse(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y, self.given = x, y, set()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        if index in self.given:
+            raise OSError("the file was read already")
+        self.given.add(index)
+        return self.x[index], self.y[index]
+
+torch.manual_seed(0)""",
+    )
+)
+
+
+def test_training_data_that_cannot_be_read_are_not_sound() -> None:
+    done = experiment_on(UNREADABLE.replace("range(100)", "range(1)").replace("batch_size=8", "batch_size=500"), "data")
+    assert done.verdict is ExperimentVerdict.UNDECIDED, done.sentence
+    assert done.sentence.endswith("Its training data were not read, so nothing can be said of them.")

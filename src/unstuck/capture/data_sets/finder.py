@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from unstuck.capture.data_sets.sources import Batch, Source, bare, likely_target, of_one_size, tensors_of
+from unstuck.capture.data_sets.sources import Batch, Source, bare, likely_target, of_one_size, sampler_of, tensors_of
 from unstuck.capture.data_sets.variables import FEWEST, Variables, is_of_evaluation
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
@@ -369,7 +369,7 @@ class Finder:
 
 def _has_own(loader: DataLoader[Any]) -> bool:
     """Has it a choice of examples of its own, such as a SubsetRandomSampler?"""
-    return hasattr(loader.sampler, "indices")
+    return hasattr(sampler_of(loader), "indices")
 
 
 def _same_sampler(loader: DataLoader[Any], other: DataLoader[Any] | None) -> bool:
