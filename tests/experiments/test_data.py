@@ -340,6 +340,19 @@ def test_pairs_of_ids_are_not_mixed_up() -> None:
     assert examined(of_loader(Role.TRAINING, DataLoader(again, 50), target="2")).sets[0].equal == 7
 
 
+def test_ids_are_not_near_each_other() -> None:
+    torch.manual_seed(0)
+    pairs = torch.stack([torch.randint(0, 100, (2000,)), torch.randint(0, 200, (2000,))], 1)
+    rated = split(pairs, (pairs[:, 0] % 3 == pairs[:, 1] % 3).float())
+    words = "the quick brown fox jumps over the lazy dog".split()
+    text = " ".join(words[number] for number in torch.randint(0, len(words), (1000,)).tolist())
+    windows = torch.tensor([ord(letter) for letter in text]).unfold(0, 16, 1)
+    for train, test in (rated, split(windows[:-1], windows[1:, -1])):
+        found = examined(train, test)
+        assert "R12/near" not in ids(found)
+        assert found.comparisons[0].equal is not None
+
+
 def test_padding_and_lengths_are_reported() -> None:
     torch.manual_seed(0)
     sequences = [torch.randint(1, 50, (int(length),)) for length in torch.randint(3, 20, (200,))]
