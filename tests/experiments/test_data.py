@@ -379,14 +379,38 @@ def test_padding_and_lengths_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x_test", "val_loader", "X_val", "testset", "Xte", "dev_data", "data['valid']", "self.test_ds"]
+    "name",
+    [
+        "x_test",
+        "val_loader",
+        "X_val",
+        "testset",
+        "Xte",
+        "dev_data",
+        "data['valid']",
+        "self.test_ds",
+        "trainer.val_loader",
+        "train_sets['val']",
+    ],
 )
 def test_names_of_evaluation(name: str) -> None:
     assert is_of_evaluation(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["x_train", "values", "latest", "interval", "train_loader", "y", "contest", "testament"]
+    "name",
+    [
+        "x_train",
+        "values",
+        "latest",
+        "interval",
+        "train_loader",
+        "y",
+        "contest",
+        "testament",
+        "train_eval_loader",
+        "x_train_val",
+    ],
 )
 def test_names_of_other_things(name: str) -> None:
     assert not is_of_evaluation(name)
@@ -503,3 +527,103 @@ def test_training_data_that_cannot_be_read_are_not_sound() -> None:
     done = experiment_on(UNREADABLE.replace("range(100)", "range(1)").replace("batch_size=8", "batch_size=500"), "data")
     assert done.verdict is ExperimentVerdict.UNDECIDED, done.sentence
     assert done.sentence.endswith("Its training data were not read, so nothing can be said of them.")
+
+
+LOOP = """
+import itertools, torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(600, 8)
+y = (x[:, 0] > 0).long()
+seen = TensorDataset(x[:500], y[:500])
+first = DataLoader(seen, 32, shuffle=True)
+other = DataLoader(TensorDataset(x[500:], y[500:]), 32)
+net, teacher = nn.Linear(8, 2), nn.Linear(8, 2)
+optimizer = torch.optim.Adam(net.parameters())
+
+def score(loader):
+    with torch.no_grad():
+        return sum((net(a).argmax(1) == b).sum().item() for a, b in loader)
+
+def step(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TEACHER = """
+for epoch in range(3):
+    for a, b in first:
+        with torch.no_grad():
+            soft = teacher(a).softmax(1)
+        step(cross_entropy(net(a), soft))
+    score(other)
+"""
+NOISE = """
+for epoch in range(3):
+    for a, b in first:
+        with torch.no_grad():
+            soft = teacher(torch.randn(32, 8)).softmax(1)
+        step(cross_entropy(net(a + 0.1 * torch.randn(len(a), 8)), b) - soft.mean())
+    score(other)
+"""
+BEFORE = """
+print(score(first), score(other))
+for epoch in range(3):
+    for a, b in first:
+        step(cross_entropy(net(a), b))
+    print(score(first), score(other))
+"""
+BETWEEN = """
+for epoch in range(3):
+    for a, b in first:
+        loss = cross_entropy(net(a), b)
+        with torch.no_grad():
+            net(next(iter(other))[0])
+        step(loss)
+"""
+BOTH = """
+train_eval_loader = DataLoader(seen, 256)
+for epoch in range(3):
+    for a, b in first:
+        step(cross_entropy(net(a), b))
+    score(train_eval_loader)
+    score(other)
+"""
+PART_OF_BOTH = BOTH.replace("DataLoader(seen", "DataLoader(Subset(seen, range(200))")
+PSEUDO = """
+first = DataLoader(Subset(seen, range(100)), 16, shuffle=True)
+unlabelled = DataLoader(seen, 64, shuffle=True)
+for epoch in range(3):
+    for (u, _), (a, b) in zip(unlabelled, itertools.cycle(first)):
+        with torch.no_grad():
+            guess = net(u).argmax(1)
+        step(cross_entropy(net(a), b) + 0.1 * cross_entropy(net(u), guess))
+    score(other)
+"""
+PSEUDO_FIRST = PSEUDO.replace(
+    "(u, _), (a, b) in zip(unlabelled, itertools.cycle(first))", "u, _ in unlabelled"
+).replace("        step(", "        a, b = next(iter(first))\n        step(")
+
+
+@pytest.mark.parametrize(
+    ("loop", "trained"),
+    [
+        pytest.param(TEACHER, 500, id="a teacher"),
+        pytest.param(NOISE, 500, id="a generator, and noise on the batch"),
+        pytest.param(BEFORE, 500, id="the accuracy before the training"),
+        pytest.param(BETWEEN, 500, id="an evaluation between a batch and its backward"),
+        pytest.param(BOTH, 500, id="a loader of the training for evaluation"),
+        pytest.param(PART_OF_BOTH, 500, id="a loader of a part of the training"),
+        pytest.param(PSEUDO, 100, id="labels that the model makes up"),
+        pytest.param(PSEUDO_FIRST, 100, id="labels that are made up before others are drawn"),
+    ],
+)
+def test_what_is_trained_on_is_kept_apart_from_what_is_evaluated_on(loop: str, trained: int) -> None:
+    done = experiment_on(LOOP + loop, "data")
+    assert done.data is not None, done.sentence
+    found = [(one.role, one.name, one.read) for one in done.data.sets]
+    assert found == [(Role.TRAINING, "first", trained), (Role.EVALUATION, "other", 100)]
+    assert [one.id for one in findings_in(done)] == []
