@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset, random_split
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
 
 from unstuck.capture.data_sets.examining import Examination
 from unstuck.capture.data_sets.sources import Source
@@ -296,6 +306,31 @@ def test_bad_input_is_a_sentence_each() -> None:
     assert examined(of_loader(Role.TRAINING, DataLoader(empty, batch_size=4))).sets[0].why == "training is empty."
 
 
+class Batches:
+    """Puts batches together in a way of its own."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(20):
+            yield list(range(number, 400, 20))
+
+
+def test_a_batch_sampler_is_read_in_batches() -> None:
+    x, y = clusters(400)
+    order = y.argsort()
+    data = TensorDataset(x[order], y[order])
+    shuffled = BatchSampler(RandomSampler(data), 25, True)
+    chosen = BatchSampler(SubsetRandomSampler(range(300)), 25, False)
+    for sampler, count in ((shuffled, 400), (Batches(), 400), (chosen, 300)):
+        loader = DataLoader(data, batch_sampler=sampler, collate_fn=lambda rows: default_collate(rows))
+        found = examined(of_loader(Role.TRAINING, loader))
+        assert (found.sets[0].read, found.sets[0].why) == (count, "")
+        assert found.sets[0].batch_size == (None if isinstance(sampler, Batches) else 25)
+        assert ids(found) == set()  # they are not given in the order of their labels
+
+
 def test_pairs_of_ids_are_not_mixed_up() -> None:
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(30))[torch.randperm(1200)]
     rows = TensorDataset(pairs[:, 0], pairs[:, 1], pairs.sum(1) % 5)
@@ -303,6 +338,19 @@ def test_pairs_of_ids_are_not_mixed_up() -> None:
     assert found.sets[0].equal == 0
     again = TensorDataset(*(torch.cat([column, column[:7]]) for column in rows.tensors))
     assert examined(of_loader(Role.TRAINING, DataLoader(again, 50), target="2")).sets[0].equal == 7
+
+
+def test_ids_are_not_near_each_other() -> None:
+    torch.manual_seed(0)
+    pairs = torch.stack([torch.randint(0, 100, (2000,)), torch.randint(0, 200, (2000,))], 1)
+    rated = split(pairs, (pairs[:, 0] % 3 == pairs[:, 1] % 3).float())
+    words = "the quick brown fox jumps over the lazy dog".split()
+    text = " ".join(words[number] for number in torch.randint(0, len(words), (1000,)).tolist())
+    windows = torch.tensor([ord(letter) for letter in text]).unfold(0, 16, 1)
+    for train, test in (rated, split(windows[:-1], windows[1:, -1])):
+        found = examined(train, test)
+        assert "R12/near" not in ids(found)
+        assert found.comparisons[0].equal is not None
 
 
 def test_padding_and_lengths_are_reported() -> None:
@@ -331,14 +379,38 @@ def test_padding_and_lengths_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x_test", "val_loader", "X_val", "testset", "Xte", "dev_data", "data['valid']", "self.test_ds"]
+    "name",
+    [
+        "x_test",
+        "val_loader",
+        "X_val",
+        "testset",
+        "Xte",
+        "dev_data",
+        "data['valid']",
+        "self.test_ds",
+        "trainer.val_loader",
+        "train_sets['val']",
+    ],
 )
 def test_names_of_evaluation(name: str) -> None:
     assert is_of_evaluation(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["x_train", "values", "latest", "interval", "train_loader", "y", "contest", "testament"]
+    "name",
+    [
+        "x_train",
+        "values",
+        "latest",
+        "interval",
+        "train_loader",
+        "y",
+        "contest",
+        "testament",
+        "train_eval_loader",
+        "x_train_val",
+    ],
 )
 def test_names_of_other_things(name: str) -> None:
     assert not is_of_evaluation(name)
@@ -425,3 +497,133 @@ def test_a_script_without_data_sets() -> None:
     done = experiment_on(PLAYS, "data")
     assert done.verdict is ExperimentVerdict.UNDECIDED
     assert done.sentence.startswith("No data set was found")
+
+
+UNREADABLE = (
+    LATE.replace("train = DataLoader(", "train = DataLoader(Sparse(")
+    .replace("TensorDataset(x[:500], y[:500])", "x[:500], y[:500])")
+    .replace(
+        "torch.manual_seed(0)",
+        """
+class Sparse(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y, self.given = x, y, set()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        if index in self.given:
+            raise OSError("the file was read already")
+        self.given.add(index)
+        return self.x[index], self.y[index]
+
+torch.manual_seed(0)""",
+    )
+)
+
+
+def test_training_data_that_cannot_be_read_are_not_sound() -> None:
+    done = experiment_on(UNREADABLE.replace("range(100)", "range(1)").replace("batch_size=8", "batch_size=500"), "data")
+    assert done.verdict is ExperimentVerdict.UNDECIDED, done.sentence
+    assert done.sentence.endswith("Its training data were not read, so nothing can be said of them.")
+
+
+LOOP = """
+import itertools, torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(600, 8)
+y = (x[:, 0] > 0).long()
+seen = TensorDataset(x[:500], y[:500])
+first = DataLoader(seen, 32, shuffle=True)
+other = DataLoader(TensorDataset(x[500:], y[500:]), 32)
+net, teacher = nn.Linear(8, 2), nn.Linear(8, 2)
+optimizer = torch.optim.Adam(net.parameters())
+
+def score(loader):
+    with torch.no_grad():
+        return sum((net(a).argmax(1) == b).sum().item() for a, b in loader)
+
+def step(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TEACHER = """
+for epoch in range(3):
+    for a, b in first:
+        with torch.no_grad():
+            soft = teacher(a).softmax(1)
+        step(cross_entropy(net(a), soft))
+    score(other)
+"""
+NOISE = """
+for epoch in range(3):
+    for a, b in first:
+        with torch.no_grad():
+            soft = teacher(torch.randn(32, 8)).softmax(1)
+        step(cross_entropy(net(a + 0.1 * torch.randn(len(a), 8)), b) - soft.mean())
+    score(other)
+"""
+BEFORE = """
+print(score(first), score(other))
+for epoch in range(3):
+    for a, b in first:
+        step(cross_entropy(net(a), b))
+    print(score(first), score(other))
+"""
+BETWEEN = """
+for epoch in range(3):
+    for a, b in first:
+        loss = cross_entropy(net(a), b)
+        with torch.no_grad():
+            net(next(iter(other))[0])
+        step(loss)
+"""
+BOTH = """
+train_eval_loader = DataLoader(seen, 256)
+for epoch in range(3):
+    for a, b in first:
+        step(cross_entropy(net(a), b))
+    score(train_eval_loader)
+    score(other)
+"""
+PART_OF_BOTH = BOTH.replace("DataLoader(seen", "DataLoader(Subset(seen, range(200))")
+PSEUDO = """
+first = DataLoader(Subset(seen, range(100)), 16, shuffle=True)
+unlabelled = DataLoader(seen, 64, shuffle=True)
+for epoch in range(3):
+    for (u, _), (a, b) in zip(unlabelled, itertools.cycle(first)):
+        with torch.no_grad():
+            guess = net(u).argmax(1)
+        step(cross_entropy(net(a), b) + 0.1 * cross_entropy(net(u), guess))
+    score(other)
+"""
+PSEUDO_FIRST = PSEUDO.replace(
+    "(u, _), (a, b) in zip(unlabelled, itertools.cycle(first))", "u, _ in unlabelled"
+).replace("        step(", "        a, b = next(iter(first))\n        step(")
+
+
+@pytest.mark.parametrize(
+    ("loop", "trained"),
+    [
+        pytest.param(TEACHER, 500, id="a teacher"),
+        pytest.param(NOISE, 500, id="a generator, and noise on the batch"),
+        pytest.param(BEFORE, 500, id="the accuracy before the training"),
+        pytest.param(BETWEEN, 500, id="an evaluation between a batch and its backward"),
+        pytest.param(BOTH, 500, id="a loader of the training for evaluation"),
+        pytest.param(PART_OF_BOTH, 500, id="a loader of a part of the training"),
+        pytest.param(PSEUDO, 100, id="labels that the model makes up"),
+        pytest.param(PSEUDO_FIRST, 100, id="labels that are made up before others are drawn"),
+    ],
+)
+def test_what_is_trained_on_is_kept_apart_from_what_is_evaluated_on(loop: str, trained: int) -> None:
+    done = experiment_on(LOOP + loop, "data")
+    assert done.data is not None, done.sentence
+    found = [(one.role, one.name, one.read) for one in done.data.sets]
+    assert found == [(Role.TRAINING, "first", trained), (Role.EVALUATION, "other", 100)]
+    assert [one.id for one in findings_in(done)] == []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unstuck.experiments import experiment, findings_in
-from unstuck.findings.data_sets import DataFound, DataSet
+from unstuck.findings.data_sets import DataFound, DataSet, Role
 from unstuck.findings.results import Experiment, ExperimentVerdict, Measure, Status, Table
 from unstuck.interventions import Intervention
 from unstuck.interventions.probe_model import ReadData
@@ -82,7 +82,10 @@ def data(context: Context, changes: Sequence[Intervention] = ()) -> Experiment:
     )
     codes = ", ".join(dict.fromkeys(finding.id for finding in findings_in(done)))
     if not codes:
-        return done
+        why = _why_undecided(found)
+        if not why:
+            return done
+        return msgspec.structs.replace(done, verdict=ExperimentVerdict.UNDECIDED, sentence=f"{done.sentence} {why}")
     sentence = f"{done.sentence} To look at: {codes}."
     return msgspec.structs.replace(done, verdict=ExperimentVerdict.FLAWED, sentence=sentence)
 
@@ -122,6 +125,17 @@ def _without_evaluation(found: DataFound) -> tuple[str, ...]:
     if len(found.sets) > 1:
         return ()
     return ("No data for evaluation were found, so the splits could not be compared.",)
+
+
+def _why_undecided(found: DataFound) -> str:
+    """Nothing was found; was anything looked at?"""
+    training = found.training
+    if training is None or not training.read:
+        return "Its training data were not read, so nothing can be said of them."
+    others = [one for one in found.sets if one.role is Role.EVALUATION]
+    if others and not found.comparisons:
+        return f"{others[0].name} could not be compared with {training.name}."
+    return ""
 
 
 def _why_nothing(run: Outcome, found: DataFound | None) -> str:

@@ -90,7 +90,7 @@ class Examination:
             place=source.place,
             varies=reading.varies,
             parts=gathered.facts(),
-            batch_size=getattr(source.loader, "batch_size", None),
+            batch_size=source.batch_size,
             shown=tuple(reading.shown),
             draws=reading.draws,
         )

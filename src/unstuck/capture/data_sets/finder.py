@@ -1,6 +1,7 @@
 """Finds the data sets of a script while it runs: what it trains on, and what it evaluates on.
 
-The loader whose batch came before a backward is trained on; without loaders, the tables are whose rows the model is
+The loader whose batch came before a backward is trained on, though a teacher or an average of the weights may have been
+given that batch first; without loaders, the tables are whose rows the model is
 given. Other loaders, and data sets and tables with a name such as `test_x`, are for evaluation, as is whatever the
 model is given without gradients. Passes over the training data are cut short meanwhile, so that an evaluation comes.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from unstuck.capture.data_sets.sources import Batch, Source, bare, likely_target, of_one_size, tensors_of
-from unstuck.capture.data_sets.variables import FEWEST, Variables, is_of_evaluation
+from unstuck.capture.data_sets.sources import Batch, Source, bare, likely_target, of_one_size, sampler_of, tensors_of
+from unstuck.capture.data_sets.variables import FEWEST, Variables, is_of_evaluation, is_of_training
 from unstuck.capture.guard import Guard
 from unstuck.capture.places import Places
 from unstuck.capture.torch_hooks.internals import LoaderIterator
@@ -32,6 +34,7 @@ FIRST = 2
 PASS = 3
 """Batches of a pass that is cut short."""
 MOST_STEPS = 400
+MOST_DRAWS = 8
 STAYS = 8
 """Steps in which a table must stay what it is."""
 LOOKS = 4
@@ -39,6 +42,18 @@ LOOKS = 4
 ROWS, MORE_ROWS = 3, 8
 LARGEST = 2**26
 """Numbers of a table in which rows are looked for."""
+
+
+class Draw:
+    """What one iterator of a loader gave since the last backward."""
+
+    def __init__(self, iterator: Any, dataset: Any) -> None:
+        self.iterator = weakref.ref(iterator)
+        self.dataset = dataset
+        self.batch: Any = None
+        self.count = 0
+        self.is_evaluated = False
+        """Did a call without gradients, or in evaluation mode, follow?"""
 
 
 class Finder:
@@ -51,9 +66,13 @@ class Finder:
         self._built: dict[int, tuple[DataLoader[Any], Place | None]] = {}
         self._loader_of: dict[int, DataLoader[Any]] = {}
         """By the id of the data set: the loader that was iterated last."""
-        self._drawn: tuple[Any, Any] | None = None
-        """The data set that was drawn from last, and its batch."""
+        self._draws: list[Draw] = []
+        """Since the last backward."""
+        self._steady: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Iterators that gave one batch between two backwards."""
         self._trained: dict[int, tuple[Any, Any]] = {}
+        self._along: dict[int, Any] = {}
+        """Data sets of which one batch is drawn in each step, though others are drawn from after it."""
         self._evaluated: dict[int, Any] = {}
         """Data sets whose batches came before a call without gradients or in evaluation mode."""
         self._given: Tensor | None = None
@@ -109,10 +128,12 @@ class Finder:
 
     def _of_loader(self, loader: DataLoader[Any] | None, dataset: Any, role: Role) -> Source:
         place = self._built.get(id(loader), (None, None))[1] if loader is not None else None
-        name = (
-            self._names.get(id(loader)) or self._names.get(id(dataset)) or (f"the loader at {place}" if place else "")
-        )
+        name = self._name_of(loader, dataset) or (f"the loader at {place}" if place else "")
         return Source(name or f"a {type(dataset).__name__}", role, loader=loader, dataset=dataset, place=place)
+
+    def _name_of(self, loader: DataLoader[Any] | None, dataset: Any) -> str:
+        """The variable that holds it; empty if none does."""
+        return self._names.get(id(loader)) or self._names.get(id(dataset)) or ""
 
     def _target_in(self, batch: Any) -> str:
         """Which tensor of a batch the loss compares with."""
@@ -143,9 +164,12 @@ class Finder:
             is_same = dataset is training.dataset and _same_sampler(loader, training.loader)
             if loader is training.loader or (id(dataset) in self._trained and not is_same and not _has_own(loader)):
                 continue
-            if is_same and not is_of_evaluation(source.name):
+            name = self._name_of(loader, dataset)
+            if is_same and not is_of_evaluation(name):
                 continue  # to know how right it is on its training data, on purpose
-            if not self._is_for_evaluation(loader, source.name) or _is_of_another_fold(source.name, training.name):
+            if is_of_training(name) or not self._is_for_evaluation(loader, name):
+                continue
+            if _is_of_another_fold(name, training.name):
                 continue
             key = id(dataset) if not _has_own(loader) else id(loader)
             if key in seen:
@@ -186,20 +210,37 @@ class Finder:
             if self.is_over or dataset is None:
                 return batches
             self._loader_of[id(dataset)] = loader
-            is_cut = id(dataset) in self._trained and torch.is_grad_enabled()
-            return itertools.islice(batches, PASS) if is_cut else batches
+            is_cut = self._is_trained(dataset) and torch.is_grad_enabled()
+            return _cut(batches) if is_cut else batches
 
         return begin
 
     def _drawing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def draw(iterator: Any) -> Any:
-            batch = original(iterator)
-            dataset = getattr(iterator, "_dataset", None)
-            if not self.is_over and dataset is not None:
-                self._drawn = dataset, batch
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                # All of it was evaluated: the backward that comes is of something else.
+                self._draws = [one for one in self._draws if one.iterator() is not iterator or not one.is_evaluated]
+                raise
+            if not self.is_over:
+                self._add_draw(iterator, batch)
             return batch
 
         return draw
+
+    def _add_draw(self, iterator: Any, batch: Any) -> None:
+        dataset = getattr(iterator, "_dataset", None)
+        if dataset is None:
+            return
+        known = next((one for one in self._draws if one.iterator() is iterator), None) or Draw(iterator, dataset)
+        known.batch = batch
+        known.count += 1
+        known.is_evaluated = False
+        self._draws = [*(one for one in self._draws if one is not known), known][-MOST_DRAWS:]
+
+    def _is_trained(self, dataset: Any) -> bool:
+        return id(dataset) in self._trained or id(dataset) in self._along
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if not self.is_over:
@@ -214,8 +255,11 @@ class Finder:
             self._given = max(given, key=Tensor.numel).detach()
         elif given and not trains and self._training_tables:
             self._evaluated_on(given[0])
-        if not trains and self._drawn is not None and id(self._drawn[0]) not in self._trained:
-            self._evaluated[id(self._drawn[0])] = self._drawn[0]
+        if not trains and self._draws:
+            last = self._draws[-1]
+            last.is_evaluated = True
+            if not self._is_trained(last.dataset):
+                self._evaluated[id(last.dataset)] = last.dataset
 
     def _compared(self, compared: Compared) -> None:
         if not self.is_over:
@@ -230,16 +274,42 @@ class Finder:
         return backward
 
     def _training_seen(self) -> None:
-        drawn, self._drawn = self._drawn, None
-        if drawn is not None and id(drawn[0]) not in self._evaluated:
-            self._trained.setdefault(id(drawn[0]), drawn)
-            self._trained[id(drawn[0])] = drawn
+        draws, self._draws = self._draws, []
+        trained = self._trained_on(draws)
+        if trained is not None:
+            self._evaluated.pop(id(trained.dataset), None)
+            self._trained[id(trained.dataset)] = trained.dataset, trained.batch
+        for one in draws:
+            if one is not trained and self._is_steady(one):
+                self._evaluated.pop(id(one.dataset), None)
+                self._along[id(one.dataset)] = one.dataset
+        self._steady.update(iterator for one in draws if one.count == 1 and (iterator := one.iterator()) is not None)
         if self._training_tables and not self._trained and self._seen_again < STAYS:
             self._look_again()
         if self._looks < LOOKS or not (self._trained or self._training_tables):
             self._looks += 1
             if self._looks <= LOOKS or self._looks % 16 == 0:
                 self._look()
+
+    def _trained_on(self, draws: list[Draw]) -> Draw | None:
+        """What a backward is of: the last batch. That may have been given to a model without gradients before, such
+        as a teacher, an average of the weights or a generator; or others, that an evaluation drew, came after it."""
+        for one in reversed(draws):
+            if not one.is_evaluated:
+                return one
+            if id(one.dataset) not in self._along and (self._is_steady(one) or self._is_given(one)):
+                return one
+        return None
+
+    def _is_steady(self, draw: Draw) -> bool:
+        """Is one batch drawn in each step? An evaluation draws all of them, or begins again."""
+        name = self._name_of(self._loader_of.get(id(draw.dataset)), draw.dataset)
+        return draw.count == 1 and draw.iterator() in self._steady and not is_of_evaluation(name)
+
+    def _is_given(self, draw: Draw) -> bool:
+        """To the model that is trained."""
+        given = self._given
+        return given is not None and any(_same(tensor, given) for tensor in tensors_of(draw.batch).values())
 
     def _look_again(self) -> None:
         """Is the table still what it was? What is made again for each step, such as what an agent has just seen,
@@ -367,9 +437,14 @@ class Finder:
         return training is not None and any(True for _ in self._evaluation(training))
 
 
+def _cut(batches: Iterator[Any]) -> Iterator[Any]:
+    """The first of them. A generator, as others keep weak references to what a loader gives, and an islice has none."""
+    yield from itertools.islice(batches, PASS)
+
+
 def _has_own(loader: DataLoader[Any]) -> bool:
     """Has it a choice of examples of its own, such as a SubsetRandomSampler?"""
-    return hasattr(loader.sampler, "indices")
+    return hasattr(sampler_of(loader), "indices")
 
 
 def _same_sampler(loader: DataLoader[Any], other: DataLoader[Any] | None) -> bool:

@@ -92,6 +92,8 @@ class Known(NamedTuple):
     raw: Tensor | None
     steps: Tensor | None
     """Of the first examples with parts: each step of a series."""
+    has_ids: bool
+    """Are there inputs that are names of things, so that distances mean nothing?"""
     other_numbers: Tensor
     other_digest: Tensor
     """Of examples that come out different each time, as they came out other times."""
@@ -114,6 +116,7 @@ class Gathered:
         self._steps = Rows()
         self._numbers_kept = self._steps_kept = 0
         self._has_steps = True
+        self._has_ids = False
         self._padding: dict[str, digests.Padding | None] = {}
         self._others = Rows()
         self._other_numbers = Rows()
@@ -138,6 +141,7 @@ class Gathered:
             self._padding = {name: digests.padding_of(tensor) for name, tensor in read.items()}
         blocks = [digests.blocks(tensor, self._padding.get(name)) for name, tensor in read.items()]
         self._digests.append(_together(blocks, size))
+        self._has_ids |= any(_is_of_ids(tensor) for tensor in read.values())
         self._blank.append(torch.stack([_is_blank(tensor) for tensor in read.values()]).all(0))
         if self.target in parts:
             self._targets.append(parts[self.target].reshape(size, -1))
@@ -197,6 +201,7 @@ class Gathered:
             position[: 0 if raw is None else len(raw)],
             raw,
             steps if blocks is not None and steps is not None and len(steps) <= len(blocks) else None,
+            self._has_ids,
             self._other_numbers.whole(),
             self._others.whole(),
         )
@@ -364,10 +369,15 @@ def _is_blank(tensor: Tensor) -> Tensor:
     return (flat == flat[:, :1]).all(1) if flat.shape[1] > 1 else torch.zeros(len(tensor), dtype=torch.bool)
 
 
+def _is_of_ids(tensor: Tensor) -> bool:
+    """Whole numbers that are not an image."""
+    return not tensor.is_floating_point() and tensor.dtype is not torch.uint8 and tensor.dim() <= 2
+
+
 def _features(tensor: Tensor, width: int) -> Tensor:
-    if tensor.is_floating_point() or tensor.dtype is torch.uint8 or tensor.dim() > 2:
-        return torch.nan_to_num(whole(tensor.float(), width), 0.0, 0.0, 0.0)
-    return whole_ids(tensor, 2**16, 2 * width)
+    if _is_of_ids(tensor):
+        return whole_ids(tensor, 2**16, 2 * width)
+    return torch.nan_to_num(whole(tensor.float(), width), 0.0, 0.0, 0.0)
 
 
 def _steps(tensor: Tensor) -> Tensor | None:

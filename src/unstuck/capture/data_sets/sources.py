@@ -31,6 +31,7 @@ DEEPEST = 8
 MOST_DRAWN = 1_000_000
 """Numbers that a sampler of the script's own is asked for."""
 MOST_FAILED = 50
+USUAL_BATCH = 32
 Batch = dict[str, Tensor]
 
 
@@ -80,25 +81,40 @@ class Source:
         if self.tables is not None:
             return torch.arange(len(next(iter(self.tables.values()))))
         size = len(self.dataset)
-        sampler = getattr(self.loader, "sampler", None)
+        sampler = sampler_of(self.loader)
         if isinstance(sampler, WeightedRandomSampler):
             return (torch.as_tensor(sampler.weights)[:size] > 0).nonzero().flatten()
         chosen = getattr(sampler, "indices", None)
         if chosen is not None and not isinstance(sampler, RandomSampler | SequentialSampler):
             return _whole(list(chosen), size)
         standard = sampler is None or type(sampler).__module__.startswith("torch.utils.data")
-        batches = getattr(self.loader, "batch_sampler", None)
-        own_batches = batches is not None and not type(batches).__module__.startswith("torch.utils.data")
-        if standard and not own_batches:
+        if standard and not self._own_batches:
             return torch.arange(size)
-        drawn: Any = batches if own_batches else sampler
-        flat = itertools.chain.from_iterable(drawn) if own_batches else iter(drawn)
+        drawn: Any = getattr(self.loader, "batch_sampler", None) if self._own_batches else sampler
+        flat = itertools.chain.from_iterable(drawn) if self._own_batches else iter(drawn)
         return _whole(list(itertools.islice(flat, MOST_DRAWN)), size)
 
     @property
     def in_order(self) -> bool:
         """Does the loader give examples in the order of their numbers?"""
-        return self.loader is not None and type(getattr(self.loader, "sampler", None)) is SequentialSampler
+        return not self._own_batches and type(sampler_of(self.loader)) is SequentialSampler
+
+    @property
+    def batch_size(self) -> int | None:
+        """Of its loader. With a `batch_sampler`, the loader itself has none, and the sampler may not say."""
+        own = getattr(self.loader, "batch_size", None)
+        return own or getattr(getattr(self.loader, "batch_sampler", None), "batch_size", None)
+
+    @property
+    def is_batched(self) -> bool:
+        """Does its loader put examples together?"""
+        return self.loader is None or getattr(self.loader, "batch_sampler", None) is not None
+
+    @property
+    def _own_batches(self) -> bool:
+        """Are its batches put together by a class of the program?"""
+        batches = getattr(self.loader, "batch_sampler", None)
+        return batches is not None and not type(batches).__module__.startswith("torch.utils.data")
 
     def roots(self, numbers: Tensor) -> tuple[Any, Tensor]:
         """The data set at the bottom, and the numbers there."""
@@ -121,13 +137,13 @@ class Source:
                 picked = {name: table[rows.to(table.device)] for name, table in tables.items()}
                 yield at, picked if self.tables is not None else tuple(picked.values())
             return
-        size = getattr(self.loader, "batch_size", None) or (32 if self.loader is None else None)
+        size = (self.batch_size or USUAL_BATCH) if self.is_batched else 1
         collate = self.collate or default_collate
-        for at in torch.split(numbers, size or 1):
+        for at in torch.split(numbers, size):
             read = [(number, item) for number in at.tolist() if (item := self._item(number)) is not None]
             if read:
                 items = [item for _, item in read]
-                yield torch.tensor([number for number, _ in read]), collate(items if size else items[0])
+                yield torch.tensor([number for number, _ in read]), collate(items if self.is_batched else items[0])
 
     def prepared_as(self, other: Source) -> Source | None:
         """The same examples with the transform of another data set, where both have one."""
@@ -159,10 +175,16 @@ class Source:
         """The batches of a stream."""
         loader = self.loader
         if loader is None:
-            return iter(DataLoader(self.dataset, batch_size=32))
-        if type(loader) is not DataLoader:
+            return iter(DataLoader(self.dataset, batch_size=USUAL_BATCH))
+        if type(loader) is not DataLoader or (loader.batch_size is None and self.is_batched):
             return iter(loader)
         return iter(DataLoader(self.dataset, loader.batch_size, collate_fn=loader.collate_fn))
+
+
+def sampler_of(loader: Any) -> Any:
+    """What picks single examples. A loader with a `batch_sampler` has a sampler besides that it does not use."""
+    own = getattr(loader, "sampler", None)
+    return getattr(getattr(loader, "batch_sampler", None), "sampler", own)
 
 
 def _tables_of(source: Source) -> Batch | None:
@@ -172,7 +194,7 @@ def _tables_of(source: Source) -> Batch | None:
     inner = source.dataset
     while type(inner) is Subset:
         inner = inner.dataset
-    if type(inner) is not TensorDataset or (source.loader is not None and source.loader.batch_size is None):
+    if type(inner) is not TensorDataset or not source.is_batched:
         return None
     return {str(index): tensor for index, tensor in enumerate(inner.tensors)}
 

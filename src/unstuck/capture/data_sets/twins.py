@@ -99,7 +99,7 @@ def is_natural(asked: Known, digest: Tensor, among: Known) -> bool:
 def near(evaluated: Known, trained: Known) -> Twins | None:
     """Examples of the evaluation of which the training has an almost equal one: one neighbour much nearer than the
     next ones, by more than chance allows in data of so many dimensions. None if that cannot be said."""
-    if evaluated.features is None or trained.features is None:
+    if evaluated.features is None or trained.features is None or evaluated.has_ids or trained.has_ids:
         return None
     if evaluated.features.shape[1] != trained.features.shape[1] or len(trained.features) < FEWEST:
         return None

@@ -26,11 +26,22 @@ EVALUATES = re.compile(
     re.I,
 )
 """Names of what is evaluated on."""
+TRAINS = re.compile(r"(^|_|\W)(train|training)(_?(set|data|dataset|loader|dataloader|dl|ds))?($|_|\d|\W)", re.I)
 
 
 def is_of_evaluation(name: str) -> bool:
     """Does the name say so?"""
-    return EVALUATES.search(name) is not None
+    return any(EVALUATES.search(part) and not TRAINS.search(part) for part in _parts(name))
+
+
+def is_of_training(name: str) -> bool:
+    """Does the name say so? `train_eval_loader` holds training data, to know how right the model is on these."""
+    return not is_of_evaluation(name) and any(TRAINS.search(part) for part in _parts(name))
+
+
+def _parts(name: str) -> list[str]:
+    """Of `data['val'].inputs`: `data`, `val`, `inputs`."""
+    return [part for part in re.split(r"[^\w-]+", name) if part]
 
 
 class Variables:
