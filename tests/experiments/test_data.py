@@ -627,3 +627,15 @@ def test_what_is_trained_on_is_kept_apart_from_what_is_evaluated_on(loop: str, t
     found = [(one.role, one.name, one.read) for one in done.data.sets]
     assert found == [(Role.TRAINING, "first", trained), (Role.EVALUATION, "other", 100)]
     assert [one.id for one in findings_in(done)] == []
+
+
+EMPTY = BEFORE.replace("print(score(first), score(other))", "", 1).replace(
+    "for epoch", "other = DataLoader([])\nfor epoch"
+)
+
+
+def test_an_evaluation_that_cannot_be_compared_is_not_sound() -> None:
+    done = experiment_on(LOOP + EMPTY.replace("other", "test_loader"), "data")
+    assert done.verdict is ExperimentVerdict.UNDECIDED, done.sentence
+    assert done.sentence.endswith("test_loader could not be compared with first.")
+    assert "test_loader is empty." in done.caveats
